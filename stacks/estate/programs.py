@@ -15,6 +15,9 @@ from gpuform.stacks.topology.files import shown
 _REFERENCE: Final = "StackReference"
 _READING: Final = ("get_output", "require_output", "get_output_details")
 _EXPORT: Final = "export"
+_MAIN: Final = "__main__.py"
+_TOPOLOGIES: Final = "gpuform.stacks"
+"""What a program imports that hands over a topology beside its own resources."""
 _NOT_READ: Final = frozenset({"venv", "tests", "node_modules", "__pycache__"})
 _OTHERS: Final = ("Pulumi.yaml", "Pulumi.yml", "pyvenv.cfg")
 """A folder with one of these inside the program's is a project or an environment of its own."""
@@ -28,13 +31,15 @@ class ProgramText:
 
     `stacks` are the names of the stacks that it refers to, each with its place; `read` are the
     outputs that it reads of them; `exports` the names of its own outputs. `is_whole` is False where
-    a name is made in a way that only a run can tell, or may be made elsewhere.
+    a name is made in a way that only a run can tell, or may be made elsewhere. It `is_there` where
+    there is something to run.
     """
 
     stacks: list[tuple[str, SourcePosition]] = field(default_factory=list)
     read: list[tuple[str, str, SourcePosition]] = field(default_factory=list)
     exports: set[str] = field(default_factory=set)
     is_whole: bool = True
+    is_there: bool = True
 
 
 def read_program(program: Path, about: Mapping[str, str]) -> ProgramText:
@@ -43,7 +48,8 @@ def read_program(program: Path, about: Mapping[str, str]) -> ProgramText:
     A file that is no Python is left to the run, which says so better.
     """
     folder = program if program.is_dir() else program.parent
-    found = ProgramText()
+    found = ProgramText(is_there=program.is_file() or (program / _MAIN).is_file())
+    found.is_whole = found.is_there
     files = sorted(_files(folder))
     own = {part for file in files for part in file.relative_to(folder).with_suffix("").parts}
     for file in files:
@@ -109,6 +115,7 @@ class _File:
         for module in modules:
             package = (module or "").partition(".")[0]
             is_known = package in _GIVE_NOTHING_OUT or package.startswith("pulumi_")
+            is_known = is_known and not (module or "").startswith(_TOPOLOGIES)
             if not (is_own or is_known or package in self.own):
                 self.found.is_whole = False
 

@@ -78,7 +78,7 @@ class _Reader:
             project = self._project(path)
             if project is None:
                 continue
-            for stack in _stacks_of(project):
+            for stack in stacks_with_settings(project):
                 settings = project.settings_path(stack)
                 self._add(members, project, stack, SourcePosition(shown(settings)), ())
         return members
@@ -112,7 +112,7 @@ class _Reader:
             self.problems.add(at, "unknown-stack", message, hint)
             return
         for project in self._projects(entry["folder"], place):
-            stacks = [named] if named else _stacks_of(project)
+            stacks = [named] if named else stacks_with_settings(project)
             if not stacks:
                 where = shown(project.directory)
                 hint = "name it with `stack`, or make one: `gpuform stack init NAME`"
@@ -199,8 +199,8 @@ def _is_passed_over(folder: str) -> bool:
     return folder.startswith(".") or folder in _NOT_WALKED
 
 
-def _stacks_of(project: Project) -> list[str]:
-    """Those that have settings, by their file names."""
+def stacks_with_settings(project: Project) -> list[str]:
+    """The stacks of a project that have settings, by their file names."""
     path = project.settings_path("*")
     found = path.parent.glob(path.name) if path.parent.is_dir() else ()
     begin, end = len("Pulumi."), -len(path.suffix)

@@ -8,7 +8,8 @@ from gpuform.schemas.reasons import nearest
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import full_name_of
-from gpuform.stacks.engine.project import topology_in
+from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.project import folder_and_entry
 from gpuform.stacks.estate.members import Member, note
 from gpuform.stacks.estate.programs import ProgramText, read_program
 from gpuform.stacks.topology.declarations import Topology
@@ -48,6 +49,7 @@ class Told:
     topology: Path | None = None
     surroundings: Surroundings | None = field(default=None, repr=False)
     files: frozenset[Path] = frozenset()
+    has_program: bool = True
 
     def check(
         self, exports: Mapping[str, Collection[str]], problems: Diagnostics
@@ -79,19 +81,22 @@ class Told:
 def told_by(member: Member, problems: Diagnostics) -> Told:
     """What the member's topology or program tells; what is wrong in it goes to `problems`."""
     project = member.project
-    program = project.program
-    folder = program if program.is_dir() else program.parent
-    topology = topology_in(folder)
-    if topology is None:
+    try:
+        folder, _ = folder_and_entry(project.program)
+        found_topology = topology_of(project.program)
+    except EngineError:
+        return Told(has_program=False)
+    if found_topology is None:
         about = {"project": project.name, "stack": member.stack}
-        return _of_program(read_program(program, about), member, problems)
+        return _of_program(read_program(project.program, about), member, problems)
+    topology = folder / found_topology.file
     found = Diagnostics()
     loaded = load(topology, found)
     files = frozenset(_files_of(loaded, topology))
     exports = None if found else frozenset(loaded.outputs)
     try:
         settings = member.stack if project.settings_path(member.stack).exists() else None
-        surroundings = surroundings_of(topology, settings)
+        surroundings = surroundings_of(topology, settings, project)
     except EngineError as error:
         problems.extend(found)
         note(error, project.settings_path(member.stack), problems)
@@ -118,7 +123,8 @@ def _of_program(text: ProgramText, member: Member, problems: Diagnostics) -> Tol
         for stack, place in text.stacks
     ]
     exports = frozenset(text.exports) if text.is_whole else None
-    return Told(tuple(_uses(named, member, problems)), exports)
+    uses = tuple(_uses(named, member, problems))
+    return Told(uses, exports, has_program=text.is_there)
 
 
 def _uses(named: Iterable[_Named], member: Member, problems: Diagnostics) -> Iterator[StackUse]:

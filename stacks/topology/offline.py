@@ -38,13 +38,14 @@ def project_folder(file: Path) -> Path:
         return file.parent
 
 
-def surroundings_of(file: Path, stack: str | None) -> Surroundings:
+def surroundings_of(file: Path, stack: str | None, project: Project | None = None) -> Surroundings:
     """Those of a file's project and stack, as far as files tell them.
 
-    Raises EngineError for a stack without a settings file.
+    The project is the one that the file is in when not given. Raises EngineError for a stack
+    without a settings file.
     """
     try:
-        project = find_project(file.parent)
+        project = project or find_project(file.parent)
     except ProjectError:
         if stack is not None:
             raise

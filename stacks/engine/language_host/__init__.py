@@ -13,6 +13,7 @@ from gpuform.stacks.engine.language_host.topologies import (
     Ended,
     TopologyRun,
     TopologyRunner,
+    topology_of,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "print_to_events",
     "record",
     "run_program",
+    "topology_of",
 ]

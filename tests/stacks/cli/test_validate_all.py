@@ -65,7 +65,7 @@ def test_all_problems_at_once_with_their_places(run: Any, three: Path) -> None:
 def test_the_other_formats(run: Any, three: Path, form: str) -> None:
     ran = run("validate", "--all", "--format", form)
     assert ran.code == 0
-    (three / "network/topology.yaml").unlink()
+    (three / "network/topology.yaml").write_text(topology("data"))
     ran = run("validate", "--all", "--format", form)
     assert ran.code == 1
     assert "no output volume" in ran.out

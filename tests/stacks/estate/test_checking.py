@@ -84,11 +84,50 @@ def test_settings_that_cannot_be_used(root: Path, text: str) -> None:
     assert problem.startswith("clusters/Pulumi.prod.yaml:1:")
 
 
-def test_a_stack_without_settings_is_probably_another(root: Path) -> None:
-    write_project(root, "one")
+def test_a_project_without_a_program(root: Path) -> None:
+    path = write_project(root, "one") / "Pulumi.yaml"
+    told = "one/Pulumi.yaml:1:1: there is no program: one has neither topology.yaml nor __main__.py"
+    assert [each.rpartition(": ")[0] for each in problems()] == [told]
+    path.write_text(path.read_text() + "main: src\n")
+    assert "there is no program: one/src does not exist" in problems()[0]
+
+
+def test_the_program_is_what_a_run_takes_for_it(root: Path) -> None:
+    write_three(root)
+    broken = "clutsers: {}\n"
+    (root / "apps/topology.yaml").write_text(broken)
+    assert problems() == [], "the Python program is run, and this file is not"
+    (root / "apps/__main__.py").write_text("from gpuform.stacks import run\nrun()\n")
+    assert problems()[0].startswith("apps/topology.yaml:1:1: clutsers is not known")
+    (root / "apps/other.yaml").write_text(topology(outputs={"a": "1"}))
+    (root / "apps/__main__.py").write_text("from gpuform.stacks import run\nrun('other.yaml')\n")
+    assert problems() == []
+
+
+def test_the_outputs_of_a_program_with_a_topology_inside_are_not_known(root: Path) -> None:
+    write_three(root)
+    text = "import os\nfrom gpuform.stacks import run\nos.getcwd()\nrun('topology.yaml')\n"
+    (root / "network/__main__.py").write_text(text)
+    assert problems() == []
+
+
+def test_a_name_beside_those_with_settings_is_probably_misspelt(root: Path) -> None:
+    write_project(root, "one", {"topology.yaml": NETWORK})
     (root / "stacks.yaml").write_text("stacks: [{folder: one, stack: prd}]")
-    (problem,) = problems()
-    assert problem.startswith("stacks.yaml:1:19: there is no Pulumi.prd.yaml for the stack one/prd")
+    assert problems() == [
+        (
+            "stacks.yaml:1:19: there is no Pulumi.prd.yaml for the stack one/prd: did you mean "
+            "prod?; `gpuform stack init --all` makes it"
+        )
+    ]
+    (root / "stacks.yaml").write_text("stacks: [{folder: one, stack: west}]")
+    assert ": there is prod; " in problems()[0]
+
+
+def test_where_no_stack_has_settings_none_is_made_yet(root: Path) -> None:
+    write_project(root, "one", {"topology.yaml": NETWORK}, stacks=())
+    (root / "stacks.yaml").write_text("stacks: [{folder: one, stack: prod}]")
+    assert problems() == []
 
 
 def test_the_gates_and_prices_of_each_project_and_of_all(root: Path) -> None:

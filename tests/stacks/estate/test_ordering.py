@@ -193,3 +193,37 @@ def test_a_name_from_the_configuration(root: Path) -> None:
     settings = "config:\n  one:net: organization/net/prod\n"
     (root / "one/Pulumi.prod.yaml").write_text(settings)
     assert list(order_of(root)[0].needs["one/prod"]) == ["net/prod"]
+
+
+def test_a_name_from_the_stack_itself(root: Path) -> None:
+    text = topology(reads={"net": '"organization/net/{{ pulumi.stack }}"'})
+    write_project(root, "one", {"topology.yaml": text}, stacks=("dev", "prod"))
+    write_project(root, "net", stacks=("dev", "prod"))
+    order, problems = order_of(root)
+    assert problems == []
+    assert list(order.needs["one/dev"]) == ["net/dev"]
+    assert list(order.needs["one/prod"]) == ["net/prod"]
+
+
+def test_a_topology_outside_of_its_project(root: Path) -> None:
+    text = topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
+    write_project(root, "one")
+    write_project(root, "net")
+    project = root / "one/Pulumi.yaml"
+    project.write_text(project.read_text() + "main: ../programs\n")
+    (root / "one/Pulumi.prod.yaml").write_text("config:\n  one:net: organization/net/prod\n")
+    (root / "programs").mkdir()
+    (root / "programs/topology.yaml").write_text(text)
+    order, problems = order_of(root)
+    assert (problems, list(order.needs["one/prod"])) == ([], ["net/prod"])
+
+
+def test_a_program_in_a_file_of_its_own(root: Path) -> None:
+    text = "import pulumi\npulumi.StackReference('organization/net/prod')\n"
+    write_project(root, "one", {"infra/run.py": text})
+    write_project(root, "net")
+    project = root / "one/Pulumi.yaml"
+    project.write_text(project.read_text() + "main: infra/run.py\n")
+    assert list(order_of(root)[0].needs["one/prod"]) == ["net/prod"]
+    project.write_text(project.read_text().replace("infra/run.py", "none"))
+    assert order_of(root)[0].needs["one/prod"] == {}

@@ -1,13 +1,23 @@
 """Which stacks there are: those of stacks.yaml, else those of every project in the folder."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from several_projects import write_project, write_three
 
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.estate import Estate, EstateError, find_estate, read_estate
+from gpuform.stacks.estate import (
+    Estate,
+    EstateError,
+    Order,
+    check_estate,
+    find_estate,
+    read_estate,
+)
 
 
 def found_in(folder: Path) -> tuple[Estate, list[str]]:
@@ -168,3 +178,48 @@ def test_one_folder_in_several_spellings_is_one_backend(root: Path) -> None:
         assert estate.find(backend, f"organization/{name}/prod") is not None
     assert estate.find(backend, "organization/three/prod") is None
     assert estate.find(backend, "organization/none/prod") is None
+
+
+texts = st.sampled_from(
+    [
+        "network",
+        "*",
+        "**",
+        ".",
+        "..",
+        "/",
+        "~",
+        "",
+        "net*",
+        "prod",
+        "network/prod",
+        "[",
+        "a\\b",
+        "\n",
+    ]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+entries = st.fixed_dictionaries(
+    {"folder": texts | values},
+    optional={"stack": texts | values, "after": st.lists(texts, max_size=2) | values},
+)
+documents = values | st.fixed_dictionaries(
+    {"stacks": st.lists(entries, max_size=3) | values}, optional={"gates": values}
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents)
+def test_whatever_the_file_says_it_is_stacks_or_problems(root: Path, document: object) -> None:
+    write_project(root, "network")
+    (root / "stacks.yaml").write_text(json.dumps(document))
+    problems = Diagnostics()
+    order = Order.of(find_estate(root, os.environ, problems), problems)
+    check_estate(order, list(order.needs), problems)
+    assert order.needs or problems
+    for each in problems:
+        assert each.place.file.startswith(("stacks.yaml", "network/"))
