@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import os
 import queue
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -24,11 +25,13 @@ from gpuform.stacks.cli.terminal.showing import Showing
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.planning import Event, Listener
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.operations.drifting import DriftResult, find_drift
 from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.runs.caller import Caller, RunEnded, RunStarted
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
@@ -42,7 +45,6 @@ from gpuform.stacks.operations.several.messages import (
     Foretold,
     FromProcess,
     Hello,
-    Leave,
     Line,
     Passphrase,
     Task,
@@ -55,22 +57,36 @@ from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import counts_text, done_text
 from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
 
 def main() -> None:
-    """Does one task, and ends the process."""
+    """Does the tasks that it is given, until there are no more."""
     channel = Channel.take_streams()
     channel.send(Hello(version=version("gpuform")))
-    task = channel.task()
-    if task is None:
-        sys.exit(FAILED)
     threading.Thread(target=channel.listen, name="messages", daemon=True).start()
-    try:
-        ended = _work(task, channel)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
-        code, lines = explain(error, verbose=task.debug)
-        ended = Ended(code=code, text="\n".join(lines).removeprefix("error: "))
-    channel.send(ended)
+    for number in _ENDING:
+        signal.signal(number, lambda _number, _frame: channel.cancel_soon())
+    is_clean = True
+    while is_clean and (task := channel.next_task()) is not None:
+        try:
+            ended = _done(task, channel)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
+            code, lines = explain(error, verbose=task.debug)
+            ended = Ended(code=code, text="\n".join(lines).removeprefix("error: "))
+        is_clean = ended.is_clean
+        channel.end(ended)
     sys.exit(SUCCESS)
+
+
+def _done(task: Task, channel: "Channel") -> Ended:
+    """The task in its folder, with its variables. Code of a project may leave anything behind."""
+    os.chdir(task.folder)
+    with set_variables(task.variables):
+        workspace = Workspace.find(Path.cwd(), os.environ)
+        ended = _work(task, workspace, channel)
+    is_clean = topology_of(workspace.project.program) is not None and not channel.is_cancelled
+    return ended.model_copy(update={"is_clean": is_clean})
 
 
 @dataclass(slots=True)
@@ -85,7 +101,9 @@ class Channel:
         default_factory=dict
     )
     _running: list[tuple[Callable[[], None], Callable[[], None]]] = field(default_factory=list)
-    _is_cancelled: bool = False
+    _tasks: "queue.SimpleQueue[Task | None]" = field(default_factory=queue.SimpleQueue)
+    _is_at_work: bool = False
+    is_cancelled: bool = False
 
     @classmethod
     def take_streams(cls) -> "Channel":
@@ -103,30 +121,43 @@ class Channel:
             self.target.write(line_of(message))
             self.target.flush()
 
-    def task(self) -> Task | None:
-        """The first message; None where the other side is gone already."""
-        line = self.source.readline()
-        found = to_process(line) if line else None
-        return found if isinstance(found, Task) else None
+    def next_task(self) -> Task | None:
+        """What is to be done next; None where the other side wants nothing more."""
+        task = self._tasks.get()
+        self._is_at_work = task is not None
+        return task
+
+    def end(self, ended: Ended) -> None:
+        """Says how the task ended."""
+        self._is_at_work = False
+        self.send(ended)
 
     def listen(self) -> None:
         """Until the other side closes its stream: then nobody wants the work any more."""
         for line in self.source:
             message = to_process(line)
-            if isinstance(message, Foretold | Passphrase):
+            if isinstance(message, Task):
+                self._tasks.put(message)
+            elif isinstance(message, Foretold | Passphrase):
                 self._waiting[message.number].put(message)
             elif isinstance(message, Cancel):
                 self._cancel()
-            elif isinstance(message, Leave):
+            else:
                 self._leave()
-        self._cancel()
+        self._tasks.put(None)
+        if self._is_at_work:
+            self._cancel()
+
+    def cancel_soon(self) -> None:
+        """As the message does it, from a handler of a signal."""
+        threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
 
     def ask(self, make: Callable[[int], FromProcess]) -> Foretold | Passphrase | None:
         """The answer to a question; None once the work is cancelled."""
         number = next(self._numbers)
         answers: queue.SimpleQueue[Foretold | Passphrase | None] = queue.SimpleQueue()
         self._waiting[number] = answers
-        if not self._is_cancelled:
+        if not self.is_cancelled:
             self.send(make(number))
             return answers.get()
         return None
@@ -152,16 +183,16 @@ class Channel:
         """Around work that messages end."""
         self._running.append((cancel, leave))
         try:
-            if self._is_cancelled:
+            if self.is_cancelled:
                 cancel()
             yield
         finally:
             self._running.pop()
 
     def _cancel(self) -> None:
-        if self._is_cancelled:
+        if self.is_cancelled:
             return
-        self._is_cancelled = True
+        self.is_cancelled = True
         for answers in list(self._waiting.values()):
             answers.put(None)
         if self._running:
@@ -232,7 +263,7 @@ def _ignored(_event: Event) -> None:
     """The event is not shown."""
 
 
-def _work(task: Task, channel: Channel) -> Ended:
+def _work(task: Task, workspace: Workspace, channel: Channel) -> Ended:
     lines = [cast("TextIO", _Lines(channel, to)) for to in ("out", "err")]
     screen = Screen(lines[0], lines[1], Paint(task.color), interactive=False)
     options = RunOptions(**task.options)
@@ -240,7 +271,6 @@ def _work(task: Task, channel: Channel) -> Ended:
         Shown(_view(task, options, screen), screen, tells=task.form == "text"),
         interruptions=channel,
     )
-    workspace = Workspace.find(Path.cwd(), os.environ)
     selected = SelectedStack(
         workspace,
         workspace.resolve(task.stack),
@@ -259,7 +289,7 @@ def _work(task: Task, channel: Channel) -> Ended:
     if options.preview_only:
         return _planned(result)
     tell_reason(result, screen, preview_only=False)
-    return Ended(code=EXIT_CODES[result.reason], reason=result.reason, text=_done(result))
+    return Ended(code=EXIT_CODES[result.reason], reason=result.reason, text=_told(result))
 
 
 def _view(task: Task, options: RunOptions, screen: Screen) -> View:
@@ -292,7 +322,7 @@ def _drifted(result: DriftResult) -> Ended:
     return Ended(code=code, plan=result.plan, text=told or "not every resource could be read")
 
 
-def _done(result: RunResult) -> str:
+def _told(result: RunResult) -> str:
     if not result.succeeded:
         return "\n".join(diagnostics_lines(result.diagnostics)) or result.reason
     return done_text(result.plan.summary) if result.plan is not None else ""

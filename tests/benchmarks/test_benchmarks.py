@@ -35,6 +35,7 @@ HERE = Path(__file__).parent
             ["--resources", "16"],
             ("review: html", "destroy: a chain", "ratio of up --plan", "growth", "MiB"),
         ),
+        ("several_stacks.py", ["--stacks", "3", "--resources", "4"], ("preview --all", "MiB")),
         ("state_in_buckets.py", ["--resources", "20"], ("file://", "s3://", "journal")),
     ],
 )

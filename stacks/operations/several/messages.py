@@ -5,6 +5,7 @@ secrets.
 """
 
 import base64
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from google.protobuf import struct_pb2
@@ -22,16 +23,18 @@ class _Message(BaseModel):
 
 
 class Task(_Message):
-    """The first message to a process: what it is to do with which stack.
+    """What a process is to do next, with which stack of the project in `folder`.
 
-    `options` are fields of RunOptions. `plan` is what it may do at most; `source` is how messages
-    call that. With `foresees` it asks what other stacks will give out, with `asks` for passphrases.
-    With `drift` it looks at what was changed outside, and nothing else. `form` is how it shows what
-    happens.
+    `variables` are set for it. `options` are fields of RunOptions. `plan` is what it may do at
+    most; `source` is how messages call that. With `foresees` it asks what other stacks will give
+    out, with `asks` for passphrases. With `drift` it looks at what was changed outside, and nothing
+    else. `form` is how it shows what happens.
     """
 
     kind: Literal["task"] = "task"
+    folder: Path
     stack: str
+    variables: dict[str, str] = Field(default_factory=dict)
     options: dict[str, Any]
     plan: Plan | None = None
     source: str = ""
@@ -107,9 +110,10 @@ class Line(_Message):
 
 
 class Ended(_Message):
-    """The last message of a process: `code` is the exit code of a command that did the same.
+    """The last message of a task: `code` is the exit code of a command that did the same.
 
     A preview has made `plan`, and knows the `outputs`; `text` says in a few words what was done.
+    With `is_clean` no code of the project has run, and the process takes another task.
     """
 
     kind: Literal["ended"] = "ended"
@@ -118,6 +122,7 @@ class Ended(_Message):
     plan: Plan | None = None
     outputs: str | None = None
     text: str = ""
+    is_clean: bool = False
 
 
 FromProcess = Hello | AsksOutputs | AsksPassphrase | Line | Ended

@@ -1,4 +1,4 @@
-"""A process that works on one stack, seen from the run of several."""
+"""Processes that work on stacks, seen from the run of several."""
 
 import contextlib
 import os
@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Final
 
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import Project
 from gpuform.stacks.estate import Member
 from gpuform.stacks.operations.opening.interpreter import environment_of
 from gpuform.stacks.operations.several.messages import (
@@ -27,40 +28,43 @@ _MODULE: Final = "gpuform.stacks.cli.one_of_several"
 _FAILED: Final = 1
 
 Heard = Callable[["StackProcess", FromProcess], None]
-"""Is told what a process says, in a thread of its own; the last that it says is Ended."""
+"""Is told what a process says, in a thread of its own; the last of each task is Ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """What runs a project's program, and the variables that it needs."""
+
+    python: str
+    variables: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+    @classmethod
+    def of(cls, project: Project) -> "Interpreter":
+        """The project's own. Raises EngineError when it is missing or has no gpuform."""
+        environment = environment_of(project)
+        if environment is None or environment.is_running:
+            return cls(sys.executable)
+        return cls(str(environment.python()), environment.variables())
 
 
 @dataclass(slots=True, eq=False)
 class StackProcess:
-    """One stack's process, with the interpreter of its project."""
+    """A process that does one task after the other; `name` is the stack of the present one."""
 
-    member: Member
-    heard: Heard
+    interpreter: Interpreter
+    heard: Heard = lambda _process, _message: None
+    name: str = ""
+    _is_at_work: bool = False
     _process: "subprocess.Popen[bytes] | None" = None
     _sending: threading.Lock = field(default_factory=threading.Lock)
 
-    def start(self, task: Task, variables: Mapping[str, str]) -> None:
-        """Starts it. `variables` are set for it beside those of this process.
-
-        Raises EngineError when the project's interpreter is missing.
-        """
-        project = self.member.project
-        environment = environment_of(project)
-        python, environ = sys.executable, dict(os.environ)
-        if environment is not None and not environment.is_running:
-            python, environ = str(environment.python()), environment.variables()
-        self._process = subprocess.Popen(  # noqa: S603 - gpuform itself
-            [python, "-P", "-m", _MODULE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=project.directory,
-            env={**environ, **variables},
-            # A signal of the terminal is for the run of all, which tells its processes.
-            start_new_session=os.name == "posix",
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-        )
+    def do(self, name: str, task: Task, heard: Heard) -> None:
+        """Gives it a task; starts it for the first. Raises OSError when it cannot be started."""
+        self.name, self.heard, self._is_at_work = name, heard, True
+        if self._process is None:
+            self._process = self._started()
+            threading.Thread(target=self._listen, name="stack process", daemon=True).start()
         self.send(task)
-        threading.Thread(target=self._listen, name=self.member.name, daemon=True).start()
 
     def send(self, message: ToProcess) -> None:
         """Tells it something; one that has ended hears nothing."""
@@ -70,6 +74,13 @@ class StackProcess:
         with self._sending, contextlib.suppress(OSError, ValueError):
             process.stdin.write(line_of(message))
             process.stdin.flush()
+
+    def close(self) -> None:
+        """There are no more tasks: it ends once it has done what it does."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            with self._sending, contextlib.suppress(OSError, ValueError):
+                process.stdin.close()
 
     def wait(self, seconds: float) -> None:
         """Until it has ended, but not longer."""
@@ -82,50 +93,84 @@ class StackProcess:
         if self._process is not None:
             self._process.kill()
 
+    def _started(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(  # noqa: S603 - gpuform itself
+            [self.interpreter.python, "-P", "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **self.interpreter.variables},
+            # A signal of the terminal is for the run of all, which tells its processes.
+            start_new_session=os.name == "posix",
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        )
+
     def _listen(self) -> None:
         process = self._process
         if process is None or process.stdout is None:
             raise AssertionError("a process is heard once it is started")
-        ended: Ended | None = None
+        refusal = ""
         for line in process.stdout:
             try:
                 said = from_process(line)
             except ValueError:
-                ended = ended or Ended(
-                    code=_FAILED, text="its process said what nobody understands"
-                )
+                refusal = "its process said what nobody understands"
                 process.kill()
                 break
             if isinstance(said, Hello):
-                ended = self._refusal(said)
-            elif isinstance(said, Ended):
-                ended = ended or said
-            else:
-                self.heard(self, said)
+                refusal = self._refusal(said)
+                continue
+            if isinstance(said, Ended):
+                self._is_at_work = False
+            self.heard(self, said)
         code = process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        self.heard(self, ended or Ended(code=_FAILED, text=f"its process ended with {code}"))
+        if self._is_at_work:
+            text = refusal or f"its process ended with {code}"
+            self.heard(self, Ended(code=_FAILED, text=text))
 
-    def _refusal(self, said: Hello) -> Ended | None:
+    def _refusal(self, said: Hello) -> str:
         """Two releases may mean different things by one word."""
         own = version("gpuform")
         if said.version == own:
-            return None
+            return ""
         self.kill()
-        where = self.member.project.path
-        text = f"the virtualenv of {where} has gpuform {said.version}, and this is {own}"
-        return Ended(code=_FAILED, text=f"{text}: install the same there")
+        text = f"{self.interpreter.python} has gpuform {said.version}, and this is {own}"
+        return f"{text}: install the same there"
 
 
-def refuse_missing(members: "Mapping[str, Member]") -> None:
-    """Raises EngineError for the first project whose interpreter is missing."""
-    for member in members.values():
-        environment = environment_of(member.project)
-        if environment is not None and not environment.is_running:
-            try:
-                environment.python()
-            except EngineError as error:
-                raise EngineError(f"{member.name}: {error.message}", error.hint) from error
+class Processes:
+    """The processes that have done a task, and wait for another."""
+
+    def __init__(self) -> None:
+        self._idle: list[StackProcess] = []
+
+    def take(self, interpreter: Interpreter) -> StackProcess:
+        """One with this interpreter, which may have to be started."""
+        for process in self._idle:
+            if process.interpreter == interpreter:
+                self._idle.remove(process)
+                return process
+        return StackProcess(interpreter)
+
+    def give(self, process: StackProcess) -> None:
+        """One that can do another task."""
+        self._idle.append(process)
+
+    def close(self) -> None:
+        """There are no more tasks."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+def interpreters(members: Mapping[str, Member]) -> dict[str, Interpreter]:
+    """What runs the program of each. Raises EngineError for the first that is missing."""
+    found = {}
+    for name, member in members.items():
+        try:
+            found[name] = Interpreter.of(member.project)
+        except EngineError as error:
+            raise EngineError(f"{name}: {error.message}", error.hint) from error
+    return found

@@ -15,7 +15,7 @@ from gpuform.stacks.operations.runs.caller import Interruptions
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
 from gpuform.stacks.operations.several.messages import Ended, Form, Line, Task
-from gpuform.stacks.operations.several.process import refuse_missing
+from gpuform.stacks.operations.several.process import Interpreter, Processes, interpreters
 from gpuform.stacks.operations.several.schedule import Schedule
 from gpuform.stacks.operations.several.whole_plan import allowed_in, judged
 from gpuform.stacks.operations.several.worlds import emulated
@@ -81,14 +81,19 @@ def run_several(order: Order, options: SeveralOptions, caller: SeveralCaller) ->
     saved = None if options.run.plan is None else read_stacks_plan(options.run.plan)
     if saved is not None:
         chosen = _planned_names(saved, order, options, chosen)
-    refuse_missing({name: order.estate.members[name] for name in chosen})
+    found = interpreters({name: order.estate.members[name] for name in chosen})
     allowed = allowed_in(order.estate, _allowed(options.run))
     with emulated(order.estate, chosen, wanted=options.run.emulate) as worlds:
         variables = {
             name: {**worlds.get(name, {}), permissions.VARIABLE: ",".join(allowed[name])}
             for name in chosen
         }
-        return _Several(order, options, caller, chosen, variables, saved).go()
+        processes = Processes()
+        try:
+            several = _Several(order, options, caller, chosen, variables, found, processes, saved)
+            return several.go()
+        finally:
+            processes.close()
 
 
 def _allowed(run: RunOptions) -> frozenset[str]:
@@ -126,6 +131,8 @@ class _Several:
     caller: SeveralCaller
     names: Sequence[str]
     variables: Mapping[str, Mapping[str, str]]
+    interpreters: Mapping[str, Interpreter]
+    processes: Processes
     saved: StacksPlan | None
 
     def go(self) -> SeveralResult:
@@ -281,7 +288,8 @@ class _Several:
             needs,
             self.options.jobs or jobs,
             task,
-            self.variables,
+            self.interpreters,
+            self.processes,
             caller.tell,
             lambda name, ended: caller.ended(name, ended, preview),
             caller.answer or (lambda _name, _prompt: None),
@@ -299,8 +307,11 @@ class _Several:
         foresees: bool = False,
     ) -> Task:
         options = self.options
+        member = self.order.estate.members[name]
         return Task(
-            stack=self.order.estate.members[name].stack,
+            folder=member.project.directory,
+            stack=member.stack,
+            variables=dict(self.variables[name]),
             options={**_told(options.run), **more},
             plan=plan,
             source=source,

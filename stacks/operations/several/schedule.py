@@ -20,7 +20,7 @@ from gpuform.stacks.operations.several.messages import (
     Task,
     packed,
 )
-from gpuform.stacks.operations.several.process import StackProcess
+from gpuform.stacks.operations.several.process import Interpreter, Processes, StackProcess
 
 _LEAVING: Final = 5.0
 """Seconds in which a process that is told to leave has written what is under way."""
@@ -37,16 +37,17 @@ class Schedule:
     """One pass over stacks: each by a process, once all that it needs have ended well.
 
     `needs` has the names that come before each. `jobs` is how many work at a time; one that waits
-    for another does not count. `task` is what a stack's process is to do; `known` what stacks will
-    give out that are in no need of a process. `tell` shows a line of a stack, `ended` hears how one
-    ended; `answer` asks a person for a passphrase.
+    for another does not count. `task` is what a stack's process is to do; one of `processes` that
+    has done a task may do another. `tell` shows a line of a stack, `ended` hears how one ended;
+    `answer` asks a person for a passphrase.
     """
 
     order: Order
     needs: Mapping[str, set[str]]
     jobs: int
     task: Callable[[str], Task]
-    variables: Mapping[str, Mapping[str, str]]
+    interpreters: Mapping[str, Interpreter]
+    processes: Processes
     tell: Callable[[str, Line], None]
     ended: Callable[[str, Ended], None]
     answer: Callable[[str, str], str | None]
@@ -67,7 +68,7 @@ class Schedule:
                 self._tell_to_end()
             else:
                 process, message = said
-                self._hear(process.member.name, process, message)
+                self._hear(process.name, process, message)
             self._start_what_may()
         for name in self.needs:
             if name not in self.results:
@@ -101,11 +102,11 @@ class Schedule:
         return all(each is not None and each.code == 0 for each in ended)
 
     def _start(self, name: str) -> None:
-        process = StackProcess(self.order.estate.members[name], self._put)
+        process = self.processes.take(self.interpreters[name])
         with self._lock:
             self._running[name] = process
         try:
-            process.start(self.task(name), self.variables.get(name, {}))
+            process.do(name, self.task(name), self._put)
         except OSError as error:
             text = f"its process cannot be started: {error.strerror}"
             self._put(process, Ended(code=1, text=text))
@@ -125,6 +126,10 @@ class Schedule:
             with self._lock:
                 del self._running[name]
             self._asking.pop(name, None)
+            if message.is_clean and not self.is_cancelled:
+                self.processes.give(process)
+            else:
+                process.close()
             self._end(name, message)
 
     def _end(self, name: str, ended: Ended) -> None:
@@ -137,7 +142,8 @@ class Schedule:
     def _asked(self, name: str, process: StackProcess, asked: AsksOutputs) -> None:
         """A program reads another stack, of which more may be known than its state tells."""
         about = f"{asked.project}/{asked.stack}"
-        other = self.order.estate.find(process.member.backend, about)
+        backend = self.order.estate.members[name].backend
+        other = self.order.estate.find(backend, about)
         if other is None or about not in self.needs:
             process.send(Foretold(number=asked.number))
             return
