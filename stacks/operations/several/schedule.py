@@ -138,6 +138,15 @@ class Schedule:
         for asking, questions in list(self._asking.items()):
             for number in [number for number, about in questions.items() if about == name]:
                 self._answer(asking, number, name)
+        if ended.code != 0:
+            self._end_what_needs(name)
+
+    def _end_what_needs(self, failed: str) -> None:
+        """At once: somebody may wait for what will not be begun."""
+        for name, needed in self.needs.items():
+            is_left = name not in self.results and name not in self._running
+            if failed in needed and is_left:
+                self._end(name, Ended(code=NOT_BEGUN, text=self._why_not(name)))
 
     def _asked(self, name: str, process: StackProcess, asked: AsksOutputs) -> None:
         """A program reads another stack, of which more may be known than its state tells."""
