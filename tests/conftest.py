@@ -29,10 +29,10 @@ for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") el
         signal.signal(_number, signal.default_int_handler)
 
 
-ONE_CASE_IN = 8
-ONE_TEST_IN = 3
-"""Of the cases of a slow test .ci/run plays the first of every eight; of tests without cases by
-their names one in three. The night plays all others."""
+ONE_CASE_IN = 12
+ONE_TEST_IN = 5
+"""Of the cases of a slow test .ci/run plays the first of every twelve; of tests without cases by
+their names one in five. The night plays all others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

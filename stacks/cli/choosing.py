@@ -35,6 +35,26 @@ class Chosen:
         return sorted(self.order.needs[name])
 
 
+def ordered(
+    session: Session, filters: Sequence[str], *, runs_programs: bool
+) -> tuple[Order, set[str]]:
+    """The stacks in their order, and the names of those that the flags mean.
+
+    Raises EstateError for what is wrong with them. Where no program is run, what is wrong in one of
+    them is not asked: the states tell the order.
+    """
+    problems, within = Diagnostics(), Diagnostics()
+    order = Order.of(find_estate(Path.cwd(), session.environ, problems), within)
+    if runs_programs:
+        problems.extend(within)
+    if problems:
+        raise EstateError(f"the stacks cannot be put in order:\n{text(list(problems))}")
+    found = filtered(order, filters)
+    if session.stack is not None:
+        found &= set(named(order.estate, session.stack))
+    return order, found
+
+
 def chosen_of(session: Session, filters: Sequence[str], problems: Diagnostics) -> Chosen:
     """What keeps stacks from being known goes to `problems`; what is in them, to the order.
 

@@ -2,14 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
-
-if TYPE_CHECKING:
-    from gpuform.stacks.cli.session import Session
-    from gpuform.stacks.estate import Order
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,16 +50,3 @@ def check_several(*, every_stack: bool, filters: Sequence[str]) -> None:
     """Raises UsageError where stacks are chosen among one."""
     if filters and not every_stack:
         raise click.UsageError("--filter chooses among the stacks of --all")
-
-
-def order_of(session: "Session") -> "Order":
-    """The stacks that --all means, in their order. Raises EstateError for what is wrong with it."""
-    from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
-    from gpuform.stacks.document.reports import text  # noqa: PLC0415 - as above
-    from gpuform.stacks.estate import EstateError, Order, read_estate  # noqa: PLC0415 - as above
-
-    problems = Diagnostics()
-    order = Order.of(read_estate(Path.cwd(), session.environ, session.stack), problems)
-    if problems:
-        raise EstateError(f"the stacks cannot be put in order:\n{text(list(problems))}")
-    return order

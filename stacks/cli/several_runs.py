@@ -12,15 +12,15 @@ import click
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.schemas.visible import json_text, visible, visible_lines
 from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.choosing import ordered
 from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.running import EXIT_CODES
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.several import Several, order_of
+from gpuform.stacks.cli.several import Several
 from gpuform.stacks.cli.terminal.asking import confirmed_all, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
-from gpuform.stacks.estate import filtered
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
 from gpuform.stacks.operations.several.messages import Ended, Form, Line
@@ -53,8 +53,8 @@ def run(arguments: RunArguments, several: Several, session: Session) -> int:
     if options.plan is not None and options.preview_only:
         raise click.UsageError("--plan is checked stack by stack: it does not go with --all here")
     refuse_what_nobody_can_answer(arguments, session.screen)
-    order = order_of(session)
-    names = filtered(order, several.filters)
+    runs_programs = options.operation == "update"
+    order, names = ordered(session, several.filters, runs_programs=runs_programs)
     if not names:
         session.screen.print("No stack is touched: nothing is to be done.")
         return SUCCESS
@@ -89,11 +89,11 @@ def drift(several: Several, session: Session, *, emulate: bool) -> SeveralResult
 
     A stack that could not be read is told on stderr.
     """
-    order = order_of(session)
+    order, names = ordered(session, several.filters, runs_programs=False)
     options = RunOptions("refresh", preview_only=True, emulate=emulate)
     asked = SeveralOptions(
         options,
-        filtered(order, several.filters),
+        names,
         several.jobs,
         debug=session.verbose,
         drift=True,

@@ -8,7 +8,8 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.estate import Order, sequence
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.estate import Order, circles, sequence
 from gpuform.stacks.gates.evaluating import lifted
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
 from gpuform.stacks.operations.runs.caller import Interruptions
@@ -234,6 +235,12 @@ class _Several:
             return self._task(name, more, plan=part, source=source)
 
         needs = self._applied_after(plans)
+        for circle in circles(needs):
+            way = " -> ".join(circle)
+            raise EngineError(
+                f"these stacks need each other by their states: {way}",
+                hint="do one of them by itself first, in its folder",
+            )
         ended, is_cancelled = self._scheduled(needs, _APPLIED_AT_ONCE, task, preview=False)
         return SeveralResult(self._reason(ended, is_cancelled, plan), plan, ended)
 
@@ -267,7 +274,9 @@ class _Several:
         wanted = [name for name in self.names if not plans or name in plans]
         needs: dict[str, set[str]] = {}
         for name in wanted:
-            found = set(self.order.needs[name])
+            # What runs no program goes by the states: the files may be of later.
+            is_run = self.options.run.operation == "update" and not plans
+            found = set(self.order.needs[name] if is_run else members[name].after)
             for stack in plans[name].stack_references if plans else ():
                 other = self.order.estate.find(members[name].backend, stack)
                 found |= {other.name} if other is not None else set()
