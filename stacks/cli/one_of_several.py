@@ -243,14 +243,21 @@ class _AppliedView:
         self._view.close()
 
 
-class _Silent:
-    """Shows nothing: the plan of all stacks is shown in their place."""
+class _Planned:
+    """Shows what the program and the platforms say; the plan of all stacks shows the rest."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
 
     def begin(self, _title: RunStarted) -> Listener:
         return _ignored
 
-    def end(self, _ended: RunEnded, _outcome: Outcome) -> None:
-        """The plan says it."""
+    def end(self, ended: RunEnded, outcome: Outcome) -> None:
+        # what a failed plan says as an error is why it failed, and is told there
+        found = ended.record.diagnostics
+        shown = found if outcome.succeeded else [d for d in found if d.severity != "error"]
+        for line in diagnostics_lines(shown, paint=self._screen.paint):
+            self._screen.print(line)
 
     def notice(self, text: str) -> None:
         """The run of all says that it was interrupted."""
@@ -296,7 +303,7 @@ def _view(task: Task, options: RunOptions, screen: Screen) -> View:
     if task.form != "text":
         return (PreviewJson if task.form == "json" else EventLines)(screen)
     if options.preview_only:
-        return _Silent()
+        return _Planned(screen)
     return _AppliedView(HumanView(screen, Showing(**task.showing)))
 
 
