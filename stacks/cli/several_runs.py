@@ -239,10 +239,15 @@ def _reasons(result: SeveralResult) -> list[str]:
     found = []
     plan = result.plan
     if result.reason is ExitReason.POLICY_VIOLATION and plan is not None:
-        gates = [*(plan.gates or ()), *(gate for each in plan.plans for gate in each.gates or ())]
-        found += [f"error: {g.source}: gate {gate_text(g)}" for g in gates if g.stops]
+        gates = [("", gate) for gate in plan.gates or ()]
+        gates += [(f"{p.project}/{p.stack}: ", gate) for p in plan.plans for gate in p.gates or ()]
+        found += [f"error: {whose}{g.source}: gate {gate_text(g)}" for whose, g in gates if g.stops]
     if result.reason is ExitReason.UNCHECKED and plan is not None:
-        found += [f"error: not checked: {text}" for each in plan.plans for text in each.unchecked]
+        found += [
+            f"error: {each.project}/{each.stack}: not checked: {text}"
+            for each in plan.plans
+            for text in each.unchecked
+        ]
     if result.reason is ExitReason.UNEXPECTED_CHANGES:
         found.append("error: no changes were expected")
     if result.reason is ExitReason.OUT_OF_CREDIT:

@@ -23,3 +23,11 @@ def test_the_plan_of_all_shows_what_a_program_says(estate: Estate) -> None:
     shown = estate.ok("preview", "--all", "--filter", "told")
     assert "told/dev:     warning: few are left" in shown
     assert "told/dev:     a remark" in shown
+
+
+def test_a_gate_of_a_project_that_stops_the_plan_names_the_stack(estate: Estate) -> None:
+    gates = "gates:\n  types: {allowed_gpu_types: [A100]}\n"
+    (estate.root / "training/gates.yaml").write_text(gates)
+    done = estate.run("preview", "--all")
+    assert done.code == 5
+    assert "error: training/dev: gates.yaml:2:3: gate types" in done.stderr
