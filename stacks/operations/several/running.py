@@ -113,6 +113,11 @@ def _planned_names(
             hint="apply it where it was made: in the folder of stacks.yaml, or of the projects",
         )
     operations = {plan.operation for plan in saved.plans}
+    if len(operations) > 1:
+        raise PlanRefused(
+            f"{options.run.plan} is no plan of one operation: {', '.join(sorted(operations))}",
+            hint="it was edited after it was made: make a new plan",
+        )
     if options.run.operation != "update" and operations != {options.run.operation}:
         raise PlanRefused(
             f"{options.run.plan} is a plan of another operation: {', '.join(sorted(operations))}",

@@ -1,5 +1,6 @@
 """Attacks on `--all`: what one stack alone tells or refuses, all of them tell and refuse, too."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,3 +32,20 @@ def test_a_gate_of_a_project_that_stops_the_plan_names_the_stack(estate: Estate)
     done = estate.run("preview", "--all")
     assert done.code == 5
     assert "error: training/dev: gates.yaml:2:3: gate types" in done.stderr
+
+
+def test_a_part_of_another_operation_lifts_no_gate_of_all(estate: Estate) -> None:
+    """Gates of all are not asked about a refresh: one in front must not hide what is made."""
+    gates = "\ngates:\n  types: {allowed_gpu_types: [A100]}\n"
+    (estate.root / "stacks.yaml").write_text("stacks:\n  - {folder: '*', stack: dev}" + gates)
+    estate.run("preview", "--all", "--save-plan", "plan.json")
+    estate.ok("refresh", "--all", "--filter", "told", "--save-plan", "refresh.json")
+    plan, refresh = (
+        json.loads((estate.root / f"{name}.json").read_text()) for name in ("plan", "refresh")
+    )
+    plan["plans"] = [*refresh["plans"], *plan["plans"][:2]]
+    (estate.root / "plan.json").write_text(json.dumps(plan))
+    done = estate.run("up", "--all", "--plan", "plan.json", "--yes")
+    assert done.code == 1, done.stdout + done.stderr
+    assert "plan.json is no plan of one operation: refresh, update" in done.stderr
+    assert estate.export("volumes/dev").get("resources") is None
