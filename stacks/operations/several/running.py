@@ -156,7 +156,7 @@ class _Several:
                 return SeveralResult(reason, plan, ended)
         else:
             plan = self._narrowed(plan)
-        plan = judged(plan, self.order.estate, _allowed(run))
+        plan = judged(plan, self.order.estate, _allowed(run), os.environ)
         self.caller.show(plan)
         stopped = self._stopped(plan)
         if run.preview_only:

@@ -1,6 +1,6 @@
 """The plan of several stacks: put before the gates of all, saved, and read again."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gpuform.providers import permissions
 from gpuform.schemas.plan import Amount, Plan, PlanCost, ResourceChange, StackCost
@@ -9,17 +9,25 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.estate import Estate
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import Gate, gates_in, project_gates
+from gpuform.stacks.operations.several.resting import resting_costs
 
 
-def judged(plan: StacksPlan, estate: Estate, allowed: Collection[str]) -> StacksPlan:
+def judged(
+    plan: StacksPlan, estate: Estate, allowed: Collection[str], environ: Mapping[str, str]
+) -> StacksPlan:
     """The plan with what the gates of stacks.yaml say of all of it; unchanged without any.
 
-    Raises EngineError for what is wrong in the file.
+    A stack that is not planned counts with what it costs now. Raises EngineError for what is wrong
+    in the file.
     """
     gates = estate_gates(estate)
-    whole = _as_one(plan.plans)
-    if not gates or whole.operation == "refresh":
+    if not gates or all(each.operation == "refresh" for each in plan.plans):
         return plan
+    resting: list[tuple[str, StackCost]] = []
+    if any(gate.rule == "max_hourly_cost" for gate in gates):
+        planned = {_name(each): each for each in plan.plans}
+        resting = list(resting_costs(estate, planned, environ))
+    whole = _as_one(plan.plans, resting)
     own = {gate.permission for gate in gates}
     keeper = Keeper(gates, {each for each in allowed if each in own}, estate.root)
     return plan.model_copy(update={"gates": keeper.judged(whole).gates})
@@ -52,10 +60,14 @@ def allowed_in(estate: Estate, allowed: Collection[str]) -> dict[str, list[str]]
     return found
 
 
-def _as_one(plans: Sequence[Plan]) -> Plan:
-    """All plans as that of one stack, for rules over a plan. A name says of which stack it is."""
+def _as_one(plans: Sequence[Plan], resting: Sequence[tuple[str, StackCost]]) -> Plan:
+    """All plans as that of one stack, for rules over a plan. A name says of which stack it is.
+
+    `resting` are the costs of the stacks that stay as they are.
+    """
     changes = [_named(change, plan) for plan in plans for change in plan.changes]
     costs = [(_name(plan), plan.cost or _untold(plan)) for plan in plans]
+    costs += [(name, PlanCost(before=each, after=each)) for name, each in resting]
     cost = PlanCost(
         before=_sum((name, each.before) for name, each in costs),
         after=_sum((name, each.after) for name, each in costs),

@@ -160,6 +160,9 @@ def test_one_gate_over_all(estate: Estate) -> None:
     assert done.code == 5, done.stdout + done.stderr
     assert "an hour would cost 40.50 USD: at most 10.00 may" in done.stderr
     assert estate.run("up", "--all", "--yes", "--allow", "gate:budget").code == 0
+    estate.edit("volumes/topology.yaml", "default: 5", "default: 6")
+    alone = estate.run("preview", "--all", "--filter", "volumes")
+    assert "an hour would cost 40.60 USD: at most 10.00 may" in alone.stderr, alone.stdout
 
 
 def test_json(estate: Estate) -> None:
