@@ -32,10 +32,12 @@ class StacksPlan(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _check_names(self) -> Self:
+    def _check_parts(self) -> Self:
         names = [(plan.project, plan.stack) for plan in self.plans]
         if len(set(names)) != len(names):
             raise ValueError("two plans are of one stack")
+        if len({plan.operation for plan in self.plans}) > 1:
+            raise ValueError("the plans are of several operations")
         return self
 
     @property

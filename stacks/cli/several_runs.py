@@ -202,13 +202,8 @@ class _Shown:
 
     def _table(self, result: SeveralResult) -> None:
         """A line for each stack that was to be applied."""
-        plan = result.plan
-        if (
-            not result.stacks
-            or plan is None
-            or plan.has_failed
-            or self.arguments.options.preview_only
-        ):
+        is_planned = result.plan is not None and not result.plan.has_failed
+        if not result.stacks or not is_planned or self.arguments.options.preview_only:
             return
         paint, width = self.screen.paint, max(map(len, result.stacks))
         self.screen.print("\n" + paint("bold", "Stacks:"))

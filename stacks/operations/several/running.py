@@ -112,15 +112,10 @@ def _planned_names(
             f"{options.run.plan} plans {', '.join(missing)}, which is none of the stacks here",
             hint="apply it where it was made: in the folder of stacks.yaml, or of the projects",
         )
-    operations = {plan.operation for plan in saved.plans}
-    if len(operations) > 1:
+    planned = saved.plans[0].operation
+    if options.run.operation not in ("update", planned):
         raise PlanRefused(
-            f"{options.run.plan} is no plan of one operation: {', '.join(sorted(operations))}",
-            hint="it was edited after it was made: make a new plan",
-        )
-    if options.run.operation != "update" and operations != {options.run.operation}:
-        raise PlanRefused(
-            f"{options.run.plan} is a plan of another operation: {', '.join(sorted(operations))}",
+            f"{options.run.plan} is a plan of another operation: {planned}",
             hint=f"apply it with `gpuform up --all --plan {options.run.plan}`",
         )
     return [name for name in names if name in chosen]
@@ -194,8 +189,8 @@ class _Several:
         for name, each in ended.items():
             if name not in plans:  # a plan that is not whole is not applied: it says why
                 project, _, stack = name.rpartition("/")
-                failed = Plan.of(project, stack, ()).model_copy(update={"errors": (each.text,)})
-                plans[name] = failed
+                told = {"errors": (each.text,), "operation": self.options.run.operation}
+                plans[name] = Plan.of(project, stack, ()).model_copy(update=told)
                 found.append(name)
         return StacksPlan(name=root, plans=tuple(plans[name] for name in found))
 
@@ -265,7 +260,7 @@ class _Several:
     def _applied_after(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
         """What is applied before each: what it reads, or for a destroy what reads it."""
         needs = self._needs(plans)
-        if {plan.operation for plan in plans.values()} != {"destroy"}:
+        if all(plan.operation != "destroy" for plan in plans.values()):
             return needs
         turned: dict[str, set[str]] = {name: set() for name in needs}
         for name, needed in needs.items():
