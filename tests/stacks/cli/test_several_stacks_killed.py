@@ -107,16 +107,16 @@ def assert_mended(estate: Estate) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(15)
-@pytest.mark.parametrize("number", range(1, 61))
+@pytest.mark.sampled(30)
+@pytest.mark.parametrize("number", range(1, 151))
 def test_a_run_that_is_killed_at_a_write_goes_on(estate: Estate, number: int) -> None:
     killed_at(estate, number, "up", "--all", "--yes", "--jobs", "2")
     assert_mended(estate)
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(20)
-@pytest.mark.parametrize("number", range(1, 41))
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("number", range(1, 121))
 def test_a_destroy_that_is_killed_at_a_write_goes_on(estate: Estate, number: int) -> None:
     estate.ok("up", "--all", "--yes")
     killed_at(estate, number, "destroy", "--all", "--yes")
