@@ -13,7 +13,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, find
 from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import Project, load_project
+from gpuform.stacks.engine.project import OtherRuntime, Project, load_project
 from gpuform.stacks.engine.store import anchor, backend_url
 from gpuform.stacks.estate.members import FILE, Estate, EstateError, Member, note
 from gpuform.stacks.topology.files import shown
@@ -75,7 +75,7 @@ class _Reader:
     def of_tree(self) -> dict[str, Member]:
         members: dict[str, Member] = {}
         for path in _project_files(self.root):
-            project = self._project(path)
+            project = self._project(path, skips_others=True)
             if project is None:
                 continue
             for stack in stacks_with_settings(project):
@@ -147,10 +147,19 @@ class _Reader:
             for part in folder.relative_to(self.root).parts
         )
 
-    def _project(self, file: Path) -> Project | None:
-        """None, with its problems noted, where it cannot be used."""
+    def _project(self, file: Path, *, skips_others: bool = False) -> Project | None:
+        """None, with its problems noted, where it cannot be used.
+
+        Nobody has asked for a project of another language that a tree has beside the others.
+        """
         try:
             return load_project(file)
+        except OtherRuntime as error:
+            if skips_others:
+                return None
+            note(error, file, self.problems)
+            self.unread.append(file)
+            return None
         except EngineError as error:
             note(error, file, self.problems)
             self.unread.append(file)

@@ -28,6 +28,10 @@ class ProjectError(EngineError):
     page = "reference/configuration"
 
 
+class OtherRuntime(ProjectError):
+    """A project whose program is of another language."""
+
+
 class NoProject(ProjectError):
     """There is no Pulumi.yaml in a folder or above it."""
 
@@ -191,7 +195,8 @@ def _virtualenv(runtime: Node, where: str) -> str:
     else:
         name, node, options = str(runtime.value), runtime, {}
     if name != "python":
-        raise yaml_text.locate_error(where, node, f"the runtime is {name!r}", hint=_USE_THE_CLI)
+        told = yaml_text.locate_error(where, node, f"the runtime is {name!r}", hint=_USE_THE_CLI)
+        raise OtherRuntime(told.message, told.hint)
     return _text(options, "virtualenv", where)
 
 

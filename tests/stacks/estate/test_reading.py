@@ -51,6 +51,20 @@ def test_without_the_file_every_stack_with_settings_below(root: Path) -> None:
     assert estate.members["one/dev"].place.file == "teams/one/Pulumi.dev.yaml"
 
 
+def test_a_tree_may_have_projects_of_other_languages_beside(root: Path) -> None:
+    write_three(root)
+    (root / "stacks.yaml").unlink(missing_ok=True)
+    other = root / "website"
+    other.mkdir()
+    (other / "Pulumi.yaml").write_text("name: website\nruntime: nodejs\n")
+    (other / "Pulumi.prod.yaml").write_text("")
+    estate, problems = found_in(root)
+    assert problems == []
+    assert "website/prod" not in estate.members
+    (named,) = problems_of(root, "stacks: [{folder: website, stack: prod}]\n")
+    assert named.endswith("the runtime is 'nodejs'")
+
+
 def test_no_stack_anywhere(root: Path) -> None:
     with pytest.raises(EstateError, match=r"no stacks.yaml, and no project"):
         read_estate(root, os.environ)
