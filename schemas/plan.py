@@ -277,6 +277,11 @@ class Plan(_PlanModel):
     stack_references: tuple[str, ...] = Field(
         default=(), description="The stacks that it reads, as organization/PROJECT/STACK."
     )
+    planned_with: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="The seals of the plans by which it knows what other stacks will give out, by "
+        "organization/PROJECT/STACK.",
+    )
     outputs: tuple[OutputChange, ...] = Field(
         default=(), description="The outputs of the stack that change."
     )

@@ -11,7 +11,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import TextIOBase
@@ -28,6 +28,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.planning import Event, Listener
 from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.engine.store import full_name
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.operations.drifting import DriftResult, find_drift
 from gpuform.stacks.operations.opening.selecting import SelectedStack
@@ -104,6 +105,8 @@ class Channel:
     _tasks: "queue.SimpleQueue[Task | None]" = field(default_factory=queue.SimpleQueue)
     _is_at_work: bool = False
     is_cancelled: bool = False
+    planned_with: dict[str, str] = field(default_factory=dict)
+    """The seals of the plans by which this task knows other stacks' outputs."""
 
     @classmethod
     def take_streams(cls) -> "Channel":
@@ -125,6 +128,7 @@ class Channel:
         """What is to be done next; None where the other side wants nothing more."""
         task = self._tasks.get()
         self._is_at_work = task is not None
+        self.planned_with = {}
         return task
 
     def end(self, ended: Ended) -> None:
@@ -169,7 +173,10 @@ class Channel:
             raise EngineError("the run was interrupted")
         if found.error:
             raise EngineError(found.error)
-        return None if found.outputs is None else unpacked(found.outputs)
+        if found.outputs is None:
+            return None
+        self.planned_with[full_name(project, stack)] = found.seal
+        return unpacked(found.outputs)
 
     def passphrase(self, prompt: str) -> str:
         """What a person answers."""
@@ -294,7 +301,7 @@ def _work(task: Task, workspace: Workspace, channel: Channel) -> Ended:
         saved = SavedPlan.of(Path(task.source), task.plan, project, selected.name, operation)
     result = run(selected, options, caller, saved)
     if options.preview_only:
-        return _planned(result)
+        return _planned(result, channel.planned_with)
     tell_reason(result, screen, preview_only=False)
     return Ended(code=EXIT_CODES[result.reason], reason=result.reason, text=_told(result))
 
@@ -307,7 +314,7 @@ def _view(task: Task, options: RunOptions, screen: Screen) -> View:
     return _AppliedView(HumanView(screen, Showing(**task.showing)))
 
 
-def _planned(result: RunResult) -> Ended:
+def _planned(result: RunResult, planned_with: Mapping[str, str]) -> Ended:
     """A plan that gates stop is a plan all the same: what follows is planned, too."""
     if result.plan is None or result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
         said = [each.message for each in result.diagnostics if each.severity == "error"]
@@ -316,7 +323,7 @@ def _planned(result: RunResult) -> Ended:
     return Ended(
         code=SUCCESS,
         reason=result.reason,
-        plan=result.seal() if result.seal is not None else None,
+        plan=result.seal(planned_with) if result.seal is not None else None,
         outputs=packed(result.foreseen),
         text=counts_text(result.plan.summary),
     )

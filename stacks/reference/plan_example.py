@@ -54,6 +54,7 @@ PLAN: Final = """\
   },
   "errors": [],
   "stack_references": [],
+  "planned_with": {},
   "outputs": [
     {
       "name": "size",

@@ -139,9 +139,7 @@ class StackFacts:
         words += ["--all"] if self.is_part else []
         words += ["--plan", self.source] if self.is_bound else []
         words += ["--emulate"] if self.emulate else []
-        name = f"{self.plan.project}/{self.plan.stack}"
-        which = ["--filter", name] if self.is_part else ["--stack", self.plan.stack]
-        return shlex.join([*words, *which])
+        return shlex.join([*words, *([] if self.is_part else ["--stack", self.plan.stack])])
 
 
 @dataclass(frozen=True)

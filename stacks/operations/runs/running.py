@@ -298,12 +298,13 @@ class PlannedRun:
     def _save_plan(self, ended: RunEnded, outcome: Outcome) -> None:
         path = self.options.save_plan
         if path is not None:
-            write_plan(path, self._sealed(ended, outcome))
+            write_plan(path, self._sealed(ended, outcome, {}))
             command = "up" if self.options.operation == "update" else self.options.operation
             self.caller.tell(f"Plan saved to {path}: `gpuform {command} --plan {path}` applies it.")
 
-    def _sealed(self, ended: RunEnded, outcome: Outcome) -> Plan:
-        return sealed_plan(ended.plan, self.options, self.stack, outcome)
+    def _sealed(self, ended: RunEnded, outcome: Outcome, planned_with: Mapping[str, str]) -> Plan:
+        plan = ended.plan.model_copy(update={"planned_with": dict(planned_with)})
+        return sealed_plan(plan, self.options, self.stack, outcome)
 
     def _result(
         self, ended: RunEnded, outcome: Outcome, reason: ExitReason | None = None
@@ -328,7 +329,7 @@ class PlannedRun:
             seconds=outcome.seconds,
             make_plan=None if plan is None else lambda: mask_plan(plan, secrets()),
             foreseen=outcome.outputs,
-            seal=lambda: self._sealed(ended, outcome),
+            seal=lambda planned_with: self._sealed(ended, outcome, planned_with),
         )
 
     def _reason(self, outcome: Outcome) -> ExitReason:

@@ -82,7 +82,14 @@ class SavedPlan:
 
         An update (`up`) applies plans of every operation.
         """
-        return cls.of(path, read_plan(path), project, stack, operation)
+        plan = read_plan(path)
+        if plan.planned_with:
+            others = ", ".join(each.removeprefix("organization/") for each in plan.planned_with)
+            raise PlanRefused(
+                f"{path} is a part of a plan of several stacks: it was planned with {others}",
+                hint="apply the plan of all with `gpuform up --all --plan FILE`",
+            )
+        return cls.of(path, plan, project, stack, operation)
 
     @classmethod
     def of(cls, path: Path, plan: Plan, project: str, stack: str, operation: Operation) -> Self:

@@ -49,11 +49,15 @@ class Task(_Message):
 
 
 class Foretold(_Message):
-    """What another stack will give out, or None where its state tells; or why nobody can tell."""
+    """What another stack will give out, or None where its state tells; or why nobody can tell.
+
+    `seal` is that of the plan by which it is known.
+    """
 
     kind: Literal["foretold"] = "foretold"
     number: int
     outputs: str | None = None
+    seal: str = ""
     error: str = ""
 
 

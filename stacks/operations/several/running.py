@@ -9,6 +9,7 @@ from gpuform.providers import permissions
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.store import full_name
 from gpuform.stacks.estate import Order, circles, sequence
 from gpuform.stacks.gates.evaluating import lifted
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
@@ -118,7 +119,30 @@ def _planned_names(
             f"{options.run.plan} is a plan of another operation: {planned}",
             hint=f"apply it with `gpuform up --all --plan {options.run.plan}`",
         )
-    return [name for name in names if name in chosen]
+    kept = [name for name in names if name in chosen]
+    _refuse_apart(saved, kept, options)
+    return kept
+
+
+def _refuse_apart(saved: StacksPlan, kept: Collection[str], options: SeveralOptions) -> None:
+    """Raises PlanRefused for a part without the very plans that it was made with."""
+    seals = {
+        full_name(each.project, each.stack): each.basis.seal if each.basis else ""
+        for each in saved.plans
+        if _name(each) in kept
+    }
+    for plan in saved.plans:
+        if _name(plan) not in kept:
+            continue
+        for stack, seal in plan.planned_with.items():
+            if seals.get(stack) != seal:
+                other = stack.removeprefix("organization/")
+                raise PlanRefused(
+                    f"{_name(plan)} was planned with what {other} will give out, and {other} is "
+                    f"not applied by the same plan",
+                    hint=f"apply {options.run.plan} as it was made, or make a new plan with the "
+                    "same --filter",
+                )
 
 
 def _name(plan: Plan) -> str:

@@ -56,6 +56,8 @@ class Schedule:
     _running: dict[str, StackProcess] = field(default_factory=dict)
     _asking: dict[str, dict[int, str]] = field(default_factory=dict)
     """By the stack that asks: the numbers of its questions, and the stacks that they are about."""
+    _circles: dict[str, str] = field(default_factory=dict)
+    """By stack: the way by which it waits for itself."""
     _heard: "queue.SimpleQueue[_Said]" = field(default_factory=queue.SimpleQueue)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -169,14 +171,19 @@ class Schedule:
         self._running[name].send(self._foretold(number, about, circle))
 
     def _foretold(self, number: int, about: str, circle: str) -> Foretold:
-        ended = self.results.get(about)
-        if ended is None:
-            return Foretold(number=number, error=f"these stacks need each other: {circle}")
+        for each in circle.split(" -> ") if circle else ():
+            self._circles[each] = circle
+        if about in self._circles:
+            told = f"these stacks need each other: {self._circles[about]}"
+            return Foretold(number=number, error=told)
+        ended = self.results[about]
         if ended.code != 0:
             return Foretold(
                 number=number, error=f"there is no plan of stack {about}, which it reads"
             )
-        return Foretold(number=number, outputs=ended.outputs or packed({}))
+        basis = ended.plan.basis if ended.plan is not None else None
+        outputs = ended.outputs or packed({})
+        return Foretold(number=number, outputs=outputs, seal=basis.seal if basis else "")
 
     def _is_circle(self, name: str) -> str:
         """The way by which a stack waits for itself, as text; empty where it does not."""

@@ -49,3 +49,25 @@ def test_a_part_of_another_operation_lifts_no_gate_of_all(estate: Estate) -> Non
     assert done.code == 1, done.stdout + done.stderr
     assert "the plans are of several operations" in done.stderr
     assert estate.export("volumes/dev").get("resources") is None
+
+
+def test_a_part_is_not_applied_without_what_it_was_planned_with(estate: Estate) -> None:
+    estate.ok("up", "--all", "--yes")
+    estate.ok("preview", "--all", "--save-plan", "plan.json")
+    plan = json.loads((estate.root / "plan.json").read_text())
+    whole = json.dumps(plan)
+    told = estate.run("up", "--all", "--plan", "plan.json", "--yes", "--filter", "told")
+    assert told.code == 1
+    said = "told/dev was planned with what training/dev will give out"
+    assert said in told.stderr
+    del plan["plans"][1]
+    (estate.root / "plan.json").write_text(json.dumps(plan))
+    apart = estate.run("up", "--all", "--plan", "plan.json", "--yes")
+    assert apart.code == 1
+    assert said in apart.stderr
+    (estate.root / "part.json").write_text(json.dumps(json.loads(whole)["plans"][2]))
+    part = estate.run("up", "--plan", "../part.json", "--yes", "--stack", "dev", folder="told")
+    assert part.code == 1
+    assert "is a part of a plan of several stacks" in part.stderr
+    (estate.root / "plan.json").write_text(whole)
+    estate.ok("up", "--all", "--plan", "plan.json", "--yes")
