@@ -11,7 +11,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import TextIOBase
@@ -26,7 +26,7 @@ from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
-from gpuform.stacks.engine.planning import Event, Listener
+from gpuform.stacks.engine.planning import Diagnostic, Event, Listener
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import full_name
 from gpuform.stacks.engine.values import PropertyMap
@@ -233,8 +233,8 @@ class _Lines(TextIOBase):
 class _AppliedView:
     """Shows what is done; of the preview before it only why it failed: the plan was shown."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, view: View, screen: Screen) -> None:
+        self._view, self._screen = view, screen
 
     def begin(self, title: RunStarted) -> Listener:
         return _ignored if title.preview else self._view.begin(title)
@@ -242,6 +242,9 @@ class _AppliedView:
     def end(self, ended: RunEnded, outcome: Outcome) -> None:
         if not ended.started.preview:
             self._view.end(ended, outcome)
+        elif not outcome.succeeded:
+            for line in diagnostics_lines(ended.record.diagnostics, paint=self._screen.paint):
+                self._screen.print(line)
 
     def notice(self, text: str) -> None:
         self._view.notice(text)
@@ -260,7 +263,7 @@ class _Planned:
         return _ignored
 
     def end(self, ended: RunEnded, outcome: Outcome) -> None:
-        # what a failed plan says as an error is why it failed, and is told there
+        # What a failed plan says as an error is why it failed, and is told there
         found = ended.record.diagnostics
         shown = found if outcome.succeeded else [d for d in found if d.severity != "error"]
         for line in diagnostics_lines(shown, paint=self._screen.paint):
@@ -311,14 +314,13 @@ def _view(task: Task, options: RunOptions, screen: Screen) -> View:
         return (PreviewJson if task.form == "json" else EventLines)(screen)
     if options.preview_only:
         return _Planned(screen)
-    return _AppliedView(HumanView(screen, Showing(**task.showing)))
+    return _AppliedView(HumanView(screen, Showing(**task.showing)), screen)
 
 
 def _planned(result: RunResult, planned_with: Mapping[str, str]) -> Ended:
     """A plan that gates stop is a plan all the same: what follows is planned, too."""
     if result.plan is None or result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
-        said = [each.message for each in result.diagnostics if each.severity == "error"]
-        text = "\n".join(said) or "the preview was interrupted"
+        text = _errors(result.diagnostics) or "the preview was interrupted"
         return Ended(code=FAILED, reason=result.reason, text=text)
     return Ended(
         code=SUCCESS,
@@ -330,15 +332,19 @@ def _planned(result: RunResult, planned_with: Mapping[str, str]) -> Ended:
 
 
 def _drifted(result: DriftResult) -> Ended:
-    text = "\n".join(each.message for each in result.diagnostics if each.severity == "error")
+    text = _errors(result.diagnostics)
     code = SUCCESS if result.succeeded else FAILED
     told = counts_text(result.plan.summary) if result.succeeded else text
     return Ended(code=code, plan=result.plan, text=told or "not every resource could be read")
 
 
+def _errors(diagnostics: Iterable[Diagnostic]) -> str:
+    return "\n".join(each.message for each in diagnostics if each.severity == "error")
+
+
 def _told(result: RunResult) -> str:
     if not result.succeeded:
-        return "\n".join(diagnostics_lines(result.diagnostics)) or result.reason
+        return _errors(result.diagnostics) or result.reason
     return done_text(result.plan.summary) if result.plan is not None else ""
 
 
