@@ -76,6 +76,10 @@ class SeveralResult:
     plan: StacksPlan | None = None
     stacks: Mapping[str, Ended] = field(default_factory=dict)
 
+    @property
+    def succeeded(self) -> bool:
+        return self.reason is ExitReason.SUCCEEDED
+
 
 def run_several(order: Order, options: SeveralOptions, caller: SeveralCaller) -> SeveralResult:
     """Does it. Raises EngineError for what stops it before anything is done."""

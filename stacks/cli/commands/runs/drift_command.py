@@ -9,11 +9,12 @@ import click
 from gpuform.stacks.cli.commands.review.review_output import FORMATS, write_review
 from gpuform.stacks.cli.failures import CHANGES, FAILED, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, output_flag
-from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.cli.several import Several, all_flag, check_several, filter_flag, jobs_flag
 
 if TYPE_CHECKING:
     from gpuform.stacks.operations.drifting import DriftResult
+    from gpuform.stacks.operations.several.running import SeveralResult
 
 
 @click.command()
@@ -77,7 +78,6 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     from gpuform.stacks.cli.terminal.stopping import unwinding  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.drifting import find_drift  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.runs.results import ExitReason  # noqa: PLC0415 - as above
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
 
     check_several(every_stack=every_stack, filters=filters)
@@ -85,16 +85,13 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
         raise click.UsageError("--target is about one stack: it does not go with --all")
     with session() as current:
         if every_stack:
-            several = Several(filters, jobs)
-            from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - as above
-
-            whole = several_runs.drift(several, current, emulate=emulate)
+            whole = _drift_of_all(Several(filters, jobs), current, emulate=emulate)
             if whole.plan is None:
                 return FAILED
             write_review(Review.of(whole.plan, emulate=emulate), form, output, current)
             if save_plan is not None:
                 write_plan(save_plan, whole.plan)
-            if whole.reason is not ExitReason.SUCCEEDED:
+            if not whole.succeeded:
                 return FAILED
             return CHANGES if detailed_exitcode and whole.plan.has_changes else SUCCESS
         workspace = workspace_of(current)
@@ -113,6 +110,12 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     if problems:
         return FAILED
     return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
+
+
+def _drift_of_all(several: Several, current: Session, *, emulate: bool) -> "SeveralResult":
+    from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - the engine, not for help
+
+    return several_runs.drift(several, current, emulate=emulate)
 
 
 def _problems(found: "DriftResult") -> Iterator[str]:
