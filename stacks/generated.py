@@ -15,6 +15,7 @@ from gpuform.providers.generating import (
     write_or_check,
 )
 from gpuform.stacks.language.file_schemas import (
+    cases_schema_text,
     gates_schema_text,
     prices_schema_text,
     stacks_schema_text,
@@ -45,6 +46,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield _FOLDER / "prices.schema.json", prices_schema_text()
     yield _FOLDER / "gates.schema.json", gates_schema_text()
     yield _FOLDER / "stacks.schema.json", stacks_schema_text()
+    yield _FOLDER / "cases.schema.json", cases_schema_text()
     for path, text in pages():
         yield _REFERENCE / path, text
 

@@ -1,5 +1,8 @@
 """The emulator's time. It stands still until somebody moves it, or runs, and never goes back."""
 
+import heapq
+import itertools
+import threading
 import time
 from collections.abc import Callable
 
@@ -24,6 +27,9 @@ class Clock:
         self._store = store
         self._speed, self._real = speed, real
         self._seen = real()
+        self._appointments: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        self._keeping = threading.RLock()
         with store.transaction():
             if store.setting("now") is None:
                 store.set("now", time.time() if start is None else start)
@@ -43,11 +49,33 @@ class Clock:
 
     def advance(self, seconds: float) -> float:
         """Move on by `seconds` (a negative number moves nothing) and return the new time."""
-        with self._store.transaction():
-            return self.until(self.now() + seconds)
+        with self._keeping:
+            if self._appointments:
+                return self.until(self.now() + seconds)
+            with self._store.transaction():  # other processes may move it, too
+                return self._move_to(self.now() + seconds)
 
     def until(self, moment: float) -> float:
-        """Move on to `moment` unless it is past, so that many sleepers move the clock once."""
+        """Move on to `moment` unless it is past, so that many sleepers move the clock once.
+
+        It stops at each appointment on the way. Nobody else moves it meanwhile.
+        """
+        with self._keeping:
+            while self._appointments and self._appointments[0][0] <= moment:
+                due, _, action = heapq.heappop(self._appointments)
+                self._move_to(due)
+                action()
+            return self._move_to(moment)
+
+    def at(self, moment: float, action: Callable[[], None]) -> None:
+        """Call `action` when the clock is moved to `moment`, in the thread that moves it.
+
+        Only a clock that others move keeps appointments.
+        """
+        with self._keeping:
+            heapq.heappush(self._appointments, (moment, next(self._count), action))
+
+    def _move_to(self, moment: float) -> float:
         with self._store.transaction():
             moment = max(self.now(), moment)
             self._store.set("now", moment)

@@ -44,6 +44,8 @@ class Rule(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    platform: str | None = None
+    """Only requests to this one."""
     method: str | None = None
     path: str = ""
     sent: dict[str, JsonValue] = {}
@@ -94,7 +96,9 @@ class Rule(BaseModel):
             raise ValueError(f"a fault has exactly one effect of {', '.join(_EFFECTS)}")
         return self
 
-    def meets(self, method: str, *paths: str, body: JsonValue = None) -> bool:
+    def meets(self, method: str, *paths: str, body: JsonValue = None, platform: str = "") -> bool:
+        if self.platform not in (None, platform):
+            return False
         fields = body if isinstance(body, dict) else {}
         if any(fields.get(name) != value for name, value in self.sent.items()):
             return False
@@ -132,7 +136,9 @@ class Faults:
     def clear(self) -> None:
         self._keep([])
 
-    def take(self, method: str, path: str, body: JsonValue = None) -> Rule | None:
+    def take(
+        self, method: str, path: str, body: JsonValue = None, platform: str = ""
+    ) -> Rule | None:
         """The first fault that meets this request, counted as used; status overrides apart."""
         if not self.live():
             return None
@@ -140,7 +146,8 @@ class Faults:
         with self._store.transaction():
             kept: list[Rule] = []
             for rule in self.live():
-                if taken or rule.status_override or not rule.meets(method, path, body=body):
+                is_met = rule.meets(method, path, body=body, platform=platform)
+                if taken or rule.status_override or not is_met:
                     kept.append(rule)
                     continue
                 taken = rule if rule.skip == 0 else None
@@ -148,7 +155,9 @@ class Faults:
             self._keep(kept)
         return taken
 
-    def take_overrides(self, method: str, path: str, objects: Sequence[str]) -> dict[str, Rule]:
+    def take_overrides(
+        self, method: str, path: str, objects: Sequence[str], platform: str = ""
+    ) -> dict[str, Rule]:
         """The status overrides of the objects in an answer, by the objects' own paths.
 
         A rule is counted once for an answer, however many objects it meets there.
@@ -159,7 +168,7 @@ class Faults:
         with self._store.transaction():
             kept: list[Rule] = []
             for rule in self.live():
-                met = [own for own in objects if rule.meets(method, path, own)]
+                met = [own for own in objects if rule.meets(method, path, own, platform=platform)]
                 if not rule.status_override or not met:
                     kept.append(rule)
                     continue

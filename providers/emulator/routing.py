@@ -104,7 +104,7 @@ class Api:
         """Shows the status that injected faults impose; the views, each with its fault."""
         by_path = {f"{folder}/{view[key]}": view for view in views}
         path = request.path.removeprefix(self.prefix)
-        overrides = self._faults.take_overrides(request.method, path, list(by_path))
+        overrides = self._faults.take_overrides(request.method, path, list(by_path), self.name)
         for own, rule in overrides.items():
             by_path[own][field] = rule.status_override
         return [(by_path[own], rule) for own, rule in overrides.items()]

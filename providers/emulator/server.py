@@ -78,8 +78,9 @@ class Server:
         self.store = store
         self.clock = clock
         self.url = f"http://{_HOST}:{listener.getsockname()[1]}"
+        self.app = create_app(store, clock)
         with listener:
-            self._http = _HttpServer(listener, create_app(store, clock))
+            self._http = _HttpServer(listener, self.app)
         self._thread = threading.Thread(
             target=self._http.serve_forever,
             kwargs={"poll_interval": 0.05},

@@ -20,6 +20,10 @@ _COMMANDS = {
         "files.new_command",
         "Make a project that runs at once from a template, or list the templates.",
     ),
+    "test": (
+        "files.test_command",
+        "Play the cases of a stack on the emulator: what it does, also when things go wrong.",
+    ),
     "preview": ("runs.run_commands", "Show what `up` would change."),
     "review": ("review.review_command", "Show saved plans to those who decide on them."),
     "fetch-plan": (

@@ -9,7 +9,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "cancel",
     ),
     "review": ("review", "fetch-plan", "graph"),
-    "files": ("new", "validate", "fmt", "convert", "console", "schema", "manifests"),
+    "files": ("new", "validate", "test", "fmt", "convert", "console", "schema", "manifests"),
     "looking": ("status", "logs", "doctor", "orphans", "offers"),
     "access": ("kubeconfig", "ssh-config", "connect", "topology"),
     "stack": ("stack", "state", "config", "login", "logout", "about", "whoami"),

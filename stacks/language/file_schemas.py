@@ -1,8 +1,9 @@
-"""The JSON Schemas of the files beside a topology: the price book, the gates, and the stacks."""
+"""The JSON Schemas of the files beside a topology: prices, gates, stacks and test cases."""
 
 import json
 from typing import Any
 
+from gpuform.schemas.cases_file import CasesInputs
 from gpuform.schemas.gates import GatesInputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.stacks_file import StacksInputs
@@ -24,6 +25,11 @@ def gates_schema_text() -> str:
 def stacks_schema_text() -> str:
     """The schema of `stacks.yaml` as the text of a file."""
     return _text(StacksInputs, "gpuform stacks")
+
+
+def cases_schema_text() -> str:
+    """The schema of `tests/*.yaml` as the text of a file."""
+    return _text(CasesInputs, "gpuform test cases")
 
 
 def _text(model: type[InputModel], title: str) -> str:

@@ -126,7 +126,7 @@ class Kubernetes(Api):
     def _with_imposed_phase(self, found: Object) -> Object:
         """With the phase that an injected fault shows."""
         path = request.path.removeprefix(self.prefix)
-        imposed = self._faults.take_overrides(request.method, path, [path]).get(path)
+        imposed = self._faults.take_overrides(request.method, path, [path], self.name).get(path)
         if imposed is None:
             return found
         return {**found, "status": {**found["status"], "phase": imposed.status_override}}

@@ -61,7 +61,8 @@ class Lens(Api):
             else:
                 view[name] = value
         path = request.path.removeprefix(self.prefix)
-        for rule in self._faults.take_overrides(request.method, path, [path]).values():
+        imposed = self._faults.take_overrides(request.method, path, [path], self.name)
+        for rule in imposed.values():
             _impose(view, rule.status_override or "")
         return self._success(view)
 

@@ -14,10 +14,10 @@ from gpuform.stacks.cli.terminal.files import deliver
 @click.option(
     "--of",
     "what",
-    type=click.Choice(["topology", "prices", "gates", "stacks", "plan"]),
+    type=click.Choice(["topology", "prices", "gates", "stacks", "tests", "plan"]),
     default="topology",
     show_default=True,
-    help="Of which files: topologies, prices.yaml, gates.yaml, stacks.yaml, or saved plans.",
+    help="Of which files: topologies, prices.yaml, gates.yaml, stacks.yaml, tests/*.yaml, plans.",
 )
 @click.option(
     "--link",
@@ -67,6 +67,7 @@ def _text(what: str) -> str:
         "prices": file_schemas.prices_schema_text,
         "gates": file_schemas.gates_schema_text,
         "stacks": file_schemas.stacks_schema_text,
+        "tests": file_schemas.cases_schema_text,
         "plan": plan_schema.plan_schema_text,
     }
     return texts[what]()

@@ -1,0 +1,439 @@
+"""The files of `gpuform test`: cases, each one run of a stack on the emulator, and what it expects.
+
+What a case plays out is the whole of it: the stack, where it starts, what happens meanwhile.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import AfterValidator, Field
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.topology import Span
+
+_CASE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_REQUEST: Final = re.compile(r"(GET|POST|PUT|PATCH|DELETE) \S+")
+
+EVENTS: Final = (
+    *("stock_out", "status", "credit_gone", "node_not_ready", "proposal", "job"),
+    *("fault", "control", "request", "kill"),
+)
+"""What can happen; an event is one of them."""
+
+
+def _request(text: str) -> str:
+    if not _REQUEST.fullmatch(text):
+        raise ValueError("must be a method and a path, such as POST /compute/clusters$")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"has no regular expression for its path: {error}") from None
+    return text
+
+
+RequestPattern = Annotated[str, AfterValidator(_request)]
+
+Action = Literal["same", "create", "update", "replace", "delete", "import", "read"]
+"""What the plan does to a resource."""
+
+Verdict = Literal["passes", "warns", "stops", "allowed"]
+"""What a gate says of the plan."""
+
+Ending = Literal[
+    "succeeded",
+    "failed",
+    "cancelled",
+    "policy-violation",
+    "unchecked",
+    "out-of-credit",
+    "end-unknown",
+    "killed",
+]
+"""How a run ends."""
+
+Operation = Literal["preview", "up", "refresh", "destroy", "expire", "repair"]
+
+
+class StartInputs(InputModel):
+    """Where a case starts; an empty stack when not given."""
+
+    case: str | None = Field(
+        default=None,
+        description="The case of the same file that has left what is there, on the platform and in "
+        "the state.",
+        examples=["comes_up"],
+    )
+    state: str | None = Field(
+        default=None,
+        description="A state file, from the folder of the test file, as `gpuform stack export` "
+        "writes it. The emulator then has the objects that it knows.",
+        examples=["states/prod.json"],
+    )
+    later: Span | None = Field(
+        default=None,
+        description="How long after that the run begins, by the platform's clock.",
+        examples=["25h"],
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        if values.get("case") is not None and values.get("state") is not None:
+            yield Problem("state", "a case starts from `case` or from `state`, not from both")
+
+
+class StatusInputs(InputModel):
+    """A status that an object shows from now on."""
+
+    object: str = Field(description="Its name on the platform.", examples=["training"])
+    status: str = Field(description="The platform's word.", examples=["Degraded"])
+
+
+class NodeInputs(InputModel):
+    """A node of a cluster."""
+
+    cluster: str = Field(description="The cluster's name on the platform.", examples=["training"])
+    node: str = Field(description="The node's name.", examples=["training-worker-0"])
+
+
+class ProposalInputs(InputModel):
+    """The repair of a node that the platform proposes."""
+
+    cluster: str = Field(description="The cluster's name on the platform.", examples=["training"])
+    node: str = Field(description="The node's name.", examples=["training-worker-1"])
+    mode: str | None = Field(
+        default=None,
+        description="How it would be repaired; REMEDIATION_MODE_HOST_AWARE when not given.",
+        examples=["REMEDIATION_MODE_REBOOT_VM"],
+    )
+    reason: str | None = Field(
+        default=None, description="What the platform says of it.", examples=["GPU fell off the bus"]
+    )
+
+
+class JobInputs(InputModel):
+    """Work that runs on a cluster: a pod, or a job of Slurm."""
+
+    cluster: str = Field(description="The cluster's name on the platform.", examples=["training"])
+    name: str = Field(description="Its name.", examples=["pretraining"])
+    node: str | None = Field(
+        default=None,
+        description="The node that it runs on; any that has room when not given.",
+        examples=["training-worker-1"],
+    )
+    gpus: int | None = Field(
+        default=None, ge=0, description="GPUs that it takes; none when not given.", examples=[8]
+    )
+    runs_for: Span | None = Field(
+        default=None,
+        description="When it ends, by the platform's clock; never when not given.",
+        examples=["2h"],
+    )
+
+
+class ControlInputs(InputModel):
+    """A control of the emulator, for what no other event has."""
+
+    path: str = Field(
+        description="Its path after /_emulator/; {NAME} stands for the id of the object of that "
+        "name.",
+        examples=["together/credit"],
+    )
+    body: dict[str, Any] | None = Field(
+        default=None, description="What is sent.", examples=[{"exhausted": False}]
+    )
+
+
+class OutsideRequestInputs(InputModel):
+    """What somebody else asks the platform for, as by its console."""
+
+    method: Literal["POST", "PUT", "PATCH", "DELETE"] = Field(
+        description="The method.", examples=["DELETE"]
+    )
+    path: str = Field(
+        description="The path on the emulator; {NAME} stands for the id of the object of that "
+        "name.",
+        examples=["/together/v1/compute/clusters/{training}"],
+    )
+    body: dict[str, Any] | None = Field(
+        default=None, description="What is sent.", examples=[{"num_gpus": 32}]
+    )
+
+
+class EventInputs(InputModel):
+    """Something that happens on the platform or to the run; exactly one thing."""
+
+    at: Span | None = Field(
+        default=None,
+        description="When, from the beginning of the run, by the platform's clock; before the run "
+        "when neither `at` nor `on` is given.",
+        examples=["10m"],
+    )
+    on: RequestPattern | None = Field(
+        default=None,
+        description="The request of gpuform after which it happens: its effect is there, its "
+        "answer is not. A method, and a regular expression for the path.",
+        examples=["POST /compute/clusters$"],
+    )
+    stock_out: str | None = Field(
+        default=None, description="The platform that has no GPUs left.", examples=["together"]
+    )
+    status: StatusInputs | None = Field(
+        default=None, description="The status that an object shows from now on."
+    )
+    credit_gone: str | None = Field(
+        default=None,
+        description="The platform where the account has no credit any more.",
+        examples=["together"],
+    )
+    node_not_ready: NodeInputs | None = Field(
+        default=None, description="A node that is not ready any more, as Kubernetes says it."
+    )
+    proposal: ProposalInputs | None = Field(
+        default=None, description="A repair that the platform proposes."
+    )
+    job: JobInputs | None = Field(default=None, description="Work that begins on a cluster.")
+    fault: dict[str, Any] | None = Field(
+        default=None,
+        description="A fault of the emulator, as POST /_emulator/faults takes it.",
+        examples=[{"method": "POST", "path": "/compute/clusters$", "status": 503}],
+    )
+    control: ControlInputs | None = Field(default=None, description="A control of the emulator.")
+    request: OutsideRequestInputs | None = Field(
+        default=None, description="What somebody else asks the platform for."
+    )
+    kill: Literal[True] | None = Field(
+        default=None, description="The run is ended by SIGKILL. It tells nobody."
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        given = [name for name in EVENTS if values.get(name) is not None]
+        if len(given) != 1:
+            known = ", ".join(EVENTS)
+            yield Problem(given[1] if given else "", f"an event is exactly one of {known}")
+        if values.get("at") is not None and values.get("on") is not None:
+            yield Problem("on", "an event happens `at` a time or `on` a request, not both")
+        if given == ["kill"] and values.get("at") is None and values.get("on") is None:
+            yield Problem("kill", "say when with `at` or `on`: before the run there is none")
+
+
+class ObjectInputs(InputModel):
+    """An object that is on the platform."""
+
+    name: str = Field(description="Its name there.", examples=["training"])
+    status: str | None = Field(
+        default=None,
+        description="Its status; any when not given.",
+        examples=["Ready"],
+    )
+
+
+class DurationInputs(InputModel):
+    """How long something may take, by the platform's clock."""
+
+    at_least: Span | None = Field(default=None, description="The least.", examples=["5m"])
+    at_most: Span | None = Field(default=None, description="The most.", examples=["45m"])
+
+
+class ExpectInputs(InputModel):
+    """What is expected of a run. What is not named is not looked at."""
+
+    result: Ending | None = Field(
+        default=None,
+        description="How the run ends. When not given: succeeded, or with `error` anything else.",
+        examples=["policy-violation"],
+    )
+    error: list[str] | None = Field(
+        default=None,
+        description="Texts that are in what the run says as an error or a refusal, each of them.",
+        examples=[["no GPUs are free"]],
+    )
+    warning: list[str] | None = Field(
+        default=None,
+        description="Texts that are in what the run says as a warning, each of them.",
+        examples=[["is not ready"]],
+    )
+    plan: dict[str, Action] | None = Field(
+        default=None,
+        description="What the plan does to each resource, by its name or as SECTION.NAME; * in a "
+        "name stands for any text. A resource that is not named has to stay the same.",
+        examples=[{"train": "update", "workers-*": "create"}],
+    )
+    properties: dict[str, dict[str, Any]] | None = Field(
+        default=None,
+        description="Of a resource that the plan changes: values that properties get, by their "
+        "paths.",
+        examples=[{"train": {"num_gpus": 24}}],
+    )
+    replaced_by: dict[str, list[str]] | None = Field(
+        default=None,
+        description="Of a resource that is replaced: the properties that force it, all of them.",
+        examples=[{"train": ["region"]}],
+    )
+    gates: dict[str, Verdict] | None = Field(
+        default=None, description="What gates say of the plan.", examples=[{"budget": "stops"}]
+    )
+    hourly_cost: dict[str, float] | None = Field(
+        default=None,
+        description="What an hour of the stack costs once the plan is applied, by currency.",
+        examples=[{"USD": 47.84}],
+    )
+    resources: dict[str, dict[str, Any]] | None = Field(
+        default=None,
+        description="Resources in the state after the run, with some of their outputs, by their "
+        "paths.",
+        examples=[{"train": {"status": "Ready", "ready": True}}],
+    )
+    absent: list[str] | None = Field(
+        default=None,
+        description="Resources that the state does not have after the run.",
+        examples=[["train"]],
+    )
+    outputs: dict[str, Any] | None = Field(
+        default=None, description="Outputs of the stack.", examples=[{"status": "Ready"}]
+    )
+    objects: dict[str, list[ObjectInputs]] | None = Field(
+        default=None,
+        description="All objects of a kind that are on a platform after the run, by "
+        "PLATFORM/KIND; none but these.",
+        examples=[{"together/clusters": [{"name": "training", "status": "Ready"}]}],
+    )
+    takes: DurationInputs | None = Field(
+        default=None, description="How long the run takes, by the platform's clock."
+    )
+    snapshot: bool | None = Field(
+        default=None,
+        description="Whether the plan, the outputs and the objects are compared with a file that "
+        "`gpuform test --update` has written.",
+        examples=[True],
+    )
+
+
+class CaseInputs(InputModel):
+    """One run of the stack, from a start, and what is expected of it."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {"command": "run", "variables": "config"}
+
+    description: str | None = Field(
+        default=None, description="What it shows.", examples=["More GPUs change it in place."]
+    )
+    stack: str | None = Field(
+        default=None,
+        description="The stack whose Pulumi.STACK.yaml gives the configuration; none when not "
+        "given.",
+        examples=["prod"],
+    )
+    config: dict[str, Any] | None = Field(
+        default=None, description="Values of the configuration.", examples=[{"gpus": 16}]
+    )
+    secrets: dict[str, str] | None = Field(
+        default=None,
+        description="Secret values of the configuration; no real ones.",
+        examples=[{"token": "only-for-tests"}],
+    )
+    stack_references: dict[str, dict[str, Any]] | None = Field(
+        default=None,
+        description="Outputs of other stacks that it reads, by PROJECT/STACK.",
+        examples=[{"network/prod": {"vpc_id": "vpc-1"}}],
+    )
+    start: StartInputs | None = Field(
+        default=None, description="Where it starts; an empty stack when not given."
+    )
+    run: Operation | None = Field(
+        default=None,
+        description="What is done; up when not given. Whatever is asked is answered with yes.",
+        examples=["preview"],
+    )
+    allow: list[str] | None = Field(
+        default=None,
+        description="Permissions, as for --allow.",
+        examples=[["destroy-reserved"]],
+    )
+    target: list[str] | None = Field(
+        default=None, description="As --target of the run.", examples=[["train"]]
+    )
+    exclude: list[str] | None = Field(
+        default=None, description="As --exclude of the run.", examples=[["data"]]
+    )
+    replace: list[str] | None = Field(
+        default=None, description="As --replace of the run.", examples=[["train"]]
+    )
+    refresh: bool | None = Field(
+        default=None, description="As --refresh of the run.", examples=[True]
+    )
+    events: list[EventInputs] | None = Field(
+        default=None,
+        description="What happens on the platform and to the run.",
+        examples=[[{"at": "10m", "status": {"object": "training", "status": "Degraded"}}]],
+    )
+    expect: ExpectInputs | None = Field(
+        default=None, description="What is expected; that it succeeds when not given."
+    )
+
+
+class DefaultsInputs(InputModel):
+    """What all cases of the file have, unless they say it themselves."""
+
+    stack: str | None = Field(default=None, description="As `stack` of a case.", examples=["prod"])
+    config: dict[str, Any] | None = Field(
+        default=None,
+        description="As `config` of a case, which adds to it.",
+        examples=[{"gpus": 16}],
+    )
+    secrets: dict[str, str] | None = Field(
+        default=None,
+        description="As `secrets` of a case, which adds to it.",
+        examples=[{"token": "only-for-tests"}],
+    )
+    stack_references: dict[str, dict[str, Any]] | None = Field(
+        default=None,
+        description="As `stack_references` of a case, which adds to it.",
+        examples=[{"network/prod": {"vpc_id": "vpc-1"}}],
+    )
+
+
+class CasesInputs(InputModel):
+    """A file of cases."""
+
+    defaults: DefaultsInputs | None = Field(default=None, description="What all cases have.")
+    cases: dict[str, CaseInputs] = Field(
+        min_length=1,
+        description="The cases by their names.",
+        examples=[{"comes_up": {"expect": {"plan": {"train": "create"}}}}],
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        cases = values.get("cases")
+        if not isinstance(cases, Mapping):
+            return
+        for name, case in cases.items():
+            if not _CASE_NAME.fullmatch(name):
+                reason = "a name has letters, digits, hyphens and underscores"
+                yield Problem(f"cases.{name}", reason)
+            start = case.get("start") if isinstance(case, Mapping) else None
+            first = start.get("case") if isinstance(start, Mapping) else None
+            if isinstance(first, str) and first not in cases:
+                reason = f"there is no case {first!r} in this file; there is {', '.join(cases)}"
+                yield Problem(f"cases.{name}.start.case", reason)
+        yield from _circles(cases)
+
+
+def _circles(cases: Mapping[str, Any]) -> Iterator[Problem]:
+    """Cases that start from each other."""
+    before = {name: _first(case) for name, case in cases.items()}
+    for name in cases:
+        way, at = [name], before[name]
+        while at in before and at not in way:
+            way.append(at)
+            at = before[at]
+        if at == name and name == min(way):
+            reason = f"these start from each other: {' <- '.join([*way, name])}"
+            yield Problem(f"cases.{name}.start.case", reason)
+
+
+def _first(case: Any) -> str | None:
+    start = case.get("start") if isinstance(case, Mapping) else None
+    first = start.get("case") if isinstance(start, Mapping) else None
+    return first if isinstance(first, str) else None

@@ -1,0 +1,146 @@
+"""The cases of a project, read from its test files."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gpuform.schemas.cases_file import CaseInputs, CasesInputs, ExpectInputs
+from gpuform.stacks.document.checked import read_checked
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
+from gpuform.stacks.document.nodes import MappingNode, find, find_key
+from gpuform.stacks.document.reports import text
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import Project, find_project
+from gpuform.stacks.topology.files import shown
+
+FOLDER: Final = "tests"
+"""Where a project's test files are."""
+
+_INHERITED: Final = ("config", "secrets", "stack_references")
+
+
+class TestFilesError(EngineError):
+    """Test files that cannot be used."""
+
+    page = "guides/test-a-stack"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case; `inputs` are with the defaults of its file."""
+
+    file: Path
+    name: str
+    inputs: CaseInputs
+    project: Project
+    root: MappingNode
+
+    @property
+    def address(self) -> str:
+        """What it is called where there are several files: cluster/comes_up."""
+        return f"{self.file.stem}/{self.name}"
+
+    @property
+    def expect(self) -> ExpectInputs:
+        return self.inputs.expect or ExpectInputs()
+
+    @property
+    def first(self) -> str | None:
+        """The name of the case that it starts from."""
+        return self.inputs.start.case if self.inputs.start else None
+
+    def place(self, *steps: str | int) -> SourcePosition:
+        """Where something of it is written; the case itself without `steps`."""
+        whole = ("cases", self.name, *steps)
+        return find(self.root, whole).place if steps else find_key(self.root, whole)
+
+
+def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
+    """Those of test files, and of projects by their folders; without paths, of the one here.
+
+    Raises TestFilesError with every problem and its place, and where there are no cases.
+    """
+    files = [file for path in paths or (folder,) for file in _files(path)]
+    problems = Diagnostics()
+    cases = [case for file in dict.fromkeys(files) for case in _of_file(file, problems)]
+    if problems:
+        raise TestFilesError(f"the tests are wrong:\n{text(list(problems))}")
+    return cases
+
+
+def chosen(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
+    """The cases of which one of the patterns is part of the address, with those they start from.
+
+    Raises TestFilesError where a pattern meets none.
+    """
+    cases = list(cases)
+    wanted: set[tuple[Path, str]] = set()
+    for pattern in patterns:
+        met = [case for case in cases if pattern in case.address]
+        if not met:
+            names = ", ".join(case.address for case in cases)
+            raise TestFilesError(f"no case is named like {pattern!r}", hint=f"there is {names}")
+        wanted |= {(case.file, case.name) for case in met}
+    by_name = {(case.file, case.name): case for case in cases}
+    for key in list(wanted):
+        case: Case | None = by_name[key]
+        while case is not None:
+            wanted.add((case.file, case.name))
+            case = by_name[case.file, case.first] if case.first else None
+    return [case for case in cases if not patterns or (case.file, case.name) in wanted]
+
+
+def in_chains(cases: Iterable[Case]) -> list[list[Case]]:
+    """The cases that start from each other, each after the one that it starts from.
+
+    Chains have nothing to do with each other.
+    """
+    cases = list(cases)
+    by_name = {(case.file, case.name): case for case in cases}
+    chains: dict[tuple[Path, str], list[tuple[int, Case]]] = {}
+    for case in cases:
+        origin, depth = case, 0
+        while origin.first is not None:
+            origin, depth = by_name[origin.file, origin.first], depth + 1
+        chains.setdefault((origin.file, origin.name), []).append((depth, case))
+    return [[case for _, case in sorted(each, key=lambda one: one[0])] for each in chains.values()]
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise TestFilesError(f"{path} is not there", hint="name a test file or a project's folder")
+    project = find_project(path)
+    tests = project.directory / FOLDER
+    found = sorted(file for ending in ("yaml", "yml") for file in tests.glob(f"*.{ending}"))
+    if not found:
+        raise TestFilesError(
+            f"project {project.name} has no tests: there is no {FOLDER}/*.yaml in "
+            f"{shown(project.directory)}",
+            hint="write one; `gpuform help guides/test-a-stack` shows how",
+        )
+    return found
+
+
+def _of_file(file: Path, problems: Diagnostics) -> list[Case]:
+    own = Diagnostics()
+    root, values = read_checked(file, shown(file), CasesInputs, own)
+    problems.extend(own)
+    if own:
+        return []
+    project = find_project(file.resolve().parent)
+    defaults = values.get("defaults") or {}
+    return [
+        Case(file, name, CaseInputs.model_validate(_with(defaults, case)), project, root)
+        for name, case in values["cases"].items()
+    ]
+
+
+def _with(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+    whole = {**defaults, **case}
+    for name in _INHERITED:
+        if name in defaults and name in case:
+            whole[name] = {**defaults[name], **case[name]}
+    return whole

@@ -1,0 +1,333 @@
+"""What a run has done, held against what its case expects."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from gpuform.schemas.cases_file import DurationInputs, ExpectInputs, ObjectInputs, Verdict
+from gpuform.schemas.plan import GateLevel, GateResult, Plan, ResourceChange
+from gpuform.stacks.document.diagnostics import SourcePosition
+from gpuform.stacks.engine.values import durations, property_paths
+from gpuform.stacks.operations.runs.results import OutputValue
+from gpuform.stacks.review.names import counted
+from gpuform.stacks.testing.cases import Case
+from gpuform.stacks.testing.playing import address_of
+from gpuform.stacks.testing.report import Report, ResourceSeen
+
+_DONE_BY_NOBODY = ("same", "read", "refresh")
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as expected, and where that is written."""
+
+    place: SourcePosition
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
+def findings_of(case: Case, report: Report) -> list[Finding]:
+    """All that is not as the case expects; none where it passes."""
+    return list(_Comparison(case, report).findings())
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    case: Case
+    report: Report
+
+    def findings(self) -> Iterator[Finding]:
+        expect = self.case.expect
+        yield from self._ending()
+        yield from self._events()
+        yield from self._texts("error", expect.error or (), self.report.errors)
+        yield from self._texts("warning", expect.warning or (), self.report.warnings)
+        yield from self._of_plan(expect)
+        yield from self._of_left(expect)
+        if expect.takes is not None:
+            yield from self._takes(expect.takes)
+
+    def _of_plan(self, expect: ExpectInputs) -> Iterator[Finding]:
+        if expect.plan is not None:
+            yield from self._plan(expect.plan)
+        for name, values in (expect.properties or {}).items():
+            yield from self._properties(name, values)
+        for name, paths in (expect.replaced_by or {}).items():
+            yield from self._replaced_by(name, paths)
+        for name, verdict in (expect.gates or {}).items():
+            yield from self._gate(name, verdict)
+        if expect.hourly_cost is not None:
+            yield from self._cost(expect.hourly_cost)
+
+    def _of_left(self, expect: ExpectInputs) -> Iterator[Finding]:
+        for name, values in (expect.resources or {}).items():
+            yield from self._resource(name, values)
+        for number, name in enumerate(expect.absent or ()):
+            if self._seen(name):
+                yield self._found(("absent", number), f"{name} is in the state")
+        for name, value in (expect.outputs or {}).items():
+            given = self.report.left.outputs.get(name)
+            yield from self._value(("outputs", name), f"output {name}", value, given)
+        for kind, wanted in (expect.objects or {}).items():
+            yield from self._objects(kind, wanted)
+
+    def _ending(self) -> Iterator[Finding]:
+        expect, ending = self.case.expect, self.report.ending
+        if expect.result is None and expect.error:
+            if ending == "succeeded":
+                yield self._found(("error",), "an error is expected, and the run has succeeded")
+            return
+        wanted = str(expect.result or "succeeded")
+        if ending != wanted:
+            said = "".join(f"\n  {text}" for text in self.report.errors)
+            steps = ("result",) if expect.result else ()
+            text = f"the run is expected to have {_ended(wanted)}, and it has {_ended(ending)}"
+            yield self._found(steps, text + said)
+
+    def _events(self) -> Iterator[Finding]:
+        """An event that did not happen tests nothing."""
+        for number in self.report.unplayed:
+            event = (self.case.inputs.events or ())[number]
+            when = f"at {event.at}" if event.at else f"on {event.on}"
+            took = durations_text(self.report.left.seconds)
+            text = f"the event {when} did not happen: the run was over after {took}"
+            yield Finding(self.case.place("events", number), text)
+        for number, why in self.report.refused.items():
+            text = f"the event cannot happen: {why}"
+            yield Finding(self.case.place("events", number), text)
+
+    def _texts(self, what: str, wanted: Iterable[str], said: Sequence[str]) -> Iterator[Finding]:
+        plain = [" ".join(text.split()) for text in said]
+        for number, text in enumerate(wanted):
+            if not any(" ".join(text.split()) in each for each in plain):
+                told = "".join(f"\n  {each}" for each in said) or " nothing"
+                found = f"no {what} says {text!r}; the run says{told}"
+                yield self._found((what, number), found)
+
+    def _plan(self, wanted: Mapping[str, str]) -> Iterator[Finding]:
+        if self.report.plan is None:
+            yield self._found(("plan",), "there is no plan")
+            return
+        changes = self.report.plan.changes
+        left = {change.urn: change for change in changes}
+        for pattern, action in wanted.items():
+            met = [each for each in changes if _is_named(pattern, *_names(each))]
+            if not met:
+                near = ", ".join(_names(each)[1] for each in changes) or "nothing"
+                text = f"{pattern} is not in the plan; it has {near}"
+                yield self._found(("plan", pattern), text)
+            for change in met:
+                left.pop(change.urn, None)
+                if change.action != action:
+                    text = f"{action} is expected of {change.name}, and the plan is to"
+                    yield self._found(("plan", pattern), f"{text} {_doing(change)}")
+        for change in left.values():
+            if change.action not in _DONE_BY_NOBODY:
+                text = f"{change.name} is not named, and the plan is to {_doing(change)}"
+                yield self._found(("plan",), text)
+
+    def _properties(self, name: str, values: Mapping[str, Any]) -> Iterator[Finding]:
+        change = self._change("properties", name)
+        if isinstance(change, Finding):
+            yield change
+            return
+        by_path = {each.path: each for each in change.changes}
+        for path, value in values.items():
+            found = by_path.get(path)
+            steps = ("properties", name, path)
+            if found is None:
+                text = f"the plan changes nothing of {name}.{path}"
+                yield self._found(steps, f"{text}; it changes {', '.join(by_path) or 'nothing'}")
+            elif found.secret:
+                yield self._found(steps, f"{name}.{path} is secret: a plan has no value of it")
+            elif found.unknown:
+                yield self._found(steps, f"{name}.{path} is known after apply only")
+            elif not is_as(value, found.after):
+                text = f"{name}.{path} is expected to become {value!r}, and becomes {found.after!r}"
+                yield self._found(steps, text)
+
+    def _replaced_by(self, name: str, paths: Sequence[str]) -> Iterator[Finding]:
+        change = self._change("replaced_by", name)
+        if isinstance(change, Finding):
+            yield change
+        elif set(change.replace_paths) != set(paths):
+            forced = ", ".join(change.replace_paths) or "nothing"
+            wanted = ", ".join(paths)
+            text = f"{wanted} is expected to force the replacement of {name}, and {forced} does"
+            yield self._found(("replaced_by", name), text)
+
+    def _gate(self, name: str, verdict: Verdict) -> Iterator[Finding]:
+        plan = self.report.plan
+        gates = {each.name: each for each in (plan.gates if plan else None) or ()}
+        if name not in gates:
+            text = f"no gate {name} has looked at the plan; there is {', '.join(gates) or 'none'}"
+            yield self._found(("gates", name), text)
+        elif verdict_of(gates[name]) != verdict:
+            said = "".join(f"\n  {each}" for each in gates[name].findings)
+            text = f"gate {name}: {verdict} is expected, and it {_says(verdict_of(gates[name]))}"
+            yield self._found(("gates", name), text + said)
+
+    def _cost(self, wanted: Mapping[str, float]) -> Iterator[Finding]:
+        plan = self.report.plan
+        cost = plan.cost.after.hourly() if plan is not None and plan.cost is not None else {}
+        for currency, amount in wanted.items():
+            given = cost.get(currency)
+            if given is None or abs(given - amount) > 0.005:
+                now = "nothing is known of it" if given is None else f"it is {given}"
+                text = f"an hour is expected to cost {amount} {currency}, and {now}"
+                yield self._found(("hourly_cost", currency), text)
+
+    def _resource(self, name: str, values: Mapping[str, Any]) -> Iterator[Finding]:
+        met = self._seen(name)
+        if not met:
+            there = ", ".join(each.address for each in self.report.left.resources) or "nothing"
+            yield self._found(("resources", name), f"{name} is not in the state; it has {there}")
+        for resource in met:
+            for path, value in values.items():
+                root = property_paths.root_of(path)
+                whole = resource.outputs.get(root)
+                given = None if whole is None else _part(whole, path)
+                what = f"{resource.name}.{path}"
+                yield from self._value(("resources", name, path), what, value, given)
+
+    def _objects(self, kind: str, wanted: Sequence[ObjectInputs]) -> Iterator[Finding]:
+        steps = ("objects", kind)
+        known = {
+            f"{platform}/{name}": objects
+            for platform, kinds in self.report.left.objects.items()
+            for name, objects in kinds.items()
+        }
+        if kind not in known:
+            yield self._found(steps, f"there is no {kind}; there is {', '.join(known)}")
+            return
+        left = list(known[kind])
+        for number, each in enumerate(wanted):
+            of_name = [one for one in left if one["name"] == each.name]
+            found = next((one for one in of_name if each.status in (None, one["status"])), None)
+            if found is not None:
+                left.remove(found)
+            elif of_name:
+                left.remove(of_name[0])
+                text = f"{each.name} is expected to be {each.status}, and is {of_name[0]['status']}"
+                yield self._found((*steps, number), text)
+            else:
+                there = ", ".join(one["name"] for one in known[kind]) or "nothing"
+                text = f"{each.name} is not on the platform; there is {there}"
+                yield self._found((*steps, number), text)
+        for one in left:
+            yield self._found(steps, f"{one['name']} is there too ({one['status']})")
+
+    def _takes(self, wanted: DurationInputs) -> Iterator[Finding]:
+        took = self.report.left.seconds
+        for bound, text in (("at_least", wanted.at_least), ("at_most", wanted.at_most)):
+            if text is None:
+                continue
+            limit = durations.seconds(text)
+            if took < limit if bound == "at_least" else took > limit:
+                words = bound.replace("_", " ")
+                told = (
+                    f"the run is expected to take {words} {text}, and took {durations_text(took)}"
+                )
+                yield self._found(("takes", bound), told)
+
+    def _value(
+        self, steps: tuple[str | int, ...], what: str, wanted: Any, given: OutputValue | None
+    ) -> Iterator[Finding]:
+        if given is None:
+            yield self._found(steps, f"there is no {what}")
+        elif not is_as(wanted, given.value):
+            shown = "it is not (it is secret)" if given.secret else f"it is {given.value!r}"
+            yield self._found(steps, f"{what} is expected to be {wanted!r}, and {shown}")
+
+    def _seen(self, pattern: str) -> list[ResourceSeen]:
+        """The resources of that name in the state."""
+        seen = self.report.left.resources
+        return [each for each in seen if _is_named(pattern, each.name, each.address)]
+
+    def _change(self, what: str, name: str) -> ResourceChange | Finding:
+        changes = () if self.report.plan is None else self.report.plan.changes
+        met = [each for each in changes if _is_named(name, *_names(each))]
+        if len(met) == 1:
+            return met[0]
+        how = "is not in the plan" if not met else f"means {counted(len(met), 'resource')}"
+        return self._found((what, name), f"{name} {how}")
+
+    def _found(self, steps: tuple[str | int, ...], text: str) -> Finding:
+        return Finding(self.case.place(*(("expect", *steps) if steps else ())), text)
+
+
+def is_as(wanted: Any, given: Any) -> bool:
+    """Whether a value is as expected: of an object the keys that are named, of the rest all.
+
+    Numbers are equal whatever their type: Pulumi's wire knows only doubles.
+    """
+    if isinstance(wanted, Mapping):
+        return isinstance(given, Mapping) and all(
+            is_as(value, given.get(key, _MISSING)) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        if not isinstance(given, list | tuple) or len(wanted) != len(given):
+            return False
+        return all(is_as(one, other) for one, other in zip(wanted, given, strict=True))
+    if isinstance(wanted, bool) or isinstance(given, bool):
+        return wanted is given
+    return bool(wanted == given)
+
+
+def verdict_of(gate: GateResult) -> Verdict:
+    """What a gate says, in a word."""
+    if not gate.findings:
+        return "passes"
+    if gate.allowed:
+        return "allowed"
+    return "stops" if gate.level is GateLevel.MANDATORY else "warns"
+
+
+def durations_text(seconds: float) -> str:
+    """1h2m3s, as test files have it."""
+    whole = round(seconds)
+    parts = ((whole // 3600, "h"), (whole // 60 % 60, "m"), (whole % 60, "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
+
+
+def _is_named(pattern: str, *names: str) -> bool:
+    """Whether one of the names is meant; * stands for any text."""
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _names(change: ResourceChange) -> tuple[str, str]:
+    return change.name, address_of(change.type, change.urn)
+
+
+def _part(whole: OutputValue, path: str) -> OutputValue | None:
+    value = whole.value
+    for step in property_paths.parse(path)[1:]:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return None
+    return OutputValue(value, whole.secret)
+
+
+def _doing(change: ResourceChange) -> str:
+    forced = ", ".join(change.replace_paths)
+    return f"{change.action} it: {forced} forces that" if forced else f"{change.action} it"
+
+
+def _ended(ending: str) -> str:
+    return {"killed": "been killed", "cancelled": "been cancelled"}.get(
+        ending, ending if ending in ("succeeded", "failed") else f"ended with {ending}"
+    )
+
+
+def _says(verdict: Verdict) -> str:
+    return {"allowed": "is allowed to be passed"}.get(verdict, verdict)
+
+
+def exercised(plan: Plan | None) -> dict[str, Verdict]:
+    """The gates that have looked at a plan, with what they say."""
+    return {each.name: verdict_of(each) for each in (plan.gates if plan else None) or ()}

@@ -1,0 +1,195 @@
+"""What happens in a case: played on its emulator, at its time or on a request."""
+
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from flask import Response, request
+
+from gpuform.providers.emulator.gate import TRUSTED
+from gpuform.providers.emulator.server import Server
+from gpuform.providers.platforms import platforms
+from gpuform.schemas.cases_file import (
+    EVENTS,
+    ControlInputs,
+    EventInputs,
+    JobInputs,
+    NodeInputs,
+    OutsideRequestInputs,
+    ProposalInputs,
+    StatusInputs,
+)
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.values import durations
+
+_PLACE: Final = re.compile(r"\{([^{}]+)\}")
+_WRITES: Final = ("POST", "PUT", "PATCH")
+_CONTROLS: Final = "/_emulator"
+
+
+class EventError(EngineError):
+    """An event that cannot happen as it is written."""
+
+    page = "guides/test-a-stack"
+
+
+@dataclass(slots=True)
+class Events:
+    """Those of one case. `failed` are the ones that could not happen, each with the reason."""
+
+    server: Server
+    events: Sequence[EventInputs]
+    failed: dict[int, str] = field(default_factory=dict)
+    _open: dict[int, EventInputs] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def arrange(self) -> None:
+        """Lets those happen that come before the run, and waits for the others.
+
+        It is called once, before the server is asked anything.
+        """
+        self._open = dict(enumerate(self.events))
+        self.server.app.after_request(self._seen)
+        begin = self.server.clock.now()
+        for number, event in enumerate(self.events):
+            if event.at is not None:
+                moment = begin + durations.seconds(event.at)
+                self.server.clock.at(moment, partial(self._play, number))
+            elif event.on is None:
+                self._play(number)
+
+    @property
+    def unplayed(self) -> list[int]:
+        """The events that the run has not lived to see."""
+        return sorted(self._open)
+
+    def _seen(self, response: Response) -> Response:
+        """After a request, whose effect is kept by now."""
+        if not request.environ.get(TRUSTED) and not request.path.startswith(_CONTROLS):
+            for number, event in list(self._open.items()):
+                if event.on is not None and _meets(event.on):
+                    self._play(number)
+        return response
+
+    def _play(self, number: int) -> None:
+        with self._lock:
+            event = self._open.pop(number, None)
+        if event is None:
+            return
+        try:
+            self._happen(event)
+        except EventError as error:
+            self.failed[number] = error.message
+
+    def _happen(self, event: EventInputs) -> None:
+        kind = next(name for name in EVENTS if getattr(event, name) is not None)
+        getattr(self, f"_{kind}")(getattr(event, kind))
+
+    def _kill(self, _wanted: bool) -> None:
+        os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    def _stock_out(self, platform: str) -> None:
+        _require(platform)
+        for method in _WRITES:
+            rule = {"platform": platform, "method": method, "capacity": True, "count": None}
+            self._fault(rule)
+
+    def _status(self, wanted: StatusInputs) -> None:
+        own = re.escape(self._id_of(wanted.object))
+        self._fault({"path": f"/{own}$", "status_override": wanted.status, "count": None})
+
+    def _credit_gone(self, platform: str) -> None:
+        _require(platform)
+        self._ask("POST", f"{_CONTROLS}/{platform}/credit", {"exhausted": True})
+
+    def _node_not_ready(self, wanted: NodeInputs) -> None:
+        cluster = self._id_of(wanted.cluster)
+        path = f"{_CONTROLS}/kubernetes/{cluster}/nodes/{wanted.node}"
+        self._ask("POST", path, {"ready": False})
+
+    def _proposal(self, wanted: ProposalInputs) -> None:
+        cluster = self._id_of(wanted.cluster)
+        told = {"cluster_id": cluster, "instance_name": wanted.node}
+        told |= {"mode": wanted.mode or "", "reason": wanted.reason or ""}
+        body = {name: value for name, value in told.items() if value}
+        self._ask("POST", f"{_CONTROLS}/together/remediations", body)
+
+    def _job(self, wanted: JobInputs) -> None:
+        """A pod, or where the cluster has Slurm, a job of it."""
+        cluster = self._id_of(wanted.cluster)
+        length = None if wanted.runs_for is None else durations.seconds(wanted.runs_for)
+        body = {"name": wanted.name, "gpus": wanted.gpus or 0, "runs_for": length}
+        jobs = f"{_CONTROLS}/slurm/{cluster}/jobs"
+        if self._answers(jobs):
+            self._ask("POST", jobs, {**body, "nodes": [wanted.node] if wanted.node else []})
+        else:
+            pods = f"{_CONTROLS}/kubernetes/{cluster}/pods"
+            self._ask("POST", pods, {**body, "node": wanted.node})
+
+    def _fault(self, rule: Mapping[str, Any]) -> None:
+        self._ask("POST", f"{_CONTROLS}/faults", rule)
+
+    def _control(self, wanted: ControlInputs) -> None:
+        self._ask("POST", f"{_CONTROLS}/{self._filled(wanted.path)}", wanted.body or {})
+
+    def _request(self, wanted: OutsideRequestInputs) -> None:
+        self._ask(wanted.method, self._filled(wanted.path), wanted.body)
+
+    def _filled(self, path: str) -> str:
+        return _PLACE.sub(lambda found: self._id_of(found[1]), path)
+
+    def _id_of(self, name: str) -> str:
+        """The id of the object of that name on any platform, or of PLATFORM.KIND.NAME."""
+        ids: dict[str, str] = {}
+        for platform, kinds in objects_of(self.server).items():
+            for kind, objects in kinds.items():
+                for each in objects:
+                    if name in (each["name"], f"{platform}.{kind}.{each['name']}"):
+                        ids[each["id"]] = f"{platform}.{kind}.{each['name']}"
+        if len(ids) == 1:
+            return next(iter(ids))
+        if ids:
+            raise EventError(f"{name!r} is ambiguous: {', '.join(sorted(ids.values()))}")
+        raise EventError(f"no object is named {name!r} at that time")
+
+    def _answers(self, path: str) -> bool:
+        answer = self.server.app.test_client().get(path, environ_overrides=_AS_TRUSTED)
+        return answer.status_code < 400
+
+    def _ask(self, method: str, path: str, body: Any) -> None:
+        answer = self.server.app.test_client().open(
+            path, method=method, json=body, environ_overrides=_AS_TRUSTED
+        )
+        if answer.status_code >= 400:
+            said = answer.get_data(as_text=True).strip()
+            shown = "" if body is None else f" {json.dumps(body)}"
+            raise EventError(
+                f"{method} {path}{shown} was answered with {answer.status_code}: {said}"
+            )
+
+
+_AS_TRUSTED: Final = {TRUSTED: True}
+
+
+def objects_of(server: Server) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """What is on the platforms, by platform and kind: id, name and status of each."""
+    answer = server.app.test_client().get(f"{_CONTROLS}/objects")
+    found: dict[str, dict[str, list[dict[str, Any]]]] = answer.get_json()
+    return found
+
+
+def _meets(pattern: str) -> bool:
+    method, _, path = pattern.partition(" ")
+    return request.method == method and re.search(path, request.path) is not None
+
+
+def _require(platform: str) -> None:
+    known = [name for name, each in platforms().items() if each.emulator]
+    if platform not in known:
+        raise EventError(f"there is no platform {platform!r}; there is {', '.join(known)}")

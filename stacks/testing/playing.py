@@ -1,0 +1,298 @@
+"""A case, played in this process: its run on an emulator of its own, from its start to its end."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.platforms import platforms
+from gpuform.providers.values import Redactor
+from gpuform.schemas.cases_file import CaseInputs
+from gpuform.schemas.errors import UserError
+from gpuform.schemas.plan import Plan
+from gpuform.schemas.topology import SECTIONS
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.project import StackSettings, is_secure, load_project
+from gpuform.stacks.engine.stack import Stack, Workspace
+from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.store import SEALED, Backend, full_name
+from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, make_urn, name_of
+from gpuform.stacks.engine.values import durations, from_plain
+from gpuform.stacks.lifecycles import kind_of
+from gpuform.stacks.operations import automation
+from gpuform.stacks.operations.config_setting import ConfigSetting
+from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.plans.plan_masking import mask_plan
+from gpuform.stacks.operations.runs.caller import Message, OperationEvent, RunEnded
+from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.results import RunResult, output_values
+from gpuform.stacks.testing.events import Events, objects_of
+from gpuform.stacks.testing.report import EntrySeen, Left, Report, ResourceSeen
+from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.planning import plan as plan_topology
+from gpuform.stacks.topology.scope import Scope
+
+STACK: Final = "test"
+"""The stack of a case that names none."""
+_BEGIN: Final = 1767225600.0
+"""The platform's clock at the start of an empty stack: 2026-01-01T00:00:00Z."""
+_SEED: Final = "gpuform test"
+_SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one process has to play: a case, in a folder of its own, on a port of its chain.
+
+    `project` is the path of Pulumi.yaml. `is_begun` says that the folder holds what another case
+    has left.
+    """
+
+    project: Path
+    folder: Path
+    port: int
+    inputs: CaseInputs
+    is_begun: bool
+
+    @property
+    def stack(self) -> str:
+        return self.inputs.stack or STACK
+
+
+def play(part: Part, tell: Callable[[Plan], None]) -> Report:
+    """The run with all that happens. `tell` hears of the plan before anything is done."""
+    with _on_emulator(part) as server:
+        if part.inputs.start and part.inputs.start.later:
+            server.clock.advance(durations.seconds(part.inputs.start.later))
+        begin = server.clock.now()
+        stage = _Stage(part, tell)
+        events = Events(server, part.inputs.events or ())
+        try:
+            selected = stage.prepared()
+            events.arrange()
+            report = stage.run(selected)
+        except UserError as error:
+            report = stage.refused(error)
+        left = stage.left(server, server.clock.now() - begin)
+        return replace(
+            report,
+            left=left,
+            unplayed=events.unplayed,
+            refused=events.failed,
+            entries=stage.entries(),
+        )
+
+
+def look(part: Part) -> Left:
+    """What a run has left that did not live to tell it. How long it took, nobody knows."""
+    with _on_emulator(part) as server:
+        return _Stage(part, lambda _plan: None).left(server, 0.0)
+
+
+@contextmanager
+def _on_emulator(part: Part) -> Iterator[Server]:
+    """Everything in this process asks the emulator from here on, and nothing else."""
+    store = part.folder / "emulator.db"
+    with serve(part.port, store, seed=_SEED, start=_BEGIN) as server:
+        for name in list(os.environ):
+            if name.startswith(_OTHER_WORLD) or name in _platform_variables():
+                del os.environ[name]
+        os.environ.update(environment(server.url))
+        os.environ["PULUMI_HOME"] = str(part.folder / "home")
+        os.environ["PULUMI_BACKEND_URL"] = f"file://{part.folder / 'state'}"
+        os.environ["PULUMI_CONFIG_PASSPHRASE"] = ""
+        for name in ("home", "state", "settings"):
+            (part.folder / name).mkdir(exist_ok=True)
+        yield server
+
+
+_OTHER_WORLD: Final = ("PULUMI_", "GPUFORM_")
+
+
+def _platform_variables() -> set[str]:
+    settings = (each.settings for each in platforms().values())
+    return {setting.variable for of_one in settings for setting in of_one if setting.variable}
+
+
+class _Stage:
+    """The stack of a part, and what is done with it."""
+
+    def __init__(self, part: Part, tell: Callable[[Plan], None]) -> None:
+        self._part = part
+        self._tell = tell
+        real = load_project(part.project)
+        self._real = real
+        # Nothing of a case is written into the project's folder.
+        self._project = replace(real, stack_config_dir=str(part.folder / "settings"))
+        backend = Backend.open(os.environ["PULUMI_BACKEND_URL"], os.environ)
+        self._workspace = Workspace(self._project, backend, os.environ)
+        self._secrets: tuple[str, ...] = tuple((part.inputs.secrets or {}).values())
+        self._plan: Plan | None = None
+        self._warnings: list[str] = []
+
+    def prepared(self) -> SelectedStack:
+        """The stack with its configuration, and those that it reads."""
+        part, workspace = self._part, self._workspace
+        if not part.is_begun:
+            workspace.init(part.stack, lambda: "")
+        self._configure()
+        for name, outputs in (part.inputs.stack_references or {}).items():
+            self._give_out(name, outputs)
+        selected = SelectedStack(workspace, part.stack)
+        program = selected.open().subject().program
+        self._secrets = (*self._secrets, *program.secrets())
+        return selected
+
+    def _configure(self) -> None:
+        """The values of the stack's own file, then those of the case."""
+        part, workspace = self._part, self._workspace
+        settings = StackSettings.load(self._project, part.stack)
+        kept = StackSettings.load(self._real, part.stack) if part.inputs.stack else None
+        for key, value in (kept.config if kept else {}).items():
+            if is_secure(value):
+                self._warnings.append(
+                    f"{key} is encrypted in {kept.path.name if kept else ''}, and tests have no "
+                    "passphrase: give it a value under `secrets`"
+                )
+            else:
+                settings.set(key, value)
+        settings.save()
+        for values, secret in ((part.inputs.config, False), (part.inputs.secrets, True)):
+            for key, value in (values or {}).items():
+                setting = ConfigSetting.of(workspace, part.stack, key, secret=secret)
+                setting.set(_text(value), None)
+
+    def _give_out(self, name: str, outputs: Mapping[str, Any]) -> None:
+        """Another stack of that name is there, with these outputs."""
+        project, _, stack = name.removeprefix("organization/").partition("/")
+        if not project or not stack or "/" in stack:
+            raise EngineError(
+                f"{name!r} in `stack_references` is no stack", hint="name it as PROJECT/STACK"
+            )
+        urn = make_urn(stack, project, "", STACK_TYPE, f"{project}-{stack}")
+        values = {key: from_plain(value) for key, value in outputs.items()}
+        root = ResourceState(urn=urn, custom=False, type=STACK_TYPE, outputs=values)
+        snapshot = Snapshot(full_name(project, stack), resources=[root])
+        self._workspace.backend.write(project, stack, snapshot.to_json(SEALED))
+
+    def run(self, selected: SelectedStack) -> Report:
+        """The operation, answered with yes."""
+        inputs = self._part.inputs
+        options = RunOptions(
+            allow=tuple(inputs.allow or ()),
+            target=tuple(inputs.target or ()),
+            exclude=tuple(inputs.exclude or ()),
+            replace=tuple(inputs.replace or ()),
+            refresh=bool(inputs.refresh),
+        )
+        operation = inputs.run or "up"
+        if operation == "preview":
+            result = automation.preview(selected, options, on_event=self._hear)
+        else:
+            result = getattr(automation, operation)(
+                selected, options, on_event=self._hear, confirm=lambda _plan: True
+            )
+        return self._report(result)
+
+    def _hear(self, event: OperationEvent) -> None:
+        if isinstance(event, RunEnded) and event.started.preview and event.outcome is not None:
+            if event.outcome.succeeded:
+                self._plan = mask_plan(event.plan, self._secrets)
+                self._tell(self._plan)
+        elif isinstance(event, Message) and event.severity == "warning":
+            self._warnings.append(event.text)
+
+    def _report(self, result: RunResult) -> Report:
+        said = result.diagnostics
+        gates = [f"{each.name}: {text}" for each in result.gates for text in each.findings]
+        errors = [each.message for each in said if each.severity == "error"]
+        warnings = [each.message for each in said if each.severity == "warning"]
+        return Report(
+            ending=str(result.reason),
+            errors=self._told([*errors, *gates, *result.unchecked]),
+            warnings=self._told([*self._warnings, *warnings]),
+            plan=self._plan or result.plan,
+        )
+
+    def refused(self, error: UserError) -> Report:
+        """What has stopped the run before it began, or in its midst."""
+        text = "\n".join(filter(None, (str(error), getattr(error, "hint", ""))))
+        warnings = self._told(self._warnings)
+        return Report("failed", self._told([text]), warnings, self._plan)
+
+    def _told(self, texts: list[str]) -> list[str]:
+        redactor = Redactor(self._secrets)
+        return [redactor.redact(text) for text in dict.fromkeys(texts)]
+
+    def left(self, server: Server, seconds: float) -> Left:
+        """What is in the state and on the platforms."""
+        stack = self._opened()
+        resources = [] if stack is None else stack.snapshot.resources
+        root = next((each.outputs for each in resources if each.type == STACK_TYPE), {})
+        return Left(
+            resources=[_seen(each) for each in resources if _is_resource(each)],
+            outputs=output_values(root),
+            objects=objects_of(server),
+            seconds=seconds,
+        )
+
+    def _opened(self) -> Stack | None:
+        if not self._workspace.backend.exists(self._project.name, self._part.stack):
+            return None
+        return self._workspace.open(self._part.stack, lambda: "")
+
+    def entries(self) -> list[EntrySeen] | None:
+        """The entries of the topology, as this configuration expands them."""
+        program = self._project.program
+        topology = topology_of(program)
+        if topology is None:
+            return None
+        problems = Diagnostics()
+        file = (program if program.is_dir() else program.parent) / topology.file
+        surroundings = surroundings_of(file, self._part.stack, self._project)
+        planned = plan_topology(file, surroundings, problems)
+        if problems:
+            return []
+        return [
+            EntrySeen(
+                group.declaration.address,
+                str(group.declaration.place),
+                tuple(each.address for each in group.instances.values()),
+                tuple(sorted(group.absent)),
+                group.declaration.when is not None,
+            )
+            for scope in Scope(planned.names).every()
+            for group in scope.groups_here()
+        ]
+
+
+def _text(value: Any) -> str:
+    """A value of the configuration as Pulumi keeps it."""
+    if isinstance(value, str):
+        return value
+    import json  # noqa: PLC0415 - few values need it
+
+    return json.dumps(value)
+
+
+def _is_resource(entry: ResourceState) -> bool:
+    return not entry.delete and entry.type != STACK_TYPE and not is_provider(entry.type)
+
+
+def _seen(entry: ResourceState) -> ResourceSeen:
+    outputs = {**entry.outputs, **({"id": entry.id} if entry.id else {})}
+    values = output_values(outputs)
+    shown = {name: each for name, each in values.items() if not name.startswith("__")}
+    return ResourceSeen(name_of(entry.urn), address_of(entry.type, entry.urn), shown)
+
+
+def address_of(type_: str, urn: str) -> str:
+    """SECTION.NAME of a resource; its name alone where it is none of a platform's."""
+    kind = kind_of(type_)
+    section = _SECTION_OF.get(kind[1]) if kind else None
+    return f"{section}.{name_of(urn)}" if section else name_of(urn)

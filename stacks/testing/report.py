@@ -1,0 +1,63 @@
+"""What a case's run has done, as the process that played it tells it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.operations.runs.results import OutputValue
+
+KILLED = "killed"
+
+PlatformObjects = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
+"""By platform and kind: `id`, `name` and `status` of each object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSeen:
+    """A resource in the state; `address` is SECTION.NAME, `outputs` are in plain text."""
+
+    name: str
+    address: str
+    outputs: Mapping[str, OutputValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySeen:
+    """An entry or module of a topology in one run: its instances, and those that `when` left out.
+
+    `place` is where it is declared. `is_conditional` says whether it has a `when` at all.
+    """
+
+    address: str
+    place: str
+    instances: tuple[str, ...]
+    absent: tuple[str, ...]
+    is_conditional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is there after a run."""
+
+    resources: Sequence[ResourceSeen] = ()
+    outputs: Mapping[str, OutputValue] = field(default_factory=dict)
+    objects: PlatformObjects = field(default_factory=dict)
+    seconds: float = 0.0
+    """How long the run took, by the platform's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole run. `unplayed` are the numbers of events that it has not lived to see, `refused`
+    those that could not happen, with the reason. `entries` is None where the program is Python.
+    """
+
+    ending: str
+    errors: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    plan: Plan | None = None
+    left: Left = field(default_factory=Left)
+    unplayed: Sequence[int] = ()
+    refused: Mapping[int, str] = field(default_factory=dict)
+    entries: Sequence[EntrySeen] | None = None
