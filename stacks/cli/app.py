@@ -22,7 +22,7 @@ _COMMANDS = {
     ),
     "test": (
         "files.test_command",
-        "Play the cases of a stack on the emulator: what it does, also when things go wrong.",
+        "Play the cases of a stack: what it does when stock is out, a node dies, a run is killed.",
     ),
     "preview": ("runs.run_commands", "Show what `up` would change."),
     "review": ("review.review_command", "Show saved plans to those who decide on them."),

@@ -60,6 +60,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "stacks/authoring": "Topology files",
     "stacks/program.py": "Topology files",
     "stacks/module.py": "Topology files",
+    "stacks/testing": "Tests",
     "stacks/operations/several": "Several stacks",
     "stacks/cli/several": "Several stacks",
     "stacks/cli/one_of_several": "Several stacks",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from gpuform.stacks.reference.cases_page import cases_page
 from gpuform.stacks.reference.command_pages import command_pages
 from gpuform.stacks.reference.configuration_page import configuration_page
 from gpuform.stacks.reference.errors_page import errors_page
@@ -28,6 +29,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "plan-json.md", plan_page()
     yield "prices-and-gates.md", prices_page()
     yield "stacks.md", stacks_file_page()
+    yield "tests.md", cases_page()
     for path, text in resource_pages():
         yield f"resources/{path}", text
     for path, text in command_pages():

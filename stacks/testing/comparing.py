@@ -314,6 +314,8 @@ def _part(whole: OutputValue, path: str) -> OutputValue | None:
 
 
 def _doing(change: ResourceChange) -> str:
+    if change.action == "same":
+        return "leave it as it is"
     forced = ", ".join(change.replace_paths)
     return f"{change.action} it: {forced} forces that" if forced else f"{change.action} it"
 

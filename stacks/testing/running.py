@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -71,10 +72,11 @@ class Playing:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def play(self, cases: Sequence[Case]) -> list[Result]:
-        """All of them, in their order; `heard` is told of each as it ends, one at a time."""
-        self._ports = _free_ports()
+        """All of them; `heard` is told of each in their order, as soon as it is its turn."""
+        self._ports = free_ports()
         snapshots = Snapshots(update=self.update)
         found: dict[tuple[Path, str], Result] = {}
+        untold = deque(cases)
         with tempfile.TemporaryDirectory(prefix="gpuform-test-") as folder:
             self._folder = Path(folder)
 
@@ -82,7 +84,9 @@ class Playing:
                 for result in self._chain(chain, snapshots):
                     with self._lock:
                         found[result.case.file, result.case.name] = result
-                        self.heard(result)
+                        while untold and (untold[0].file, untold[0].name) in found:
+                            told = untold.popleft()
+                            self.heard(found[told.file, told.name])
 
             pool = ThreadPoolExecutor(self.jobs)
             try:
@@ -116,7 +120,7 @@ class Playing:
             yield result
 
     def _result(self, case: Case, part: Part, snapshots: Snapshots, begin: float) -> Result:
-        process = _Process(part)
+        process = Process(part)
         report = process.play()
         if report is None:
             told = process.told
@@ -127,7 +131,7 @@ class Playing:
         return Result(case, status, findings, seconds, report, "", snapshots.is_updated(case))
 
 
-class _Process:
+class Process:
     """One process for one part. `told` is why it could not be played."""
 
     def __init__(self, part: Part) -> None:
@@ -217,7 +221,7 @@ def _context() -> "ForkServerContext | SpawnContext":
     return context
 
 
-def _free_ports() -> Iterator[int]:
+def free_ports() -> Iterator[int]:
     first, end = _PORTS
     start = random.SystemRandom().randrange(first, end)
     for port in (*range(start, end), *range(first, start)):

@@ -86,6 +86,12 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform validate",
         "gpuform validate --all",
         "gpuform stack init --all",
+        "gpuform test",
+        "gpuform test -k comes_up --coverage",
+        after(
+            "mkdir -p projects/one && cp -r *.yaml __main__.py tests projects/one",
+            "gpuform test projects/* --junit build/tests.xml",
+        ),
         "gpuform schema --link",
         "gpuform schema --output topology.schema.json",
         "gpuform fmt",

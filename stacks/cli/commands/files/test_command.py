@@ -154,8 +154,7 @@ def _lines(result: "Result", width: int, paint: Paint) -> Iterator[str]:
     style = _STYLES[result.status]
     line = f"{paint(style, f'{result.status:<8}')}{result.case.address:<{width}}"
     if result.report is not None:
-        took = f"{durations_text(result.report.left.seconds)} on the platform"
-        line += paint("dim", f"  {took}, {result.seconds:.1f} s here")
+        line += paint("dim", f"  {durations_text(result.report.left.seconds)}")
     if result.is_updated:
         line += "  snapshot written"
     yield line.rstrip()

@@ -1,0 +1,139 @@
+"""Stacks for tests in Python: each run starts where the one before it has ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuform.schemas.cases_file import CaseInputs
+from gpuform.schemas.checking import check
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import find_project
+from gpuform.stacks.testing.playing import Part
+from gpuform.stacks.testing.report import Report
+from gpuform.stacks.testing.running import Process, free_ports
+
+
+class NotPlayed(EngineError):
+    """A run that could not be played."""
+
+    page = "guides/test-a-stack"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: how it ended, what it planned, and what it has left."""
+
+    report: Report
+
+    @property
+    def ending(self) -> str:
+        """`succeeded`, `failed`, `policy-violation`, `killed`, ..."""
+        return self.report.ending
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, with secrets masked; None where there is none."""
+        return self.report.plan
+
+    @property
+    def actions(self) -> dict[str, str]:
+        """What the plan does to each resource, by name."""
+        return {each.name: str(each.action) for each in (self.plan.changes if self.plan else ())}
+
+    @property
+    def errors(self) -> list[str]:
+        """What the run says as errors and refusals."""
+        return list(self.report.errors)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What it says as warnings."""
+        return list(self.report.warnings)
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The stack's outputs after the run, in plain text."""
+        return {name: each.value for name, each in self.report.left.outputs.items()}
+
+    @property
+    def resources(self) -> dict[str, dict[str, Any]]:
+        """The outputs of each resource in the state, by name, in plain text."""
+        return {
+            each.name: {name: output.value for name, output in each.outputs.items()}
+            for each in self.report.left.resources
+        }
+
+    @property
+    def objects(self) -> dict[str, list[dict[str, Any]]]:
+        """What is on the platforms, by PLATFORM/KIND: `id`, `name` and `status` of each."""
+        return {
+            f"{platform}/{kind}": [dict(each) for each in objects]
+            for platform, kinds in self.report.left.objects.items()
+            for kind, objects in kinds.items()
+        }
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, by the platform's clock."""
+        return self.report.left.seconds
+
+
+@dataclass(slots=True)
+class StackUnderTest:
+    """A stack on an emulator of its own. `inputs` are fields of a case, which all runs have."""
+
+    project: Path
+    folder: Path
+    inputs: Mapping[str, Any]
+    port: int
+    _is_begun: bool = field(default=False)
+
+    @classmethod
+    def of(cls, directory: Path, folder: Path, inputs: Mapping[str, Any]) -> "StackUnderTest":
+        """That of the project of a directory; `folder` is where it is kept."""
+        project = find_project(directory)
+        return cls(project.path, folder, inputs, next(free_ports()))
+
+    def up(self, **inputs: Any) -> Run:
+        """`gpuform up`. `inputs` are fields of a case: config, events, allow, target, ..."""
+        return self._run("up", inputs)
+
+    def preview(self, **inputs: Any) -> Run:
+        """`gpuform preview`."""
+        return self._run("preview", inputs)
+
+    def refresh(self, **inputs: Any) -> Run:
+        """`gpuform refresh`."""
+        return self._run("refresh", inputs)
+
+    def destroy(self, **inputs: Any) -> Run:
+        """`gpuform destroy`."""
+        return self._run("destroy", inputs)
+
+    def expire(self, **inputs: Any) -> Run:
+        """`gpuform expire`."""
+        return self._run("expire", inputs)
+
+    def repair(self, **inputs: Any) -> Run:
+        """`gpuform repair`."""
+        return self._run("repair", inputs)
+
+    def _run(self, operation: str, inputs: Mapping[str, Any]) -> Run:
+        declared = {**self.inputs, **inputs, "run": operation}
+        values, problems = check(CaseInputs, declared)
+        if problems:
+            raise NotPlayed("\n".join(map(str, problems)))
+        case = CaseInputs.model_validate(values)
+        part = Part(self.project, self.folder, self.port, case, self._is_begun)
+        process = Process(part)
+        report = process.play()
+        if report is None:
+            raise NotPlayed(process.told)
+        self._is_begun = True
+        missed = [f"event {number} did not happen" for number in report.unplayed]
+        missed += [f"event {number}: {why}" for number, why in report.refused.items()]
+        if missed:
+            raise NotPlayed("\n".join(missed))
+        return Run(report)
