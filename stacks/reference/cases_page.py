@@ -45,8 +45,8 @@ _RULES: Final = """\
 * A resource is named as in the plan, or as SECTION.NAME: `train`, `clusters.train`. An object of a
   platform is named as it is called there, or as PLATFORM.KIND.NAME.
 * An event that has not happened when the run ends fails the case: it tests nothing.
-* A case that starts from another one begins with its state, its objects and its clock. It is
-  skipped where that one does not pass.
+* A case that starts from another one begins with its state, its objects and its clock, and not
+  with its configuration. It is skipped where that one does not pass.
 * Nothing of the environment reaches a case that names a platform, a key, or a backend.
 """
 

@@ -133,12 +133,13 @@ def _of_file(file: Path, problems: Diagnostics) -> list[Case]:
     project = find_project(file.resolve().parent)
     defaults = values.get("defaults") or {}
     return [
-        Case(file, name, CaseInputs.model_validate(_with(defaults, case)), project, root)
+        Case(file, name, CaseInputs.model_validate(with_defaults(defaults, case)), project, root)
         for name, case in values["cases"].items()
     ]
 
 
-def _with(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+def with_defaults(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a case, which add to those that all cases have."""
     whole = {**defaults, **case}
     for name in _INHERITED:
         if name in defaults and name in case:

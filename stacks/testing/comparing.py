@@ -44,7 +44,8 @@ class _Comparison:
         expect = self.case.expect
         yield from self._ending()
         yield from self._events()
-        yield from self._texts("error", expect.error or (), self.report.errors)
+        if self.report.ending != "succeeded":
+            yield from self._texts("error", expect.error or (), self.report.errors)
         yield from self._texts("warning", expect.warning or (), self.report.warnings)
         yield from self._of_plan(expect)
         yield from self._of_left(expect)

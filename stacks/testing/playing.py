@@ -106,6 +106,8 @@ def _on_emulator(part: Part) -> Iterator[Server]:
         os.environ["PULUMI_HOME"] = str(part.folder / "home")
         os.environ["PULUMI_BACKEND_URL"] = f"file://{part.folder / 'state'}"
         os.environ["PULUMI_CONFIG_PASSPHRASE"] = ""
+        # A run takes what it deletes out of the kubeconfig.
+        os.environ["KUBECONFIG"] = str(part.folder / "kubeconfig")
         for name in ("home", "state", "settings"):
             (part.folder / name).mkdir(exist_ok=True)
         yield server
@@ -152,6 +154,8 @@ class _Stage:
         """The values of the stack's own file, then those of the case."""
         part, workspace = self._part, self._workspace
         settings = StackSettings.load(self._project, part.stack)
+        for key in settings.config:  # of the case that this one starts from
+            settings.remove(key)
         kept = StackSettings.load(self._real, part.stack) if part.inputs.stack else None
         for key, value in (kept.config if kept else {}).items():
             if is_secure(value):

@@ -10,6 +10,7 @@ from gpuform.schemas.checking import check
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
+from gpuform.stacks.testing.cases import with_defaults
 from gpuform.stacks.testing.playing import Part
 from gpuform.stacks.testing.report import Report
 from gpuform.stacks.testing.running import Process, free_ports
@@ -121,7 +122,7 @@ class StackUnderTest:
         return self._run("repair", inputs)
 
     def _run(self, operation: str, inputs: Mapping[str, Any]) -> Run:
-        declared = {**self.inputs, **inputs, "run": operation}
+        declared = {**with_defaults(self.inputs, inputs), "run": operation}
         values, problems = check(CaseInputs, declared)
         if problems:
             raise NotPlayed("\n".join(map(str, problems)))

@@ -1,0 +1,102 @@
+"""Test files: what is wrong in them is told at its place, and which cases there are."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuform.stacks.testing.cases import TestFilesError as FilesError
+from gpuform.stacks.testing.cases import chosen, in_chains, read_cases
+
+from .conftest import Written
+
+WRONG = [
+    ("cases: {}\n", "1:8", "at least 1"),
+    ("case: {a: {}}\n", "1:1", "did you mean cases"),
+    ("cases:\n  a:\n    expct: {}\n", "3:5", "did you mean expect"),
+    ("cases:\n  a b: {}\n", "2:8", "letters, digits, hyphens and underscores"),
+    ("cases:\n  a:\n    start: {case: b}\n", "3:19", "there is no case 'b'"),
+    (
+        "cases:\n  a:\n    start: {case: b}\n  b:\n    start: {case: a}\n",
+        "3:19",
+        "start from each other: a <- b <- a",
+    ),
+    ("cases:\n  a:\n    start: {case: a}\n", "3:19", "a <- a"),
+    ("cases:\n  a:\n    events: [{at: 5m}]\n", "3:14", "an event is exactly one of"),
+    (
+        "cases:\n  a:\n    events: [{at: 5m, on: POST x, stock_out: together}]\n",
+        "3:27",
+        "not both",
+    ),
+    ("cases:\n  a:\n    events: [{kill: true}]\n", "3:21", "say when"),
+    ("cases:\n  a:\n    events: [{kill: true, on: POST /(}]\n", "3:31", "regular expression"),
+    ("cases:\n  a:\n    events: [{kill: true, at: soon}]\n", "3:31", "span of time"),
+    (
+        "cases:\n  a:\n    expect: {plan: {train: recreate}}\n",
+        "3:28",
+        "recreate is not one of same, create",
+    ),
+    ("cases:\n  a:\n    start: {case: b, state: x.json}\n  b: {}\n", "3:29", "not from both"),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "message"), WRONG)
+def test_what_is_wrong_is_told_at_its_place(
+    written: Written, text: str, place: str, message: str
+) -> None:
+    file = written(text)
+    with pytest.raises(FilesError) as caught:
+        read_cases([file], Path())
+    found = [line for line in str(caught.value).splitlines() if f":{place}: " in line]
+    assert any(message in line for line in found), str(caught.value)
+
+
+def test_all_files_are_told_of_at_once(project: Path) -> None:
+    for name in ("one", "two"):
+        (project / "tests" / f"{name}.yaml").write_text("cases: 1\n")
+    with pytest.raises(FilesError, match=r"(?s)one\.yaml:1:.*two\.yaml:1:"):
+        read_cases([project], Path())
+
+
+def test_a_project_without_tests_says_how_to_write_one(project: Path) -> None:
+    with pytest.raises(FilesError, match="has no tests") as caught:
+        read_cases([], project)
+    assert "gpuform help guides/test-a-stack" in caught.value.hint
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FilesError, match="is not there"):
+        read_cases([tmp_path / "nowhere"], Path())
+
+
+CHAINED = """\
+    defaults:
+      config: {gpus: 8}
+    cases:
+      leaf: {start: {case: middle}}
+      alone: {config: {spare: true}}
+      middle: {start: {case: root}}
+      root: {}
+      other: {start: {case: root}, config: {gpus: 24}}
+"""
+
+
+def test_a_case_comes_after_the_one_that_it_starts_from(written: Written) -> None:
+    chains = in_chains(read_cases([written(CHAINED)], Path()))
+    assert [[case.name for case in chain] for chain in chains] == [
+        ["root", "middle", "other", "leaf"],
+        ["alone"],
+    ]
+
+
+def test_a_case_has_what_its_file_says_of_all(written: Written) -> None:
+    configs = {c.name: c.inputs.config for c in read_cases([written(CHAINED)], Path())}
+    assert configs["alone"] == {"gpus": 8, "spare": True}
+    assert configs["other"] == {"gpus": 24}
+
+
+def test_who_chooses_a_case_chooses_those_before_it(written: Written) -> None:
+    cases = read_cases([written(CHAINED)], Path())
+    assert [case.name for case in chosen(cases, ["demo/leaf"])] == ["leaf", "middle", "root"]
+    assert chosen(cases, []) == cases
+    with pytest.raises(FilesError, match="no case is named like 'leav'"):
+        chosen(cases, ["leav"])

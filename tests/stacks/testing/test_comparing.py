@@ -1,0 +1,177 @@
+"""What a run has done, held against expectations: right ones, and wrong ones of every kind."""
+
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from gpuform.stacks.testing.cases import read_cases
+from gpuform.stacks.testing.comparing import durations_text, findings_of, is_as
+from gpuform.stacks.testing.playing import Part
+from gpuform.stacks.testing.report import Report
+from gpuform.stacks.testing.running import Process, free_ports
+
+from .conftest import GATES, PRICES, TOPOLOGY
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
+    """A project, and the report of its first run."""
+    folder = tmp_path_factory.mktemp("compared")
+    (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (folder / "topology.yaml").write_text(TOPOLOGY)
+    (folder / "gates.yaml").write_text(GATES)
+    (folder / "prices.yaml").write_text(PRICES)
+    (folder / "tests").mkdir()
+    (folder / "tests" / "demo.yaml").write_text("cases: {first: {}}\n")
+    (case,) = read_cases([folder], Path())
+    begun = tmp_path_factory.mktemp("played")
+    part = Part(case.project.path, begun, next(free_ports()), case.inputs, is_begun=False)
+    report = Process(part).play()
+    assert report is not None
+    return folder, report
+
+
+def told(first: tuple[Path, Report], expect: str) -> list[str]:
+    """What the run is found to be, other than expected; each with line and column."""
+    folder, report = first
+    file = folder / "tests" / "demo.yaml"
+    file.write_text(f"cases:\n  first:\n    expect:\n{indent(expect, '      ')}\n")
+    (case,) = read_cases([file], Path())
+    found = findings_of(case, report)
+    return [f"{each.place.line}:{each.place.column}: {each.text}" for each in found]
+
+
+RIGHT = """\
+result: succeeded
+plan: {train: create, shared_volumes.data: create}
+properties:
+  train: {num_gpus: 16, region: us-central-8}
+gates: {budget: passes, place: passes, few: passes}
+hourly_cost: {USD: 47.84}
+resources:
+  clusters.train: {ready: true, num_gpus: 16, status: Ready}
+absent: [scratch]
+outputs: {status: Ready, token: planted-7d1f}
+objects:
+  together/clusters: [{name: training, status: Ready}]
+  together/volumes: [{name: training-data}]
+  scp/gpu_nodes: []
+takes: {at_least: 5m, at_most: 1h}
+"""
+
+
+def test_what_is_expected_is_found(first: tuple[Path, Report]) -> None:
+    assert told(first, RIGHT) == []
+
+
+WRONG = [
+    ("result: failed", "4:15: the run is expected to have failed, and it has succeeded"),
+    ("error: [stock]", "4:14: an error is expected, and the run has succeeded"),
+    ("warning: [careful]", "4:17: no warning says 'careful'; the run says nothing"),
+    ("plan: {train: create}", "4:13: data is not named, and the plan is to create it"),
+    (
+        "plan: {train: update, data: create}",
+        "4:21: update is expected of train, and the plan is to create it",
+    ),
+    (
+        "plan: {'*': create, trian: create}",
+        "4:34: trian is not in the plan; it has shared_volumes.data, clusters.train",
+    ),
+    (
+        "properties: {train: {num_gpus: 24}}",
+        "4:38: train.num_gpus is expected to become 24, and becomes 16",
+    ),
+    ("properties: {trian: {num_gpus: 24}}", "4:27: trian is not in the plan"),
+    ("properties: {'*': {num_gpus: 24}}", "4:25: * means 2 resources"),
+    ("properties: {train: {volume_id: x}}", "4:39: train.volume_id is known after apply only"),
+    (
+        "replaced_by: {train: [region]}",
+        "4:28: region is expected to force the replacement of train, and nothing does",
+    ),
+    ("gates: {budget: stops}", "4:23: gate budget: stops is expected, and it passes"),
+    (
+        "gates: {buget: stops}",
+        "4:22: no gate buget has looked at the plan; there is budget, place, few",
+    ),
+    (
+        "hourly_cost: {USD: 23.92}",
+        "4:26: an hour is expected to cost 23.92 USD, and it is 47.84",
+    ),
+    (
+        "hourly_cost: {EUR: 47.84}",
+        "4:26: an hour is expected to cost 47.84 EUR, and nothing is known of it",
+    ),
+    (
+        "resources: {train: {status: Degraded}}",
+        "4:35: train.status is expected to be 'Degraded', and it is 'Ready'",
+    ),
+    ("resources: {train: {staus: Ready}}", "4:34: there is no train.staus"),
+    (
+        "resources: {scratch: {size_tib: 1}}",
+        "4:28: scratch is not in the state; it has shared_volumes.data, clusters.train",
+    ),
+    ("absent: [train]", "4:16: train is in the state"),
+    ("outputs: {status: Gone}", "4:25: output status is expected to be 'Gone', and it is 'Ready'"),
+    ("outputs: {state: Gone}", "4:24: there is no output state"),
+    (
+        "objects: {together/clusters: []}",
+        "4:36: training is there too (Ready)",
+    ),
+    (
+        "objects: {together/clusters: [{name: training, status: Degraded}]}",
+        "4:37: training is expected to be Degraded, and is Ready",
+    ),
+    (
+        "objects: {together/clusters: [{name: training}, {name: training}]}",
+        "4:55: training is not on the platform; there is training",
+    ),
+    ("takes: {at_most: 20m}", "4:24: the run is expected to take at most 20m, and took 21m"),
+    ("takes: {at_least: 22m}", "4:25: the run is expected to take at least 22m, and took 21m"),
+]
+
+
+@pytest.mark.parametrize(("expect", "finding"), WRONG)
+def test_what_is_not_as_expected_is_told_at_its_place(
+    first: tuple[Path, Report], expect: str, finding: str
+) -> None:
+    assert told(first, expect) == [finding]
+
+
+def test_a_secret_is_compared_and_not_told(first: tuple[Path, Report]) -> None:
+    (finding,) = told(first, "outputs: {token: guessed}")
+    assert finding == "4:24: output token is expected to be 'guessed', and it is not (it is secret)"
+
+
+def test_an_unknown_kind_of_object_is_told_with_those_that_there_are(
+    first: tuple[Path, Report],
+) -> None:
+    (finding,) = told(first, "objects: {together/nodes: []}")
+    assert "there is no together/nodes; there is together/clusters, together/volumes" in finding
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "is_same"),
+    [
+        (16, 16.0, True),
+        (True, 1, False),
+        (1, True, False),
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": 1}, {"b": 2}, False),
+        ({"a": None}, {}, False),
+        ([1, {"a": 1}], [1, {"a": 1, "b": 2}], True),
+        ([1], [1, 2], False),
+        ("1", 1, False),
+    ],
+)
+def test_values_are_compared_as_far_as_they_are_named(
+    wanted: object, given: object, is_same: bool
+) -> None:
+    assert is_as(wanted, given) is is_same
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (59.6, "1m"), (3600, "1h"), (3723, "1h2m3s")]
+)
+def test_durations_are_told_as_test_files_have_them(seconds: float, text: str) -> None:
+    assert durations_text(seconds) == text

@@ -1,0 +1,266 @@
+"""Cases played: chains, events, kills, snapshots; and that nothing of them gets out."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpuform.stacks.testing.running import Status
+
+from .conftest import Played, told
+
+CHAIN = """\
+    cases:
+      comes_up:
+        expect: {plan: {train: create, data: create}}
+      stays:
+        start: {case: comes_up}
+        expect: {plan: {}, takes: {at_most: 0s}}
+      spares:
+        start: {case: comes_up}
+        config: {spare: true}
+        expect: {plan: {scratch: create}}
+      saves_again:
+        start: {case: spares}
+        expect: {plan: {scratch: delete}}
+      fails:
+        expect: {plan: {}}
+      follows:
+        start: {case: fails}
+"""
+
+
+def test_cases_start_from_each_other(played: Played) -> None:
+    results = played(CHAIN)
+    assert {name: str(each.status) for name, each in results.items()} == {
+        **dict.fromkeys(("comes_up", "stays", "spares", "saves_again"), "passed"),
+        "fails": "failed",
+        "follows": "skipped",
+    }
+
+
+def test_nothing_of_a_case_is_left_in_the_project(played: Played, project: Path) -> None:
+    before = sorted(path.relative_to(project) for path in project.rglob("*"))
+    results = played("cases: {one: {run: up}, two: {start: {case: one}, run: destroy}}")
+    assert all(each.status is Status.PASSED for each in results.values())
+    after = sorted(path.relative_to(project) for path in project.rglob("*"))
+    assert after == sorted([*before, Path("tests/demo.yaml")])
+
+
+def test_the_environment_does_not_reach_a_case(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the keys and addresses of platforms, nor a backend, nor permissions."""
+    monkeypatch.setenv("TOGETHER_BASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("TOGETHER_API_KEY", "real-key")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://nowhere")
+    monkeypatch.setenv("GPUFORM_ALLOW", "gate:budget")
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "another")
+    results = played(
+        """\
+        cases:
+          too_many:
+            config: {gpus: 24}
+            expect: {result: policy-violation, gates: {budget: stops}}
+          few:
+            config: {gpus: 8}
+        """
+    )
+    assert [told(each) for each in results.values()] == [[], []]
+    assert os.environ["TOGETHER_API_KEY"] == "real-key"
+
+
+def test_a_permission_lifts_a_gate(played: Played) -> None:
+    results = played(
+        """\
+        cases:
+          allowed:
+            config: {gpus: 24}
+            allow: ["gate:budget"]
+            expect: {gates: {budget: allowed}, hourly_cost: {USD: 71.76}}
+        """
+    )
+    assert told(results["allowed"]) == []
+
+
+EVENTS = """\
+    cases:
+      out_of_stock:
+        events: [{stock_out: together}]
+        expect:
+          error: [has no 16 H100_SXM GPUs free]
+          objects: {together/clusters: [], together/volumes: [{name: training-data}]}
+      degraded:
+        events: [{at: 10m, status: {object: training, status: Degraded}}]
+        expect: {error: [Degraded], takes: {at_least: 10m}, resources: {train: {ready: false}}}
+      without_credit:
+        events: [{credit_gone: together}]
+        expect: {result: out-of-credit, objects: {together/clusters: []}}
+      answered_with_an_error:
+        events: [{fault: {method: POST, path: /compute/clusters$, status: 400}}]
+        expect: {error: ["400"]}
+      killed:
+        events: [{on: POST /compute/clusters$, kill: true}]
+        expect: {result: killed, objects: {together/clusters: [{name: training}]}}
+      goes_on:
+        start: {case: killed}
+        expect:
+          objects: {together/clusters: [{name: training, status: Ready}]}
+          resources: {train: {ready: true}}
+      killed_while_waiting:
+        events: [{at: 10m, kill: true}]
+        expect: {result: killed, plan: {train: create, data: create}}
+      somebody_resizes_it:
+        start: {case: goes_on, later: 2h}
+        run: refresh
+        events:
+          - request:
+              method: PUT
+              path: "/together/v1/compute/clusters/{training}"
+              body: {num_gpus: 32}
+        expect: {resources: {train: {num_gpus: 32}}}
+      a_node_dies_under_a_job:
+        start: {case: goes_on}
+        events:
+          - {job: {cluster: training, name: pretraining, node: training-worker-1, gpus: 8}}
+          - {node_not_ready: {cluster: training, node: training-worker-0}}
+          - proposal:
+              cluster: training
+              node: training-worker-0
+              reason: GPU fell off the bus
+        expect: {plan: {}}
+      credit_is_back:
+        start: {case: without_credit}
+        events: [{control: {path: together/credit, body: {exhausted: false}}}]
+        expect: {objects: {together/clusters: [{name: training, status: Ready}]}}
+"""
+
+
+def test_what_can_happen_happens(played: Played) -> None:
+    results = played(EVENTS)
+    assert {name: told(each) for name, each in results.items() if told(each)} == {}
+    assert {each.status for each in results.values()} == {Status.PASSED}
+
+
+WITHOUT_EFFECT = """\
+    cases:
+      late:
+        events: [{at: 30h, status: {object: training, status: Degraded}}]
+      unseen:
+        events: [{on: DELETE /compute/clusters, stock_out: together}]
+      unknown_object:
+        events: [{status: {object: trainig, status: Degraded}}]
+      unknown_platform:
+        events: [{stock_out: togehter}]
+      refused:
+        events: [{control: {path: together/credit, body: {gone: true}}}]
+"""
+
+
+def test_an_event_that_tests_nothing_fails_its_case(played: Played) -> None:
+    results = played(WITHOUT_EFFECT)
+    found = {name: told(each)[0] for name, each in results.items()}
+    assert found["late"] == "3: the event at 30h did not happen: the run was over after 21m"
+    assert "the event on DELETE /compute/clusters did not happen" in found["unseen"]
+    assert "no object is named 'trainig' at that time" in found["unknown_object"]
+    assert "there is no platform 'togehter'; there is together, scp" in found["unknown_platform"]
+    assert "was answered with 422" in found["refused"] or "400" in found["refused"]
+
+
+def test_an_object_that_shares_its_name_is_ambiguous(played: Played, project: Path) -> None:
+    topology = project / "topology.yaml"
+    topology.write_text(
+        topology.read_text().replace("volume_name: training-data", "volume_name: training")
+    )
+    results = played(
+        """\
+        cases:
+          up: {}
+          either: {start: {case: up}, events: [{status: {object: training, status: Degraded}}]}
+          one:
+            start: {case: up}
+            run: refresh
+            events: [{status: {object: together.clusters.training, status: Degraded}}]
+            expect: {resources: {train: {status: Degraded}}}
+        """
+    )
+    (finding,) = told(results["either"])
+    assert "ambiguous: together.clusters.training, together.volumes.training" in finding
+    assert told(results["one"]) == []
+
+
+def test_what_a_case_cannot_be_played_with_is_told(played: Played) -> None:
+    results = played(
+        """\
+        cases:
+          no_such_key: {config: {gpsu: 8}}
+          no_such_type: {config: {gpus: many}}
+          no_such_stack: {stack_references: {network: {a: 1}}}
+          no_such_target: {target: [trian]}
+        """
+    )
+    found = {name: told(each)[0] for name, each in results.items()}
+    assert "gpsu" in found["no_such_key"]
+    assert "many" in found["no_such_type"]
+    assert "name it as PROJECT/STACK" in found["no_such_stack"]
+    assert "trian" in found["no_such_target"]
+
+
+def test_a_program_that_dies_is_told_of_and_others_are_played(
+    played: Played, project: Path
+) -> None:
+    (project / "topology.yaml").unlink()
+    (project / "__main__.py").write_text(
+        "import os, sys, pulumi\n"
+        "if pulumi.Config().get_bool('dies'):\n"
+        "    print('last words', flush=True)\n"
+        "    os._exit(7)\n"
+        "pulumi.export('answer', 42)\n"
+    )
+    results = played(
+        "cases: {dies: {config: {dies: true}}, lives: {expect: {outputs: {answer: 42}}}}"
+    )
+    assert results["dies"].status is Status.BROKEN
+    assert "ended with 7" in results["dies"].told
+    assert results["lives"].status is Status.PASSED
+
+
+def test_a_committed_stack_gives_its_configuration(played: Played, project: Path) -> None:
+    settings = project / "Pulumi.prod.yaml"
+    settings.write_text(
+        'config:\n  demo:gpus: "8"\n  demo:token:\n    secure: v1:abc:def\nencryptionsalt: v1:x\n'
+    )
+    before = settings.read_text()
+    results = played(
+        """\
+        defaults: {stack: prod}
+        cases:
+          as_committed:
+            expect:
+              properties: {train: {num_gpus: 8}}
+              warning: [is encrypted in Pulumi.prod.yaml]
+          with_a_secret:
+            secrets: {token: planted-9c}
+            expect: {outputs: {token: planted-9c}}
+        """
+    )
+    assert {name: told(each) for name, each in results.items() if told(each)} == {}
+    assert settings.read_text() == before
+
+
+def test_outputs_of_other_stacks_are_given(played: Played, project: Path) -> None:
+    (project / "topology.yaml").write_text(
+        "stack_references: {network: 'organization/network/prod'}\n"
+        "outputs: {told: '{{ stack_references.network.region }}'}\n"
+    )
+    results = played(
+        """\
+        cases:
+          given:
+            stack_references: {network/prod: {region: us-central-8}}
+            expect: {outputs: {told: us-central-8}}
+          missing:
+            expect: {error: [network/prod]}
+        """
+    )
+    assert {name: told(each) for name, each in results.items() if told(each)} == {}

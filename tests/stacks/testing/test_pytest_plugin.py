@@ -1,0 +1,56 @@
+"""The fixture for pytest: found by its entry point, in a pytest of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """\
+import pytest
+
+def test_runs_follow_each_other(gpuform_stack):
+    stack = gpuform_stack("..", config={"spare": True, "gpus": 8})
+    first = stack.up()
+    assert first.ending == "succeeded"
+    assert first.actions == {"data": "create", "scratch": "create", "train": "create"}
+    assert first.outputs["status"] == "Ready"
+    assert first.seconds > 60
+    second = stack.up(config={"spare": False})
+    assert second.actions["scratch"] == "delete"
+    assert second.outputs["status"] == first.outputs["status"]
+    assert [each["name"] for each in second.objects["together/volumes"]] == ["training-data"]
+    assert stack.destroy().resources == {}
+
+def test_events(gpuform_stack):
+    run = gpuform_stack().up(events=[{"stock_out": "together"}])
+    assert run.ending == "failed"
+    assert "has no 16 H100_SXM GPUs free" in run.errors[0]
+
+def test_two_stacks_do_not_meet(gpuform_stack):
+    one, other = gpuform_stack(), gpuform_stack()
+    one.up()
+    assert other.preview().objects["together/clusters"] == []
+
+def test_wrong_inputs(gpuform_stack):
+    with pytest.raises(Exception, match="evnts: is not known: did you mean events"):
+        gpuform_stack().up(evnts=[])
+    with pytest.raises(Exception, match="event 0 did not happen"):
+        gpuform_stack().up(events=[{"at": "30h", "stock_out": "together"}])
+"""
+
+
+def test_pytest_has_the_fixture(project: Path) -> None:
+    (project / "tests" / "test_demo.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
+def test_the_plugin_imports_nothing_heavy() -> None:
+    """Every pytest run of whoever has gpuform installed imports it."""
+    code = (
+        "import sys, gpuform.stacks.testing.pytest_plugin\n"
+        "print(sorted({'pulumi', 'flask', 'httpx', 'pydantic', 'grpc'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,83 @@
+"""What is told of results: JUnit, coverage, the command's text and JSON, and its exit code."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from processes.commands import in_a_process
+
+from gpuform.stacks.testing.coverage import coverage_of
+from gpuform.stacks.testing.junit import junit_text
+
+from .conftest import Played, Written
+
+MIXED = """\
+    cases:
+      comes_up: {description: It comes up., expect: {plan: {train: create, data: create}}}
+      fails: {expect: {outputs: {status: "\\u0001Gone"}}}
+      follows: {start: {case: fails}}
+"""
+
+
+def test_junit_has_every_case_once_with_what_it_found(played: Played) -> None:
+    results = list(played(MIXED).values())
+    root = ET.fromstring(junit_text(results))
+    assert root.attrib.items() >= {"tests": "3", "failures": "1", "skipped": "1"}.items()
+    (suite,) = root
+    found = {each.get("name"): each for each in suite}
+    assert list(found) == ["comes_up", "fails", "follows"]
+    assert list(found["comes_up"]) == []
+    (failure,) = found["fails"]
+    assert failure.tag == "failure"
+    assert "output status is expected to be" in str(failure.text)
+    assert [each.tag for each in found["follows"]] == ["skipped"]
+    assert found["fails"].get("line") == "3"
+
+
+def test_coverage_tells_what_no_case_exercises(played: Played) -> None:
+    results = played(
+        "cases: {up: {}, refused: {config: {gpus: 24}, expect: {result: policy-violation}}}"
+    )
+    (covered,) = coverage_of(results.values())
+    assert covered.missing == [
+        "shared_volumes.scratch (topology.yaml:8:3) is in no plan",
+        "gate place has never stopped or warned",
+        "gate few has never stopped or warned",
+    ]
+    results = played("cases: {with: {config: {spare: true, gpus: 8}}}")
+    (covered,) = coverage_of(results.values())
+    assert (
+        "shared_volumes.scratch (topology.yaml:8:3): its `when` is never false" in covered.missing
+    )
+
+
+def test_the_command_says_what_became_of_each(written: Written, project: Path) -> None:
+    written(MIXED)
+    junit = project / "build" / "tests.xml"
+    done = in_a_process(project, "test", "--junit", "build/tests.xml", "--coverage")
+    assert done.code == 1
+    out = done.stdout
+    assert out.splitlines()[0] == "passed  demo/comes_up  21m"
+    assert "  tests/demo.yaml:3:38: output status is expected to be" in out
+    assert "skipped demo/follows\n  fails did not pass" in out
+    assert "Coverage of demo (2 cases)" in out
+    assert out.splitlines()[-1] == "3 cases: 1 failed, 1 passed, 1 skipped"
+    assert ET.parse(junit).getroot().get("failures") == "1"
+
+
+def test_the_command_as_json_and_as_a_list(written: Written, project: Path) -> None:
+    written(MIXED)
+    done = in_a_process(project, "test", "-k", "comes_up", "--json")
+    assert done.code == 0
+    (entry,) = json.loads(done.stdout)["cases"]
+    assert entry.items() >= {"name": "demo/comes_up", "status": "passed", "line": 2}.items()
+    done = in_a_process(project, "test", "--list")
+    assert (done.code, done.stdout.splitlines()[0]) == (0, "demo/comes_up  It comes up.")
+
+
+def test_a_wrong_file_is_no_traceback(written: Written, project: Path) -> None:
+    written("cases: {a: {expct: {}}}")
+    done = in_a_process(project, "test")
+    assert (done.code, done.stdout) == (1, "")
+    assert "tests/demo.yaml:1:13: cases.a.expct: is not known: did you mean expect?" in done.stderr
+    assert "Traceback" not in done.stderr
