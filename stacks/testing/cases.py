@@ -50,6 +50,12 @@ class Case:
         """The name of the case that it starts from."""
         return self.inputs.start.case if self.inputs.start else None
 
+    @property
+    def state(self) -> Path | None:
+        """The file of the state that it starts from."""
+        start = self.inputs.start
+        return None if start is None or start.state is None else self.file.parent / start.state
+
     def place(self, *steps: str | int) -> SourcePosition:
         """Where something of it is written; the case itself without `steps`."""
         whole = ("cases", self.name, *steps)
@@ -132,10 +138,15 @@ def _of_file(file: Path, problems: Diagnostics) -> list[Case]:
         return []
     project = find_project(file.resolve().parent)
     defaults = values.get("defaults") or {}
-    return [
+    cases = [
         Case(file, name, CaseInputs.model_validate(with_defaults(defaults, case)), project, root)
         for name, case in values["cases"].items()
     ]
+    for case in cases:
+        if case.state is not None and not case.state.is_file():
+            place = case.place("start", "state")
+            problems.add(place, "file", f"there is no file {shown(case.state)}")
+    return cases
 
 
 def with_defaults(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:

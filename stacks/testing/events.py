@@ -41,7 +41,10 @@ class EventError(EngineError):
 
 @dataclass(slots=True)
 class Events:
-    """Those of one case. `failed` are the ones that could not happen, each with the reason."""
+    """Those of one case, made before the server is asked anything.
+
+    `failed` are the ones that could not happen, each with the reason.
+    """
 
     server: Server
     events: Sequence[EventInputs]
@@ -49,13 +52,12 @@ class Events:
     _open: dict[int, EventInputs] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def arrange(self) -> None:
-        """Lets those happen that come before the run, and waits for the others.
-
-        It is called once, before the server is asked anything.
-        """
-        self._open = dict(enumerate(self.events))
+    def __post_init__(self) -> None:
         self.server.app.after_request(self._seen)
+
+    def arrange(self) -> None:
+        """Lets those happen that come before the run, and waits for the others from now on."""
+        self._open = dict(enumerate(self.events))
         begin = self.server.clock.now()
         for number, event in enumerate(self.events):
             if event.at is not None:

@@ -17,12 +17,13 @@ from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.planning import StepDone
 from gpuform.stacks.engine.project import StackSettings, is_secure, load_project
 from gpuform.stacks.engine.stack import Stack, Workspace
-from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.state import ResourceState, Snapshot, edits
 from gpuform.stacks.engine.store import SEALED, Backend, full_name
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, make_urn, name_of
-from gpuform.stacks.engine.values import durations, from_plain
+from gpuform.stacks.engine.values import PropertyMap, durations, from_plain
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.operations import automation
 from gpuform.stacks.operations.config_setting import ConfigSetting
@@ -33,12 +34,15 @@ from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import RunResult, output_values
 from gpuform.stacks.testing.events import Events, objects_of
 from gpuform.stacks.testing.report import EntrySeen, Left, Report, ResourceSeen
+from gpuform.stacks.testing.seeding import SeedError, last_change, read_state, seed, stack_of
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan as plan_topology
 from gpuform.stacks.topology.scope import Scope
 
 STACK: Final = "test"
 """The stack of a case that names none."""
+_NAME: Final = "stack"
+"""The file that has the stack's name for the cases that follow."""
 _BEGIN: Final = 1767225600.0
 """The platform's clock at the start of an empty stack: 2026-01-01T00:00:00Z."""
 _SEED: Final = "gpuform test"
@@ -50,7 +54,7 @@ class Part:
     """What one process has to play: a case, in a folder of its own, on a port of its chain.
 
     `project` is the path of Pulumi.yaml. `is_begun` says that the folder holds what another case
-    has left.
+    has left; `state` is the file of a state to start from.
     """
 
     project: Path
@@ -58,22 +62,20 @@ class Part:
     port: int
     inputs: CaseInputs
     is_begun: bool
-
-    @property
-    def stack(self) -> str:
-        return self.inputs.stack or STACK
+    state: Path | None = None
 
 
 def play(part: Part, tell: Callable[[Plan], None]) -> Report:
     """The run with all that happens. `tell` hears of the plan before anything is done."""
     with _on_emulator(part) as server:
-        if part.inputs.start and part.inputs.start.later:
-            server.clock.advance(durations.seconds(part.inputs.start.later))
         begin = server.clock.now()
         stage = _Stage(part, tell)
         events = Events(server, part.inputs.events or ())
         try:
-            selected = stage.prepared()
+            selected = stage.prepared(server)
+            if part.inputs.start and part.inputs.start.later:
+                server.clock.advance(durations.seconds(part.inputs.start.later))
+            begin = server.clock.now()
             events.arrange()
             report = stage.run(selected)
         except UserError as error:
@@ -127,6 +129,8 @@ class _Stage:
     def __init__(self, part: Part, tell: Callable[[Plan], None]) -> None:
         self._part = part
         self._tell = tell
+        begun = part.folder / _NAME
+        self._name = begun.read_text() if part.is_begun else part.inputs.stack or STACK
         real = load_project(part.project)
         self._real = real
         # Nothing of a case is written into the project's folder.
@@ -137,26 +141,57 @@ class _Stage:
         self._plan: Plan | None = None
         self._warnings: list[str] = []
 
-    def prepared(self) -> SelectedStack:
-        """The stack with its configuration, and those that it reads."""
+    def prepared(self, server: Server) -> SelectedStack:
+        """The stack with its configuration and its state, and those that it reads."""
         part, workspace = self._part, self._workspace
+        state = None if part.state is None else self._read(part.state)
         if not part.is_begun:
-            workspace.init(part.stack, lambda: "")
+            workspace.init(self._name, lambda: "")
+            (part.folder / _NAME).write_text(self._name)
         self._configure()
         for name, outputs in (part.inputs.stack_references or {}).items():
             self._give_out(name, outputs)
-        selected = SelectedStack(workspace, part.stack)
-        program = selected.open().subject().program
-        self._secrets = (*self._secrets, *program.secrets())
+        selected = SelectedStack(workspace, self._name)
+        if state is not None:
+            server.clock.until(last_change(state) or 0.0)
+            declared = self._declared(selected)
+            seed(selected.open(), state, declared)
+        self._secrets = (*self._secrets, *selected.open().subject().program.secrets())
         return selected
+
+    def _declared(self, selected: SelectedStack) -> dict[str, PropertyMap]:
+        """What the program declares of each resource, by URN, as far as it comes."""
+        found: dict[str, PropertyMap] = {}
+
+        def hear(event: OperationEvent) -> None:
+            if isinstance(event, StepDone) and event.step.new is not None:
+                found[event.step.urn] = event.step.new.inputs
+
+        automation.preview(selected, on_event=hear)
+        return found
+
+    def _read(self, file: Path) -> Snapshot:
+        """A state of this project; the stack has its name, unless the case names another."""
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise SeedError(f"the state {file} cannot be read: {error.strerror}") from error
+        state = read_state(data, file.name)
+        stack, project = stack_of(state)
+        if project != self._project.name:
+            raise SeedError(
+                f"{file.name} is a state of project {project}, and this is {self._project.name}"
+            )
+        self._name = self._part.inputs.stack or stack
+        return edits.rename_stack(state, full_name(project, self._name))
 
     def _configure(self) -> None:
         """The values of the stack's own file, then those of the case."""
         part, workspace = self._part, self._workspace
-        settings = StackSettings.load(self._project, part.stack)
+        settings = StackSettings.load(self._project, self._name)
         for key in settings.config:  # of the case that this one starts from
             settings.remove(key)
-        kept = StackSettings.load(self._real, part.stack) if part.inputs.stack else None
+        kept = StackSettings.load(self._real, self._name) if part.inputs.stack else None
         for key, value in (kept.config if kept else {}).items():
             if is_secure(value):
                 self._warnings.append(
@@ -168,7 +203,7 @@ class _Stage:
         settings.save()
         for values, secret in ((part.inputs.config, False), (part.inputs.secrets, True)):
             for key, value in (values or {}).items():
-                setting = ConfigSetting.of(workspace, part.stack, key, secret=secret)
+                setting = ConfigSetting.of(workspace, self._name, key, secret=secret)
                 setting.set(_text(value), None)
 
     def _give_out(self, name: str, outputs: Mapping[str, Any]) -> None:
@@ -246,9 +281,9 @@ class _Stage:
         )
 
     def _opened(self) -> Stack | None:
-        if not self._workspace.backend.exists(self._project.name, self._part.stack):
+        if not self._workspace.backend.exists(self._project.name, self._name):
             return None
-        return self._workspace.open(self._part.stack, lambda: "")
+        return self._workspace.open(self._name, lambda: "")
 
     def entries(self) -> list[EntrySeen] | None:
         """The entries of the topology, as this configuration expands them."""
@@ -256,9 +291,11 @@ class _Stage:
         topology = topology_of(program)
         if topology is None:
             return None
+        if not self._project.settings_path(self._name).exists():  # there never was a stack
+            return []
         problems = Diagnostics()
         file = (program if program.is_dir() else program.parent) / topology.file
-        surroundings = surroundings_of(file, self._part.stack, self._project)
+        surroundings = surroundings_of(file, self._name, self._project)
         planned = plan_topology(file, surroundings, problems)
         if problems:
             return []

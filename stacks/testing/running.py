@@ -110,7 +110,8 @@ class Playing:
             folder = Path(tempfile.mkdtemp(dir=self._folder))
             if case.first is not None:
                 shutil.copytree(folders[case.first], folder, dirs_exist_ok=True)
-            part = Part(case.project.path, folder, port, case.inputs, case.first is not None)
+            state = case.state.resolve() if case.state else None
+            part = Part(case.project.path, folder, port, case.inputs, bool(case.first), state)
             begin = time.monotonic()
             result = self._result(case, part, snapshots, begin)
             if result.status is Status.PASSED:
