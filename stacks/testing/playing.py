@@ -41,6 +41,9 @@ from gpuform.stacks.topology.scope import Scope
 
 STACK: Final = "test"
 """The stack of a case that names none."""
+SALT: Final = "v1:C8d7iSLxLv0=:v1:bW+G5yKcDXYQ0ZFo:GcQIE7F7FjwkimP3RvYnqTE2cN0GCQ=="
+"""`encryptionsalt` of every case, for the empty passphrase, so that its key is derived once: the
+secrets of tests are none."""
 _NAME: Final = "stack"
 """The file that has the stack's name for the cases that follow."""
 _BEGIN: Final = 1767225600.0
@@ -146,6 +149,8 @@ class _Stage:
         part, workspace = self._part, self._workspace
         state = None if part.state is None else self._read(part.state)
         if not part.is_begun:
+            settings = self._project.settings_path(self._name)
+            settings.write_text(f"encryptionsalt: {SALT}\n", encoding="utf-8")
             workspace.init(self._name, lambda: "")
             (part.folder / _NAME).write_text(self._name)
         self._configure()

@@ -34,6 +34,7 @@ _PORTS: Final = (20_000, 32_000)
 """Below those that systems give to clients, so that nobody takes one between two cases."""
 _HOST: Final = "127.0.0.1"
 _OUTPUT: Final = "output"
+_PRELOADED: Final = "gpuform.stacks.testing.preloading"
 
 
 class Status(StrEnum):
@@ -218,7 +219,7 @@ def _context() -> "ForkServerContext | SpawnContext":
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([play.__module__])
+    context.set_forkserver_preload([_PRELOADED])
     return context
 
 

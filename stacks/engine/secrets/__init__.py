@@ -2,6 +2,7 @@
 
 from gpuform.stacks.engine.secrets.passphrase import (
     PASSPHRASE_PROVIDER,
+    PassphraseCrypter,
     SecretsError,
     SecretsManager,
     WrongPassphrase,
@@ -20,6 +21,7 @@ from gpuform.stacks.engine.secrets.stack_secrets import (
 
 __all__ = [
     "PASSPHRASE_PROVIDER",
+    "PassphraseCrypter",
     "SecretsError",
     "SecretsManager",
     "WrongPassphrase",

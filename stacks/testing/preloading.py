@@ -1,0 +1,29 @@
+"""What every case needs, imported once: the processes that play cases are forked from here.
+
+It is the platforms' lifecycles and emulators, what declares a topology, HTTP, and the key of the
+cases' secrets.
+"""
+
+import importlib
+
+from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.platform import load
+from gpuform.providers.platforms import own_platforms
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.testing.playing import SALT
+
+_NEEDED = (
+    *("gpuform.stacks.program", "gpuform.stacks.topology.registering", "gpuform.providers.http"),
+    *("cryptography.hazmat.primitives.ciphers.aead", "flask.testing", "httpcore", "tenacity"),
+)
+
+for _name in _NEEDED:
+    importlib.import_module(_name)
+PassphraseCrypter("", SALT).check()
+for _platform in own_platforms().values():
+    for _path in _platform.lifecycles.values():
+        load(_path)
+with Store(None) as _store:
+    create_app(_store, Clock(_store))
