@@ -218,6 +218,7 @@ class _Service:
                 says_gone=lambda body: body.get("error") == _NO_RECORD,
             ),
             headers=self._headers,
+            looks=(_QUERY,),
             transport=transport,
         )
 

@@ -3,7 +3,15 @@
 The engine and the plugin make calls; lifecycles and clients ask `current_call`.
 """
 
-from gpuform.providers.calls.call import FOLDER, Call, current_call, hosted_call, serving
+from gpuform.providers.calls.call import (
+    FOLDER,
+    READS_ONLY,
+    Call,
+    ReadsOnly,
+    current_call,
+    hosted_call,
+    serving,
+)
 from gpuform.providers.calls.clock import (
     CLOCK_VARIABLE,
     Clock,
@@ -28,10 +36,12 @@ __all__ = [
     "CLOCK_VARIABLE",
     "FOLDER",
     "PASSING",
+    "READS_ONLY",
     "Call",
     "Clock",
     "Edge",
     "Look",
+    "ReadsOnly",
     "Rhythm",
     "SystemClock",
     "adapt_to_stock_host",

@@ -19,7 +19,7 @@ from typing import Any, Final
 from gpuform.providers.calls import stock_host
 from gpuform.providers.calls.clock import Clock, clock_from
 from gpuform.providers.calls.spans import span
-from gpuform.providers.errors import Cancelled, NothingMade
+from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.values import Redactor, texts_in
 
@@ -42,6 +42,16 @@ for a process of Pulumi's that works in a directory."""
 def beside_the_project() -> Intents:
     """Intents in `.gpuform/records` of the working directory, which hosts set to the project's."""
     return Intents(FolderRecords(Path.cwd() / FOLDER))
+
+
+READS_ONLY: Final = "GPUFORM_READS_ONLY"
+"""The variable under which a process changes no platform and no state."""
+
+
+class ReadsOnly(GpuformError):
+    """A change in a process that may only read."""
+
+    page = "guides/agents"
 
 
 @dataclass(eq=False)
@@ -171,8 +181,13 @@ class Call:
     def changing(self) -> None:
         """What sends a request that changes a platform says so right before, each time.
 
-        Raises GpuformError when it may not be sent any more.
+        Raises GpuformError when it may not be sent, or not any more.
         """
+        if os.environ.get(READS_ONLY):
+            raise ReadsOnly(
+                f"nothing is changed on a platform: {READS_ONLY} is set",
+                hint="this process may only read; a person does what is to be done",
+            )
         self.guard()
         _before_change.get()()
 

@@ -6,7 +6,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -85,7 +85,8 @@ class ApiClient:
     MissingCredentials. `sign` gets every request as it is about to be sent, each attempt anew, and
     returns it with what only the whole tells: a signature over `str(request.url)`, which is what
     goes over the wire. `errors` turns the platform's error answers into ours, `on_answer` sees all
-    answers. `jitter` takes the longest pause and returns the pause, in seconds; `transport`
+    answers; `looks` are the paths whose POST changes nothing. `jitter` takes the longest pause and
+    returns the pause, in seconds; `transport`
     replaces the network.
     """
 
@@ -102,6 +103,7 @@ class ApiClient:
         headers: Callable[[], Mapping[str, str]] = dict,
         sign: "Callable[[httpx.Request], httpx.Request] | None" = None,
         on_answer: "Callable[[httpx.Response], None]" = lambda _answer: None,
+        looks: Collection[str] = (),
         transport: "httpx.BaseTransport | None" = None,
         jitter: Callable[[float], float] = lambda longest: random.uniform(0, longest),  # noqa: S311 - spreads load
     ) -> None:
@@ -111,6 +113,7 @@ class ApiClient:
         self._headers = headers
         self._sign = sign
         self._on_answer = on_answer
+        self._looks = looks
         self._transport = transport
         self._jitter = jitter
         self._lock = threading.Lock()
@@ -224,7 +227,7 @@ class ApiClient:
         typed = {} if body is None else {"Content-Type": "application/json"}
         shown = current_call().redacted(path)
         what = f"{self.platform}: {method} {shown}"
-        if method not in _ONLY_LOOK:
+        if not (method in _ONLY_LOOK or (method == "POST" and path in self._looks)):
             current_call().changing()
         with (
             span("request", what),

@@ -61,6 +61,7 @@ _COMMANDS = {
         "stack.logs_command",
         "Show what happened in a run: what it changed, step by step, and what was said.",
     ),
+    "mcp": ("mcp_command", "Serve agents by the Model Context Protocol, on stdin and stdout."),
     "doctor": (
         "looking.doctor_command",
         "Look for what would make a run fail, and say what to do about it.",

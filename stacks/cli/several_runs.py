@@ -38,7 +38,7 @@ from gpuform.stacks.review.text.review_text import review_text
 
 _ONLY_ONE: Final = (
     *("target", "exclude", "replace", "target_replace", "config", "adopt", "create_anew"),
-    *("skip_preview", "remove", "event_log", "profile"),
+    *("skip_preview", "remove", "event_log", "profile", "digest"),
 )
 """Options that are about one stack's resources, settings or files."""
 

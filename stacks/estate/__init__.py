@@ -4,7 +4,7 @@ from gpuform.stacks.estate.checking import check_estate
 from gpuform.stacks.estate.filtering import filtered
 from gpuform.stacks.estate.members import FILE, Estate, EstateError, Member
 from gpuform.stacks.estate.ordering import Order, circles, reaching, sequence
-from gpuform.stacks.estate.reading import find_estate, named, read_estate
+from gpuform.stacks.estate.reading import find_estate, named, project_files, read_estate
 
 __all__ = [
     "FILE",
@@ -17,6 +17,7 @@ __all__ = [
     "filtered",
     "find_estate",
     "named",
+    "project_files",
     "reaching",
     "read_estate",
     "sequence",

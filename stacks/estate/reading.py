@@ -74,7 +74,7 @@ class _Reader:
 
     def of_tree(self) -> dict[str, Member]:
         members: dict[str, Member] = {}
-        for path in _project_files(self.root):
+        for path in project_files(self.root):
             project = self._project(path, skips_others=True)
             if project is None:
                 continue
@@ -196,7 +196,8 @@ def _project_file(folder: Path) -> Path | None:
     return next((folder / name for name in _PROJECT_FILES if (folder / name).is_file()), None)
 
 
-def _project_files(root: Path) -> Iterator[Path]:
+def project_files(root: Path) -> Iterator[Path]:
+    """The Pulumi.yaml of every project below a folder, sorted by folder."""
     for folder, names, _ in os.walk(root):
         names[:] = sorted(name for name in names if not _is_passed_over(name))
         found = _project_file(Path(folder))

@@ -51,6 +51,12 @@ VARIABLES: Final = (
         flag="--create-anew",
     ),
     Variable(
+        "GPUFORM_READS_ONLY",
+        GPUFORM,
+        "`1` says that nothing may be changed: no request that changes something is sent to a "
+        "platform, and no state, lock or record is written. `gpuform mcp` works so.",
+    ),
+    Variable(
         "GPUFORM_REPAIR",
         GPUFORM,
         "Nodes to repair, with commas between them, each as NODE or NODE=MODE. `gpuform repair` "

@@ -198,12 +198,12 @@ class _Stage:
             settings.remove(key)
         kept = StackSettings.load(self._real, self._name) if part.inputs.stack else None
         for key, value in (kept.config if kept else {}).items():
-            if is_secure(value):
+            if is_secure(value) and key not in (part.inputs.secrets or {}):
                 self._warnings.append(
                     f"{key} is encrypted in {kept.path.name if kept else ''}, and tests have no "
                     "passphrase: give it a value under `secrets`"
                 )
-            else:
+            elif not is_secure(value):
                 settings.set(key, value)
         settings.save()
         for values, secret in ((part.inputs.config, False), (part.inputs.secrets, True)):

@@ -17,10 +17,10 @@ class RunOptions:
     `target`, `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is
     both a target and replaced. `event_log` is the file that Pulumi's event log goes to, `profile`
     the one that a trace goes to, `save_plan` the one that a preview's plan goes to, `plan` the one
-    whose plan is a bound. `message` is for the history. `adopt` holds ids of objects that an
-    interrupted create is said to have made; with `create_anew` none is. `config` is set in the
-    stack's file before the run, by paths with `config_path`. `exclude_protected` adds what is
-    protected to what is excluded. With `remove` a destroyed stack is removed, too. With
+    whose plan is a bound, and `digest` the one that it has to have. `message` is for the history.
+    `adopt` holds ids of objects that an interrupted create is said to have made; with `create_anew`
+    none is. `config` is set in the stack's file before the run, by paths with `config_path`.
+    `exclude_protected` adds what is protected to what is excluded. With `remove` a destroyed stack is removed, too. With
     `run_program` a refresh or destroy takes components and providers from the program; with
     `clear_pending_creates` a refresh forgets the creates that were interrupted and that nothing can
     look for. With `require_checks` a plan fails whose checks could not be made. `repair_nodes` are
@@ -47,6 +47,7 @@ class RunOptions:
     continue_on_error: bool = False
     save_plan: Path | None = None
     plan: Path | None = None
+    digest: str = ""
     message: str = ""
     adopt: tuple[str, ...] = ()
     create_anew: bool = False

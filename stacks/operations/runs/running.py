@@ -46,6 +46,7 @@ from gpuform.stacks.operations.runs.saved_plans import (
     SavedPlan,
     bound_of,
     origin_of,
+    require_digest,
     sealed_plan,
 )
 from gpuform.stacks.operations.runs.settling import (
@@ -69,6 +70,8 @@ def run(
     if options.plan is not None:
         project = workspace.project.name
         saved = SavedPlan.read(options.plan, project, name, options.operation)
+    if options.digest:
+        require_digest(saved, options.digest)
     if saved is not None:
         options = saved.taken_over(options)
     with contextlib.ExitStack() as held:

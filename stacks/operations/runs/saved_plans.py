@@ -32,6 +32,21 @@ _KEPT = (
 _DEFAULTS = {f.name: f.default for f in fields(RunOptions) if f.name in _KEPT}
 
 
+def require_digest(saved: "SavedPlan | None", digest: str) -> None:
+    """Raises PlanRefused unless the plan has the digest of the one that a person has reviewed."""
+    if saved is None:
+        raise PlanRefused(
+            "a digest says which saved plan is meant, and there is none",
+            hint="name its file, too: --plan FILE",
+        )
+    if saved.basis.seal != digest:
+        raise PlanRefused(
+            f"{saved.path} is another plan than the one that was reviewed: its digest is "
+            f"{saved.basis.seal}, and {digest} was given",
+            hint="review it: `gpuform review` shows its digest, and what it does",
+        )
+
+
 def sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> Plan:
     """What a preview has planned, with all that it was made from: what `--plan` takes."""
     digest, subject = stack.crypter.digest, stack.subject()

@@ -58,6 +58,8 @@ def _heading(review: Review, paint: Paint) -> Iterator[str]:
         title += "" if stack.is_drift else f": {stack.plan.operation}"
         title += f", made {' by '.join(made)}" if made else ""
         yield paint("bold", title)
+        if stack.plan.basis is not None and stack.plan.basis.seal:
+            yield f"Digest: {visible(stack.plan.basis.seal)}"
     else:
         what = "Drift" if review.is_drift else "Plans"
         yield paint("bold", f"{what} of {len(review.stacks)} stacks")

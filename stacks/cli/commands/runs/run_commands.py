@@ -196,6 +196,12 @@ _PLAN = click.option(
     help="Do no more than this saved plan says; refused when state, configuration or program "
     "moved since.",
 )
+_DIGEST = click.option(
+    "--digest",
+    default="",
+    metavar="DIGEST",
+    help="With --plan: apply the plan only if it has this digest, which its review shows.",
+)
 _CHECK_PLAN = click.option(
     "--plan",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -248,6 +254,7 @@ def preview(**flags: Any) -> int:
     *_REPLACE,
     _CONTINUE,
     _PLAN,
+    _DIGEST,
     show_secrets_flag,
     show_reads_flag,
     *_WRITING,
@@ -281,6 +288,7 @@ def up(**flags: Any) -> int:
     _CLEAR_PENDING,
     _SAVE_PLAN_ALONE,
     _PLAN,
+    _DIGEST,
     *_WRITING,
     *_SETTLING,
 )
@@ -313,6 +321,7 @@ def refresh(**flags: Any) -> int:
     _CONTINUE,
     _SAVE_PLAN_ALONE,
     _PLAN,
+    _DIGEST,
     _REMOVE,
     *_WRITING,
     *_SETTLING,

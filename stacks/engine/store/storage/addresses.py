@@ -9,10 +9,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from gpuform.providers.calls import READS_ONLY
 from gpuform.stacks.engine.machine import requirement
 from gpuform.stacks.engine.store.backend_files import BackendError
 from gpuform.stacks.engine.store.storage.files import Files
 from gpuform.stacks.engine.store.storage.protocol import Storage
+from gpuform.stacks.engine.store.storage.reading_only import ReadingOnly
 
 _CLOUDS = {"s3": "s3", "gs": "google", "azblob": "azure"}
 _SUPPORTED = (
@@ -60,6 +62,11 @@ class Address:
 
 def open_storage(url: str, environ: Mapping[str, str]) -> Storage:
     """The storage of a URL. BackendError when there is none, or its library is not installed."""
+    opened = _opened(url, environ)
+    return ReadingOnly(opened) if environ.get(READS_ONLY) else opened
+
+
+def _opened(url: str, environ: Mapping[str, str]) -> Storage:
     scheme, separator, _ = url.partition("://")
     if separator and scheme == "file":
         return Files(_folder_of(url))

@@ -1,0 +1,170 @@
+"""The projects below a folder: found, read, and copied with the files that an agent proposes."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.project import Project, find_project, load_project
+from gpuform.stacks.engine.store import anchor, backend_url
+from gpuform.stacks.estate import project_files
+from gpuform.stacks.topology.loading import load
+
+_SETTINGS: Final = ("Pulumi.yaml", "Pulumi.yml")
+_OF_THE_TEAM: Final = ("gates.yaml", "prices.yaml", "stacks.yaml")
+_YAML: Final = (".yaml", ".yml")
+_READABLE: Final = (*_YAML, ".py", ".md")
+_LARGEST: Final = 256 * 1024
+_NOT_COPIED: Final = shutil.ignore_patterns(".*", "venv", "node_modules", "__pycache__")
+
+
+class Refused(EngineError):
+    """Something that an agent may not do."""
+
+    page = "guides/agents"
+
+
+@dataclass(frozen=True, slots=True)
+class Projects:
+    """Those below `root`, an absolute folder without links."""
+
+    root: Path
+
+    def all(self) -> Iterator[Project]:
+        """Every project that gpuform can run."""
+        for file in project_files(self.root):
+            try:
+                yield load_project(file)
+            except EngineError:
+                continue
+
+    def find(self, folder: str) -> Project:
+        """The project in a folder, from the root. Raises Refused outside, NoProject without one."""
+        project = find_project(self._inside(folder))
+        self._inside(str(project.directory))
+        return project
+
+    def shown(self, path: Path) -> str:
+        """A path as agents name it."""
+        return path.relative_to(self.root).as_posix()
+
+    def read(self, project: Project, name: str) -> str:
+        """A file of a project, with the secrets that it declares taken out by `secret_defaults`.
+
+        Raises Refused for a stack's own settings, which may hold secrets, and for other than text.
+        """
+        path = self.inside(project, name)
+        is_settings = path.name.startswith("Pulumi.") and path.name not in _SETTINGS
+        if is_settings or path.suffix not in _READABLE:
+            raise Refused(
+                f"{name} is not given out",
+                hint="files of a project are YAML, Python and Markdown; `read_stack` tells the "
+                "configuration of a stack",
+            )
+        try:
+            data = path.read_bytes()[: _LARGEST + 1]
+        except OSError as error:
+            raise Refused(f"{name} cannot be read: {error.strerror}") from error
+        if len(data) > _LARGEST:
+            raise Refused(f"{name} has more than {_LARGEST} bytes")
+        return data.decode("utf-8", "replace")
+
+    def files(self, project: Project) -> list[str]:
+        """The files of a project that `read` gives out."""
+        folder = project.directory
+        found = (path for path in sorted(folder.rglob("*")) if path.suffix in _READABLE)
+        return [
+            path.relative_to(folder).as_posix()
+            for path in found
+            if path.is_file()
+            and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+            and (path.name in _SETTINGS or not path.name.startswith("Pulumi."))
+        ]
+
+    def inside(self, project: Project, name: str) -> Path:
+        """A path in a project's folder, whether or not it is there. Raises Refused outside."""
+        pure = PurePosixPath(name)
+        path = project.directory / pure
+        is_hidden = any(part.startswith(".") for part in pure.parts)
+        if (
+            pure.is_absolute()
+            or is_hidden
+            or ".." in pure.parts
+            or not pure.parts
+            or path.is_symlink()
+        ):
+            raise Refused(f"{name} is no file of the project", hint="name it from its folder")
+        if not path.resolve().is_relative_to(project.directory.resolve()):
+            raise Refused(f"{name} leads out of the project's folder")
+        return path
+
+    def _inside(self, folder: str) -> Path:
+        path = (self.root / folder).resolve()
+        if not path.is_relative_to(self.root):
+            raise Refused(f"{folder} is not below the folder that is served")
+        if not path.is_dir():
+            raise Refused(
+                f"there is no folder {folder}", hint="`list_stacks` tells which there are"
+            )
+        return path
+
+    @contextmanager
+    def with_files(self, project: Project, files: Mapping[str, str]) -> Iterator[Path]:
+        """The project's folder; where files are proposed, a copy that has them, while it lasts.
+
+        Only topologies and what they include may be proposed: what runs a program, what stops a
+        plan and where the state is are the team's.
+        """
+        if not files:
+            yield project.directory
+            return
+        for name in files:
+            path = self.inside(project, name)
+            if path.suffix not in _YAML or path.name in _OF_THE_TEAM or _is_settings(path):
+                raise Refused(
+                    f"{name} is not to be proposed",
+                    hint="propose topologies and the modules that they include; a person changes "
+                    "programs, gates, prices and settings",
+                )
+            if len(files[name]) > _LARGEST:
+                raise Refused(f"{name} has more than {_LARGEST} characters")
+        with tempfile.TemporaryDirectory(prefix="gpuform-proposal-") as folder:
+            copy = Path(folder) / project.directory.name
+            shutil.copytree(project.directory, copy, ignore=_NOT_COPIED, symlinks=True)
+            for name, text in files.items():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                (copy / name).write_text(text, encoding="utf-8")
+            yield copy
+
+
+def backend_of(project: Project, environ: Mapping[str, str]) -> str:
+    """Where the states are, also for a copy of the project."""
+    return anchor(backend_url(environ, project), project.directory)
+
+
+def is_topology(project: Project) -> bool:
+    """Whether the project declares and runs nothing."""
+    return topology_of(project.program) is not None
+
+
+def secret_defaults(project: Project) -> list[str]:
+    """The values that files of the project give to secret variables, in the clear."""
+    found = [str(each.value) for each in project.config.values() if each.secret and each.value]
+    topology = topology_of(project.program)
+    if topology is not None:
+        program = project.program
+        file = (program if program.is_dir() else program.parent) / topology.file
+        variables = load(file, Diagnostics()).config.values()
+        for said in (variable.said for variable in variables if variable.secret):
+            found += [str(said[name]) for name in ("default", "emulator_default") if said.get(name)]
+    return found
+
+
+def _is_settings(path: Path) -> bool:
+    return path.name.startswith("Pulumi.")

@@ -1,0 +1,45 @@
+"""The tools as a server of the Model Context Protocol, on stdin and stdout."""
+
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from gpuform.stacks.engine.errors import EngineError
+
+
+def serve(root: Path, *, runs_programs: bool) -> None:
+    """Serves the projects below a folder until the client has gone.
+
+    With `runs_programs` projects that are Python programs are planned as well, which runs them.
+    Raises EngineError where the packages for it are missing.
+    """
+    if find_spec("mcp") is None:
+        from gpuform.stacks.engine.machine import requirement  # noqa: PLC0415 - not for the server
+
+        raise EngineError(
+            "`gpuform mcp` needs a package that is not installed: mcp",
+            f"Install it: pip install '{requirement('mcp')}'",
+        )
+    from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
+    from mcp.types import ToolAnnotations  # noqa: PLC0415 - as above
+
+    from gpuform.stacks.agents.answers import INSTRUCTIONS  # noqa: PLC0415 - pydantic and more
+    from gpuform.stacks.agents.projects import Projects  # noqa: PLC0415 - as above
+    from gpuform.stacks.agents.tools import Tools  # noqa: PLC0415 - as above
+
+    tools = Tools(Projects(root.resolve()), runs_programs)
+    server = MCPServer(
+        "gpuform", instructions=INSTRUCTIONS, version=version("gpuform"), log_level="ERROR"
+    )
+    looks = (
+        *(tools.list_stacks, tools.read_stack, tools.read_resource, tools.read_file),
+        *(tools.list_kinds, tools.read_schema, tools.search_docs, tools.read_page),
+        *(tools.validate, tools.simulate),
+    )
+    reading = ToolAnnotations(readOnlyHint=True, destructiveHint=False, openWorldHint=False)
+    for tool in looks:
+        server.tool(annotations=reading)(tool)
+    # It writes one file into the project, and asks platforms.
+    saving = ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True)
+    server.tool(annotations=saving)(tools.save_plan)
+    server.run("stdio")

@@ -1,0 +1,287 @@
+"""The tools: what an agent can ask for, and what it is answered."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, Literal, ParamSpec
+
+from gpuform.providers.catalog import capability_table
+from gpuform.schemas.errors import UserError
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.agents.answers import Answer
+from gpuform.stacks.agents.commands import Commands, Done
+from gpuform.stacks.agents.projects import (
+    Projects,
+    Refused,
+    backend_of,
+    is_topology,
+    secret_defaults,
+)
+from gpuform.stacks.agents.simulating import simulate
+from gpuform.stacks.engine.project import Project
+from gpuform.stacks.manual.pages import find_page, page_names, read_page
+from gpuform.stacks.operations.plans.plan_file import read_plan
+
+P = ParamSpec("P")
+_STOPPED: Final = 5
+"""How a preview ends whose plan gates stop; the plan is there (reference/exit-codes)."""
+_FOUND: Final = 20
+_SHOWN: Final = 400
+
+
+def _answering(tool: Callable[P, Answer]) -> Callable[P, Answer]:
+    """What is refused is an answer, too."""
+
+    @wraps(tool)
+    def answered(*arguments: P.args, **named: P.kwargs) -> Answer:
+        try:
+            return tool(*arguments, **named)
+        except UserError as error:
+            said = {"problem": error.message, "what_to_do": error.hint or ""}
+            return Answer(ok=False, data=said)
+
+    return answered
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Those of one folder. With `runs_programs` also projects are planned that are programs."""
+
+    projects: Projects
+    runs_programs: bool = False
+    commands: Commands = field(default_factory=Commands)
+
+    @_answering
+    def list_stacks(self) -> Answer:
+        """List the projects below the folder, and the stacks of each with its last change."""
+        found = {}
+        for project in self.projects.all():
+            done = self.commands.run(project.directory, "stack", "ls", "--json")
+            stacks = done.json()
+            found[self.projects.shown(project.directory)] = {
+                "project": project.name,
+                "description": project.description,
+                "is_topology": is_topology(project),
+                "stacks": stacks if done.succeeded else {"problem": done.said},
+            }
+        return Answer(ok=True, data=found)
+
+    @_answering
+    def read_stack(self, folder: str, stack: str) -> Answer:
+        """Read a stack: its resources with their states, GPUs and cost, its outputs and its
+        configuration, as the state and the files have them. Secrets are masked.
+
+        `folder` is the project's, as `list_stacks` names it.
+        """
+        project = self.projects.find(folder)
+        parts: dict[str, Any] = {"files": self.projects.files(project)}
+        for name, words in (
+            ("status", ("status", "--json")),
+            ("outputs", ("stack", "output", "--json")),
+            ("config", ("config", "--json")),
+        ):
+            done = self.commands.run(project.directory, *words, "--stack", stack)
+            if not done.succeeded:
+                return _failed(done)
+            parts[name] = done.json()
+        return Answer(ok=True, data=parts)
+
+    @_answering
+    def read_resource(self, folder: str, stack: str, name: str) -> Answer:
+        """Read one resource of a stack's state: its inputs and outputs. Secrets are masked.
+
+        `name` is its name or its URN.
+        """
+        project = self.projects.find(folder)
+        words = ("state", "show", "--json", "--stack", stack, "--", name)
+        done = self.commands.run(project.directory, *words)
+        return Answer(ok=True, data=done.json()) if done.succeeded else _failed(done)
+
+    @_answering
+    def read_file(self, folder: str, path: str) -> Answer:
+        """Read a file of a project: its topology, modules, gates, prices, tests, programs.
+
+        `path` is from the project's folder, as `read_stack` tells it. Secrets are masked.
+        """
+        project = self.projects.find(folder)
+        text = self.projects.read(project, path)
+        return Answer(ok=True, data=self.commands.redacted(text, secret_defaults(project)))
+
+    @_answering
+    def list_kinds(self) -> Answer:
+        """List the kinds of resources, and which platforms have them."""
+        return Answer(ok=True, told={"kinds": capability_table()})
+
+    @_answering
+    def read_schema(
+        self, of: Literal["topology", "tests", "gates", "prices", "stacks"], part: str = ""
+    ) -> Answer:
+        """Read the JSON Schema of a kind of file. Without `part` it tells the names of the parts;
+        with one of them it gives that part, such as `clusters` of a topology.
+        """
+        done = self.commands.run(self.projects.root, "schema", "--of", of)
+        schema = done.json()
+        if not done.succeeded or not isinstance(schema, dict):
+            return _failed(done)
+        parts = {**schema.get("$defs", {}), **schema.get("properties", {})}
+        if part in parts:
+            return Answer(ok=True, told={"schema": parts[part]})
+        return Answer(ok=not part, told={"parts": sorted(parts), "description": schema["title"]})
+
+    @_answering
+    def search_docs(self, words: str) -> Answer:
+        """Search the documentation: the pages that have all of the words, with where they do."""
+        wanted = words.lower().split()
+        found = {}
+        for name in page_names():
+            text = read_page(name).text
+            if wanted and all(word in text.lower() for word in wanted):
+                at = max(0, text.lower().find(wanted[0]) - _SHOWN // 2)
+                found[name] = text[at : at + _SHOWN]
+            if len(found) == _FOUND:
+                break
+        return Answer(ok=True, told={"pages": found})
+
+    @_answering
+    def read_page(self, name: str) -> Answer:
+        """Read a page of the documentation, such as reference/resources/together/cluster."""
+        found = find_page(name)
+        return Answer(ok=True, told={"page": found, "text": read_page(found).text})
+
+    @_answering
+    def validate(
+        self, folder: str, files: dict[str, str] | None = None, stack: str | None = None
+    ) -> Answer:
+        """Check a project's topology: every problem with file, line and column.
+
+        `files` are texts of topologies and modules that are proposed, by their paths in the
+        project; nothing is written. No platform is asked.
+        """
+        project = self.projects.find(folder)
+        chosen = () if stack is None else ("--stack", stack)
+        with self.projects.with_files(project, files or {}) as place:
+            done = self.commands.run(place, "validate", "--format", "json", *chosen)
+        problems = done.json()
+        if problems is None:
+            return _failed(done)
+        return Answer(ok=done.succeeded, told={"problems": len(problems)}, data=problems)
+
+    @_answering
+    def simulate(  # noqa: PLR0913, PLR0917 - each of them is a choice of the agent
+        self,
+        folder: str,
+        stack: str,
+        files: dict[str, str] | None = None,
+        config: dict[str, Any] | None = None,
+        secrets: dict[str, str] | None = None,
+        events: list[dict[str, Any]] | None = None,
+        run: Literal["preview", "up", "refresh", "destroy", "expire", "repair"] = "up",
+        from_state: bool = True,
+        allow: list[str] | None = None,
+    ) -> Answer:
+        """Play a change on an emulator that holds what the stack's state names: the plan, how it
+        goes, how long it takes by the platform's clock, what is there afterwards.
+
+        `files` are as for `validate`. `events` are what happens meanwhile, as test files have them
+        (page reference/tests). With `from_state` false the stack starts empty. Secrets of the
+        stack are not known here: a text stands for each, or give others in `secrets`.
+        """
+        project = self.projects.find(folder)
+        self._require_topology(project)
+        state = self._state(project, stack) if from_state else None
+        inputs = {"config": config, "secrets": secrets, "events": events, "run": run}
+        with self.projects.with_files(project, files or {}) as place:
+            answer = simulate(project, place, stack, {**inputs, "allow": allow}, state)
+        return self._redacted(answer)
+
+    @_answering
+    def save_plan(
+        self,
+        folder: str,
+        stack: str,
+        save_to: str,
+        files: dict[str, str] | None = None,
+        operation: Literal["up", "refresh", "destroy"] = "up",
+    ) -> Answer:
+        """Make the plan of a change against the platforms, which are only read, and save it for a
+        person to review and apply: the answer has its review, its digest, and the command.
+
+        `save_to` is a file of the project that is new, or an earlier plan. With `files`, as for
+        `validate`, the plan is of the project with them; the person has to put them there first.
+        """
+        project = self.projects.find(folder)
+        self._require_topology(project)
+        target = self.projects.inside(project, save_to)
+        _require_place_of_plan(target, save_to)
+        words = ("preview",) if operation == "up" else (operation, "--preview-only")
+        with self.projects.with_files(project, files or {}) as place:
+            environ = {"PULUMI_BACKEND_URL": backend_of(project, os.environ)}
+            made = self.commands.run(
+                place, *words, "--stack", stack, "--save-plan", str(target), environ=environ
+            )
+        if not made.succeeded and made.code != _STOPPED:
+            return _failed(made)
+        return self._reviewed(project, target, stack)
+
+    def _reviewed(self, project: Project, target: Path, stack: str) -> Answer:
+        plan = read_plan(target)
+        name = target.relative_to(project.directory).as_posix()
+        done = self.commands.run(project.directory, "review", name, "--format", "markdown")
+        digest = plan.basis.seal if plan.basis is not None else ""
+        command = f"gpuform {_verb(plan)} --stack {stack} --plan {name} --digest {digest}"
+        told = {
+            "plan": name,
+            "digest": digest,
+            "summary": {str(action): count for action, count in plan.summary.items()},
+            "gates_that_stop": [each.name for each in plan.gates or () if each.stops],
+            "to_review": f"gpuform review {name}",
+            "to_apply": command,
+            "who_applies": "A person who has reviewed the plan. These tools cannot.",
+        }
+        return Answer(ok=True, told=told, data={"review": done.out})
+
+    def _state(self, project: Project, stack: str) -> bytes | None:
+        """The stack's state with its secrets encrypted; None where it has no resources."""
+        done = self.commands.run(project.directory, "stack", "export", "--stack", stack)
+        if not done.succeeded:
+            raise Refused(f"the state of {stack} cannot be read: {done.said.strip()}")
+        resources = (done.json() or {}).get("deployment", {}).get("resources")
+        return done.out.encode() if resources else None
+
+    def _require_topology(self, project: Project) -> None:
+        if not self.runs_programs and not is_topology(project):
+            raise Refused(
+                f"project {project.name} is a Python program, and planning would run it",
+                hint="a person may allow that: `gpuform mcp --run-programs`",
+            )
+
+    def _redacted(self, answer: Answer) -> Answer:
+        text = self.commands.redacted(answer.model_dump_json())
+        return Answer.model_validate_json(text)
+
+
+def _verb(plan: Plan) -> str:
+    return "up" if plan.operation == "update" else plan.operation
+
+
+def _failed(done: Done) -> Answer:
+    """The command's own words; programs and platforms may be among those who speak."""
+    return Answer(ok=False, told={"exit_code": done.code}, data=(done.said or done.out).strip())
+
+
+def _require_place_of_plan(target: Path, name: str) -> None:
+    """A new file, or one that is a saved plan."""
+    if target.suffix != ".json":
+        raise Refused(f"{name} is no place for a plan", hint="name a file that ends with .json")
+    if not target.parent.is_dir():
+        raise Refused(f"there is no folder for {name}", hint="name one that is there")
+    if target.exists():
+        try:
+            is_plan = "format_version" in json.loads(target.read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError):
+            is_plan = False
+        if not is_plan:
+            raise Refused(f"{name} is there, and is no plan", hint="name another file")
