@@ -61,6 +61,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "stacks/program.py": "Topology files",
     "stacks/module.py": "Topology files",
     "stacks/testing": "Tests",
+    "stacks/agents": "Agents",
     "stacks/operations/several": "Several stacks",
     "stacks/cli/several": "Several stacks",
     "stacks/cli/one_of_several": "Several stacks",

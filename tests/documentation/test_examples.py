@@ -13,6 +13,8 @@ from documentation.reader import reading
 from gpuform.stacks.cli.app import cli
 
 NOT_RUN: Final = {
+    "gpuform mcp": "waits for a client: tests/stacks/agents",
+    "gpuform mcp --cwd clusters": "as above",
     "gpuform connect train --node training-worker-0": "the emulator has no machines for SSH",
     "gpuform connect train --via slurm -- sinfo": "the emulator has no machines for SSH",
     "gpuform connect train --via slurm --user ada --jump ssh.example.com": "the emulator has no "

@@ -13,19 +13,20 @@ class RunOptions:
 
     `operation` is set by the function that is called; with `preview_only` it changes nothing.
 
-    `parallel` None: the engine's own limit. `allow` holds names of permissions, as given;
-    `target`, `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is
-    both a target and replaced. `event_log` is the file that Pulumi's event log goes to, `profile`
-    the one that a trace goes to, `save_plan` the one that a preview's plan goes to, `plan` the one
-    whose plan is a bound, and `digest` the one that it has to have. `message` is for the history.
-    `adopt` holds ids of objects that an interrupted create is said to have made; with `create_anew`
-    none is. `config` is set in the stack's file before the run, by paths with `config_path`.
-    `exclude_protected` adds what is protected to what is excluded. With `remove` a destroyed stack is removed, too. With
-    `run_program` a refresh or destroy takes components and providers from the program; with
-    `clear_pending_creates` a refresh forgets the creates that were interrupted and that nothing can
-    look for. With `require_checks` a plan fails whose checks could not be made. `repair_nodes` are
-    the nodes that a repair is for, each as NODE or NODE=MODE; with none it is for all broken ones.
-    `reviewed` says whether a person sees the plan, where that is asked elsewhere.
+    `parallel` None: the engine's own limit. `allow` holds names of permissions, as given; `target`,
+    `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is both a
+    target and replaced. `event_log` is the file that Pulumi's event log goes to, `profile` the one
+    that a trace goes to, `save_plan` the one that a preview's plan goes to, `plan` the one whose
+    plan is a bound, and `digest` the one that it has to have. `message` is for the history. `adopt`
+    holds ids of objects that an interrupted create is said to have made; with `create_anew` none
+    is. `config` is set in the stack's file before the run, by paths with `config_path`.
+    `exclude_protected` adds what is protected to what is excluded. With `remove` a destroyed stack
+    is removed, too. With `run_program` a refresh or destroy takes components and providers from the
+    program; with `clear_pending_creates` a refresh forgets the creates that were interrupted and
+    that nothing can look for. With `require_checks` a plan fails whose checks could not be made.
+    `repair_nodes` are the nodes that a repair is for, each as NODE or NODE=MODE; with none it is
+    for all broken ones. `reviewed` says whether a person sees the plan, where that is asked
+    elsewhere.
     """
 
     operation: Literal["update", "refresh", "destroy", "expire", "repair"] = "update"
