@@ -61,6 +61,7 @@ _COMMANDS = {
         "stack.logs_command",
         "Show what happened in a run: what it changed, step by step, and what was said.",
     ),
+    "lsp": ("lsp_command", "Serve an editor by the Language Server Protocol, on stdin and stdout."),
     "mcp": ("mcp_command", "Serve agents by the Model Context Protocol, on stdin and stdout."),
     "doctor": (
         "looking.doctor_command",

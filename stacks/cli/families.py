@@ -13,7 +13,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "looking": ("status", "logs", "doctor", "orphans", "offers"),
     "access": ("kubeconfig", "ssh-config", "connect", "topology"),
     "stack": ("stack", "state", "config", "login", "logout", "about", "whoami"),
-    "tools": ("emulator", "mcp", "plugin", "help", "completion"),
+    "tools": ("emulator", "lsp", "mcp", "plugin", "help", "completion"),
 }
 """Each family with its commands. A command of `gpuform` has to be in one of them."""
 

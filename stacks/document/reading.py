@@ -1,7 +1,11 @@
 """From a YAML file or text to its tree of nodes."""
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import yaml
@@ -18,6 +22,19 @@ _FORBIDDEN: Final = re.compile(
 """What YAML excludes, and what only some of its versions take for the end of a line."""
 
 
+_unsaved: ContextVar[Mapping[Path, str]] = ContextVar("unsaved", default=MappingProxyType({}))
+
+
+@contextmanager
+def unsaved(texts: Mapping[Path, str]) -> Iterator[None]:
+    """While it lasts, files are read as an editor has them: `texts` by their resolved paths."""
+    token = _unsaved.set(texts)
+    try:
+        yield
+    finally:
+        _unsaved.reset(token)
+
+
 def read_file(
     path: Path, shown: str, problems: Diagnostics, included: tuple[SourcePosition, ...] = ()
 ) -> MappingNode:
@@ -27,6 +44,9 @@ def read_file(
     """
     start = SourcePosition(shown, included=included)
     nothing = MappingNode(start)
+    edited = _unsaved.get()
+    if edited and (text := edited.get(path.resolve())) is not None:
+        return _mapping(text.removeprefix("\ufeff"), start, problems)
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)

@@ -4,7 +4,13 @@ from gpuform.stacks.estate.checking import check_estate
 from gpuform.stacks.estate.filtering import filtered
 from gpuform.stacks.estate.members import FILE, Estate, EstateError, Member
 from gpuform.stacks.estate.ordering import Order, circles, reaching, sequence
-from gpuform.stacks.estate.reading import find_estate, named, project_files, read_estate
+from gpuform.stacks.estate.reading import (
+    find_estate,
+    named,
+    project_files,
+    read_estate,
+    stacks_with_settings,
+)
 
 __all__ = [
     "FILE",
@@ -21,4 +27,5 @@ __all__ = [
     "reaching",
     "read_estate",
     "sequence",
+    "stacks_with_settings",
 ]

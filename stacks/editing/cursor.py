@@ -1,0 +1,122 @@
+"""What is at the cursor: in which entry, whether a key, a value or an expression is written."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gpuform.stacks.editing.outline import KEY
+
+_TYPED: Final = re.compile(r"[\w.-]*$")
+_PATH: Final = re.compile(r"[\w.\-\[\]\"']*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """`path` are the keys that lead here; of a value the last one is its own key.
+
+    `prefix` is what is typed of the word. `siblings` are the keys beside it.
+    """
+
+    kind: Literal["key", "value", "expression"]
+    path: tuple[str, ...]
+    prefix: str
+    siblings: tuple[str, ...] = ()
+    after_pipe: bool = False
+
+    @classmethod
+    def at(cls, lines: Sequence[str], line: int, column: int) -> "Cursor":
+        """That at a place of a text, which may be no YAML yet."""
+        text = lines[line] if line < len(lines) else ""
+        before = text[:column]
+        outer = _outer(lines, line, _indent(before if before.strip() else text))
+        found = KEY.match(before)
+        own = (*outer, found["key"]) if found else outer
+        if before.rfind("{{") > before.rfind("}}"):
+            return _in_expression(own, before[before.rfind("{{") + 2 :])
+        rest = before[found.end() :] if found else ""
+        if found and "{" in rest:
+            return _in_flow(own, rest)
+        if found:
+            return cls("value", own, rest.strip().lstrip("\"'"))
+        typed = _TYPED.search(before)
+        beside = _beside(lines, line, _indent(text))
+        return cls("key", outer, typed[0] if typed else "", beside)
+
+
+def _in_expression(path: tuple[str, ...], text: str) -> Cursor:
+    typed = _PATH.search(text)
+    prefix = typed[0] if typed else ""
+    before = text[: len(text) - len(prefix)].rstrip()
+    return Cursor("expression", path, prefix, after_pipe=before.endswith("|"))
+
+
+def _in_flow(path: tuple[str, ...], text: str) -> Cursor:
+    """Inside of `{...}` in one line: `data: {platform: together, vol`."""
+    keys: list[list[str]] = []
+    word, quote = "", ""
+    in_value = False
+    for sign in text:
+        if quote:
+            quote = "" if sign == quote else quote
+            word += sign
+        elif sign in "\"'":
+            quote = sign
+            word += sign
+        elif sign in "{[":
+            keys.append([])
+            word, in_value = "", False
+        elif sign in "}]":
+            if keys:
+                keys.pop()
+            word, in_value = "", True
+        elif sign == ",":
+            word, in_value = "", False
+        elif sign == ":" and keys:
+            keys[-1].append(word.strip().strip("\"'"))
+            word, in_value = "", True
+        else:
+            word += sign
+    inner = tuple(each[-1] for each in keys[:-1] if each)
+    last = keys[-1] if keys else []
+    prefix = word.strip().lstrip("\"'")
+    if in_value and last:
+        return Cursor("value", (*path, *inner, last[-1]), prefix, tuple(last))
+    return Cursor("key", (*path, *inner), prefix, tuple(last))
+
+
+def _outer(lines: Sequence[str], line: int, indent: int) -> tuple[str, ...]:
+    """The keys of lines above with less indentation, the outermost first."""
+    found: list[str] = []
+    for above in range(line - 1, -1, -1):
+        match = KEY.match(lines[above])
+        if match is None or lines[above].lstrip().startswith("#"):
+            continue
+        own = len(match["indent"])
+        if own < indent:
+            found.append(match["key"])
+            indent = own
+        if own == 0:
+            break
+    return tuple(reversed(found))
+
+
+def _beside(lines: Sequence[str], line: int, indent: int) -> tuple[str, ...]:
+    """The keys of the same mapping, above and below."""
+    found: list[str] = []
+    for numbers in (range(line - 1, -1, -1), range(line + 1, len(lines))):
+        for number in numbers:
+            text = lines[number]
+            if not text.strip() or text.lstrip().startswith("#"):
+                continue
+            if _indent(text) < indent:
+                break
+            match = KEY.match(text)
+            if match and len(match["indent"]) == indent:
+                found.append(match["key"])
+    return tuple(found)
+
+
+def _indent(text: str) -> int:
+    """The column where the words of a line begin; a dash of a list is none."""
+    return len(text) - len(re.sub(r"^\s*(?:-\s+)*", "", text))

@@ -1,0 +1,133 @@
+"""What a topology's text names, and where it is used: read line by line, so that it also holds for
+a text that is being typed and is no YAML at the moment.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gpuform.schemas.topology import SECTIONS
+
+NAMED: Final = (*SECTIONS, "config", "inputs", "stack_references", "outputs")
+"""The sections whose entries have names."""
+KEY: Final = re.compile(
+    r"""^(?P<indent>\s*(?:-\s+)*)(?P<quote>["']?)(?P<key>[\w.-]+)(?P=quote)\s*:(?=\s|$)"""
+)
+_EXPRESSION: Final = re.compile(r"\{\{(.*?)(?:\}\}|$)")
+_WORD: Final = re.compile(r"(?<![\w.'\"-])([A-Za-z_]\w*)((?:\.[A-Za-z_][\w-]*|\[[^\]\[]*\])*)")
+_STEP: Final = re.compile(r"""\.(?P<name>[A-Za-z_][\w-]*)|\[\s*["']?(?P<key>[^\]"']+)["']?\s*\]""")
+
+
+class Span(NamedTuple):
+    """Part of a line; both count from 0, in characters."""
+
+    line: int
+    begin: int
+    end: int
+
+    def holds(self, line: int, column: int) -> bool:
+        """Whether the cursor is in it, or right behind it."""
+        return self.line == line and self.begin <= column <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A declaration: `section` and `name`, where its key is, and its last line."""
+
+    section: str
+    name: str
+    span: Span
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A dotted path in an expression: `clusters.train.id`, with the place of each step."""
+
+    steps: tuple[str, ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A text's lines, its declarations by section and name, and the references in it."""
+
+    lines: Sequence[str]
+    declared: Mapping[tuple[str, str], Named] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str) -> "Outline":
+        lines = text.splitlines()
+        return cls(lines, {(each.section, each.name): each for each in _declared(lines)})
+
+    def names(self, section: str) -> list[str]:
+        """The names in a section, in their order."""
+        return [name for own, name in self.declared if own == section]
+
+    def references(self) -> Iterator[Reference]:
+        """All that expressions name, in the order of the text."""
+        for number, line in enumerate(self.lines):
+            for found in _EXPRESSION.finditer(line):
+                yield from _references(number, found[1], found.start(1))
+
+    def reference_at(self, line: int, column: int) -> tuple[Reference, int] | None:
+        """The reference under the cursor, and which of its steps that is."""
+        for reference in self.references():
+            for at, span in enumerate(reference.spans):
+                if span.holds(line, column):
+                    return reference, at
+        return None
+
+    def declaration_at(self, line: int, column: int) -> Named | None:
+        """The declaration whose name is under the cursor."""
+        found = (each for each in self.declared.values() if each.span.holds(line, column))
+        return next(found, None)
+
+    def value_of(self, named: Named, key: str) -> str | None:
+        """What stands behind a key of a declaration, as far as it is plain text in one line."""
+        pattern = re.compile(rf"""(?:^\s*|[{{,]\s*){re.escape(key)}\s*:\s*["']?([\w./-]+)""")
+        lines = [self.lines[named.span.line][named.span.end :]]
+        lines += self.lines[named.span.line + 1 : named.end + 1]
+        return next((found[1] for line in lines if (found := pattern.search(line))), None)
+
+
+def _declared(lines: Sequence[str]) -> Iterator[Named]:
+    section, depth = "", 0
+    begun: list[tuple[str, str, Span]] = []
+    for number, line in enumerate(lines):
+        found = KEY.match(line)
+        if found is None or line.lstrip().startswith("#"):
+            continue
+        indent = len(found["indent"])
+        if indent == 0:
+            section, depth = found["key"], 0
+            begun.append(("", "", Span(number, 0, 0)))
+        elif section in NAMED and (depth == 0 or indent <= depth):
+            depth = indent
+            span = Span(number, found.start("key"), found.end("key"))
+            begun.append((section, found["key"], span))
+    ends = [each[2].line - 1 for each in begun[1:]] + [len(lines) - 1]
+    for (own, name, span), end in zip(begun, ends, strict=True):
+        if own:
+            yield Named(own, name, span, end)
+
+
+def _references(number: int, text: str, offset: int) -> Iterator[Reference]:
+    for found in _WORD.finditer(_without_texts(text)):
+        steps = [found[1]]
+        spans = [Span(number, offset + found.start(1), offset + found.end(1))]
+        rest = text[found.start(2) : found.end(2)]
+        for step in _STEP.finditer(rest):
+            which = "name" if step["name"] is not None else "key"
+            begin = offset + found.start(2)
+            steps.append(step[which].strip())
+            spans.append(Span(number, begin + step.start(which), begin + step.end(which)))
+        yield Reference(tuple(steps), tuple(spans))
+
+
+def _without_texts(expression: str) -> str:
+    """The expression with the texts in it blanked, but for those in brackets, which are keys."""
+    return re.sub(
+        r"""(?<!\[)(["'])(?:\\.|(?!\1).)*\1""", lambda found: " " * len(found[0]), expression
+    )

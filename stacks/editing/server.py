@@ -1,0 +1,258 @@
+"""The language server, on stdin and stdout: an editor's texts in, what is known of them out."""
+
+import asyncio
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+from pygls.uris import from_fs_path, to_fs_path
+from pygls.workspace import TextDocument
+
+from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.editing.checking import check, span_of
+from gpuform.stacks.editing.outline import Span
+from gpuform.stacks.editing.renaming import RenameRefused, by_file, rename, renameable
+from gpuform.stacks.editing.topologies import TopologyText
+
+_PAUSE: Final = 0.1
+"""Seconds that a text has to rest before it is checked: who types changes it at every key."""
+_KINDS: Final = {
+    "property": types.CompletionItemKind.Property,
+    "value": types.CompletionItemKind.EnumMember,
+    "variable": types.CompletionItemKind.Variable,
+    "name": types.CompletionItemKind.Reference,
+    "output": types.CompletionItemKind.Field,
+    "filter": types.CompletionItemKind.Function,
+}
+
+
+class Editing:
+    """The open topologies of one client, and what was told of their files."""
+
+    def __init__(self, server: LanguageServer) -> None:
+        self._server = server
+        self._told: dict[str, set[str]] = {}
+        self._checking = asyncio.Lock()
+
+    def topology(self, uri: str) -> TopologyText | None:
+        """The open file, where it is a topology."""
+        document = self._server.workspace.get_text_document(uri)
+        found = TopologyText(_path(document.uri), document.source, self._texts())
+        return found if found.is_topology else None
+
+    async def check_soon(self, uri: str) -> None:
+        """Tells what is wrong, unless the text has changed by then."""
+        document = self._server.workspace.get_text_document(uri)
+        at_first = document.version
+        await asyncio.sleep(_PAUSE)
+        async with self._checking:  # one at a time, the newest text of each
+            if not self._is_current(uri, at_first):
+                return
+            topology = self.topology(uri)
+            if topology is None:
+                self._publish(uri, {})
+                return
+            found = await asyncio.to_thread(check, topology.path, topology.others)
+            if self._is_current(uri, at_first):
+                self._publish(uri, found)
+
+    def forget(self, uri: str) -> None:
+        """The file is closed: nothing is told of it any more."""
+        self._publish(uri, {})
+
+    def range_of(self, path: Path, span: Span) -> types.Range:
+        """A part of a line as the client counts."""
+        document = self._server.workspace.get_text_document(_uri(path))
+        return self._client_range(document, span)
+
+    def position(self, uri: str, place: types.Position) -> tuple[int, int]:
+        """A client's place as line and column in characters."""
+        document = self._server.workspace.get_text_document(uri)
+        codec = self._server.workspace.position_codec
+        found = codec.position_from_client_units(document.lines, place)
+        return found.line, found.character
+
+    def edits(self, uri: str, place: types.Position, name: str) -> types.WorkspaceEdit | None:
+        """Those of a rename. Raises RenameRefused."""
+        topology = self.topology(uri)
+        found = None if topology is None else renameable(topology, *self.position(uri, place))
+        if topology is None or found is None:
+            return None
+        changes = [
+            types.TextDocumentEdit(
+                types.OptionalVersionedTextDocumentIdentifier(
+                    _uri(path), self._server.workspace.get_text_document(_uri(path)).version
+                ),
+                [types.TextEdit(self.range_of(path, each.span), each.text) for each in edits],
+            )
+            for path, edits in by_file(rename(topology, found[0], name)).items()
+        ]
+        return types.WorkspaceEdit(document_changes=changes)
+
+    def _is_current(self, uri: str, number: int | None) -> bool:
+        known = self._server.workspace.text_documents.get(uri)
+        return known is not None and known.version == number
+
+    def _texts(self) -> dict[Path, str]:
+        documents = self._server.workspace.text_documents.values()
+        return {_path(each.uri).resolve(): each.source for each in documents}
+
+    def _publish(self, uri: str, found: Mapping[Path, list[Diagnostic]]) -> None:
+        """Tells of each file, and of those that were told of before and have nothing more."""
+        by_uri = {_uri(path): problems for path, problems in found.items()}
+        for each in (self._told.pop(uri, set()) | {uri}) - by_uri.keys():
+            self._tell(each, [])
+        for each, problems in by_uri.items():
+            self._tell(each, problems)
+        if by_uri:
+            self._told[uri] = set(by_uri)
+
+    def _tell(self, uri: str, problems: list[Diagnostic]) -> None:
+        document = self._server.workspace.get_text_document(uri)
+        lines = document.source.splitlines() if problems else []
+        diagnostics = [
+            types.Diagnostic(
+                range=self._client_range(document, span_of(each, lines)),
+                message=f"{each.message}\n{each.hint}" if each.hint else each.message,
+                severity=types.DiagnosticSeverity.Warning
+                if each.severity == "warning"
+                else types.DiagnosticSeverity.Error,
+                code=each.rule or None,
+                source="gpuform",
+            )
+            for each in problems
+        ]
+        self._server.text_document_publish_diagnostics(
+            types.PublishDiagnosticsParams(uri, diagnostics, version=document.version)
+        )
+
+    def _client_range(self, document: TextDocument, span: Span) -> types.Range:
+        whole = types.Range(
+            types.Position(span.line, span.begin), types.Position(span.line, span.end)
+        )
+        return self._server.workspace.position_codec.range_to_client_units(document.lines, whole)
+
+
+def serve() -> None:
+    """Serves one client until it has gone."""
+    make_server().start_io()
+
+
+def make_server() -> LanguageServer:
+    """The server with all that it answers."""
+    server = LanguageServer("gpuform", version("gpuform"))
+    editing = Editing(server)
+    _add_checking(server, editing)
+    _add_reading(server, editing)
+    _add_renaming(server, editing)
+    return server
+
+
+def _add_checking(server: LanguageServer, editing: Editing) -> None:
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    async def opened(parameters: types.DidOpenTextDocumentParams) -> None:
+        await editing.check_soon(parameters.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    async def changed(parameters: types.DidChangeTextDocumentParams) -> None:
+        await editing.check_soon(parameters.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    async def saved(parameters: types.DidSaveTextDocumentParams) -> None:
+        await editing.check_soon(parameters.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(parameters: types.DidCloseTextDocumentParams) -> None:
+        editing.forget(parameters.text_document.uri)
+
+
+def _add_reading(server: LanguageServer, editing: Editing) -> None:
+    @server.feature(
+        types.TEXT_DOCUMENT_COMPLETION,
+        types.CompletionOptions(trigger_characters=[".", ":", "{", " ", "|"]),
+    )
+    def complete(parameters: types.CompletionParams) -> types.CompletionList:
+        uri = parameters.text_document.uri
+        topology = editing.topology(uri)
+        place = editing.position(uri, parameters.position)
+        found = [] if topology is None else topology.completions(*place)
+        return types.CompletionList(
+            is_incomplete=False,
+            items=[
+                types.CompletionItem(
+                    label=each.name,
+                    kind=_KINDS[each.kind],
+                    sort_text=f"{'0' if each.is_first else '1'}{number:04}",
+                    documentation=types.MarkupContent(types.MarkupKind.Markdown, each.text)
+                    if each.text
+                    else None,
+                )
+                for number, each in enumerate(found)
+            ],
+        )
+
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    def hover(parameters: types.HoverParams) -> types.Hover | None:
+        uri = parameters.text_document.uri
+        topology = editing.topology(uri)
+        place = editing.position(uri, parameters.position)
+        text = "" if topology is None else topology.hover(*place)
+        markdown = types.MarkupContent(types.MarkupKind.Markdown, text)
+        return types.Hover(markdown) if text else None
+
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    def define(parameters: types.DefinitionParams) -> types.Location | None:
+        uri = parameters.text_document.uri
+        topology = editing.topology(uri)
+        place = editing.position(uri, parameters.position)
+        found = None if topology is None else topology.definition(*place)
+        if found is None:
+            return None
+        path, named = found
+        span = Span(0, 0, 0) if named is None else named.span
+        return types.Location(_uri(path), editing.range_of(path, span))
+
+    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
+    def refer(parameters: types.ReferenceParams) -> list[types.Location]:
+        uri = parameters.text_document.uri
+        topology = editing.topology(uri)
+        place = editing.position(uri, parameters.position)
+        named = None if topology is None else topology.meant(*place)
+        if topology is None or named is None:
+            return []
+        spans = [named.span] if parameters.context.include_declaration else []
+        spans += [found.spans[at] for found, at in topology.uses(named.section, named.name)]
+        return [types.Location(uri, editing.range_of(topology.path, span)) for span in spans]
+
+
+def _add_renaming(server: LanguageServer, editing: Editing) -> None:
+    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+    def prepare(parameters: types.PrepareRenameParams) -> types.Range | None:
+        uri = parameters.text_document.uri
+        topology = editing.topology(uri)
+        place = editing.position(uri, parameters.position)
+        found = None if topology is None else renameable(topology, *place)
+        if topology is None or found is None:
+            return None
+        return editing.range_of(topology.path, found[1])
+
+    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
+    def change_name(parameters: types.RenameParams) -> types.WorkspaceEdit | None:
+        try:
+            uri, place = parameters.text_document.uri, parameters.position
+            return editing.edits(uri, place, parameters.new_name)
+        except RenameRefused as error:
+            told = types.ShowMessageParams(types.MessageType.Error, str(error))
+            server.window_show_message(told)
+            return None
+
+
+def _path(uri: str) -> Path:
+    return Path(to_fs_path(uri) or "")
+
+
+def _uri(path: Path) -> str:
+    return from_fs_path(str(path)) or ""

@@ -1,0 +1,242 @@
+"""A topology as an editor has it: which files it is made of, and what is asked about it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from gpuform.schemas.topology import SECTIONS
+from gpuform.stacks.editing.cursor import Cursor
+from gpuform.stacks.editing.outline import Named, Outline, Reference
+from gpuform.stacks.editing.vocabulary import Word, outputs_of, values_of, words_at
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import Project, find_project, topology_in
+from gpuform.stacks.expressions.filters import FILTERS
+
+_HEAD: Final = re.compile(r"^#.*\$schema=\S*topology\.schema\.json", re.MULTILINE)
+_ABOUT: Final = {
+    "config": "The stack's configuration.",
+    "inputs": "The values that a module is given.",
+    "each": "Key and value of this instance of `for_each`.",
+    "modules": "The modules that are included, by name.",
+    "stack_references": "Outputs of other stacks.",
+    "pulumi": "The names of the running stack and its project.",
+}
+_PARTS: Final = {"each": ("key", "value"), "pulumi": ("stack", "project")}
+_MODULE: Final = re.compile(
+    r"""\bfile\s*:\s*["']?(?P<file>[^\s"',}]+)["']?.*?\bname\s*:\s*["']?(?P<name>[\w.-]+)"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Something that can be written at the cursor."""
+
+    name: str
+    kind: str
+    text: str = ""
+    is_first: bool = False
+
+
+@dataclass(frozen=True)
+class TopologyText:
+    """The text of one file, saved or not. `others` are the texts of further open files."""
+
+    path: Path
+    text: str
+    others: Mapping[Path, str] = field(default_factory=dict)
+
+    @cached_property
+    def outline(self) -> Outline:
+        return Outline.of(self.text)
+
+    @cached_property
+    def project(self) -> Project | None:
+        try:
+            return find_project(self.path.parent)
+        except EngineError:
+            return None
+
+    @property
+    def is_topology(self) -> bool:
+        """Whether the file is one: by its project, its first line, or what it holds."""
+        if self.path.name.startswith("Pulumi.") or self.path.suffix not in (".yaml", ".yml"):
+            return False
+        if _HEAD.search(self.text[:1000]):
+            return True
+        found = topology_in(self.path.parent)
+        if found is not None and found.name == self.path.name:
+            return True
+        is_declaring = any(section in SECTIONS for section, _ in self.outline.declared)
+        return self.project is not None and is_declaring
+
+    @cached_property
+    def modules(self) -> dict[str, Path]:
+        """The files of the modules that the text includes, by their names."""
+        return {
+            found["name"]: self.path.parent / found["file"]
+            for line in self._including
+            for found in _MODULE.finditer(line)
+        }
+
+    @cached_property
+    def _including(self) -> list[str]:
+        """What stands under `include`, each item in one line."""
+        found = re.search(r"(?ms)^include\s*:(.*?)(?=^\S|\Z)", self.text)
+        return re.split(r"(?m)^\s*-\s", found[1].replace("\n", " \n")) if found else []
+
+    def completions(self, line: int, column: int) -> list[Completion]:
+        """What can be written there, what has to be before the rest."""
+        cursor = Cursor.at(self.outline.lines, line, column)
+        if cursor.kind == "expression":
+            return self._in_expression(cursor)
+        platform = self._platform(cursor.path)
+        if cursor.kind == "value":
+            values = values_of(cursor.path, platform)
+            return [Completion(value, "value") for value in values]
+        words = words_at(cursor.path, platform).values()
+        return [
+            Completion(word.name, "property", _described(word), word.is_required)
+            for word in words
+            if word.name not in cursor.siblings
+        ]
+
+    def hover(self, line: int, column: int) -> str:
+        """What the word under the cursor means, in Markdown; nothing where nobody knows."""
+        found = self.outline.reference_at(line, column)
+        if found is not None:
+            return self._about_reference(*found)
+        text = self.outline.lines[line] if line < len(self.outline.lines) else ""
+        word = next(
+            (w for w in re.finditer(r"[\w.-]+", text) if w.start() <= column <= w.end()), None
+        )
+        if word is None:
+            return ""
+        cursor = Cursor.at(self.outline.lines, line, word.start())
+        known = words_at(cursor.path, self._platform(cursor.path)).get(word[0])
+        return f"**{known.name}** ({known.type})\n\n{known.text}" if known is not None else ""
+
+    def definition(self, line: int, column: int) -> tuple[Path, Named | None] | None:
+        """Where what is under the cursor is declared: the file, and the entry in it, if any."""
+        found = self.outline.reference_at(line, column)
+        if found is not None:
+            steps = found[0].steps
+            if steps[0] == "modules" and len(steps) > 1:
+                return self._in_module(steps)
+            named = self.outline.declared.get((steps[0], steps[1])) if len(steps) > 1 else None
+            return None if named is None else (self.path, named)
+        text = self.outline.lines[line] if line < len(self.outline.lines) else ""
+        word = next(
+            (w for w in re.finditer(r"[\w./-]+", text) if w.start() <= column <= w.end()), None
+        )
+        if word is not None and word[0].endswith((".yaml", ".yml")):
+            path = self.path.parent / word[0]
+            return (path, None) if path.is_file() else None
+        own = self.outline.declaration_at(line, column)
+        return None if own is None else (self.path, own)
+
+    def uses(self, section: str, name: str) -> list[tuple[Reference, int]]:
+        """The references to a declaration of this text, and which step names it."""
+        return [
+            (reference, 1)
+            for reference in self.outline.references()
+            if reference.steps[:2] == (section, name)
+        ]
+
+    def meant(self, line: int, column: int) -> Named | None:
+        """The declaration of this text that is under the cursor, or referred to there."""
+        own = self.outline.declaration_at(line, column)
+        if own is not None:
+            return own
+        found = self.outline.reference_at(line, column)
+        if found is None or len(found[0].steps) < 2 or found[1] != 1:
+            return None
+        return self.outline.declared.get((found[0].steps[0], found[0].steps[1]))
+
+    def _word_at(self, line: int, column: int, pattern: str) -> re.Match[str] | None:
+        """The word under the cursor, or right before it."""
+        text = self.outline.lines[line] if line < len(self.outline.lines) else ""
+        words = re.finditer(pattern, text)
+        return next((word for word in words if word.start() <= column <= word.end()), None)
+
+    def _in_module(self, steps: tuple[str, ...]) -> tuple[Path, Named | None] | None:
+        path = self.modules.get(steps[1])
+        if path is None or not path.is_file():
+            return None
+        outline = self._outline_of(path)
+        return path, outline.declared.get(("outputs", steps[2])) if len(steps) > 2 else None
+
+    def _outline_of(self, path: Path) -> Outline:
+        text = self.others.get(path.resolve())
+        if text is None:
+            try:
+                text = path.read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                text = ""
+        return Outline.of(text)
+
+    def _platform(self, path: tuple[str, ...]) -> str | None:
+        """The platform of the entry that a place is in."""
+        if len(path) < 2 or path[0] not in SECTIONS:
+            return None
+        # Names may be written twice in a text that is being typed: the one around the place counts.
+        found = self.outline.declared.get((path[0], path[1]))
+        return None if found is None else self.outline.value_of(found, "platform")
+
+    def _in_expression(self, cursor: Cursor) -> list[Completion]:
+        if cursor.after_pipe:
+            return [Completion(name, "filter") for name in sorted(FILTERS)]
+        *steps, _ = re.split(r"\.|\[[\"']?|[\"']?\]\.?", cursor.prefix)
+        if not steps:
+            sections = [each for each in SECTIONS if self.outline.names(each)]
+            known = {**_ABOUT, **dict.fromkeys(sections, "Resources of this file.")}
+            return [Completion(name, "variable", text) for name, text in known.items()]
+        first, *rest = steps
+        if first in _PARTS and not rest:
+            return [Completion(name, "variable") for name in _PARTS[first]]
+        if first == "modules":
+            return self._of_modules(rest)
+        if not rest:
+            return [Completion(name, "name") for name in self.outline.names(first)]
+        named = self.outline.declared.get((first, rest[0]))
+        if first not in SECTIONS or named is None:
+            return []
+        outputs = outputs_of(first, self.outline.value_of(named, "platform")).values()
+        return [Completion(word.name, "output", _described(word)) for word in outputs]
+
+    def _of_modules(self, rest: list[str]) -> list[Completion]:
+        if not rest:
+            return [Completion(name, "name") for name in self.modules]
+        path = self.modules.get(rest[0])
+        names = [] if path is None else self._outline_of(path).names("outputs")
+        return [Completion(name, "output") for name in names]
+
+    def _about_reference(self, reference: Reference, at: int) -> str:
+        first, *rest = reference.steps
+        if at == 0:
+            kind = SECTIONS.get(first)
+            if first in FILTERS and kind is None and first not in _ABOUT:
+                return f"**{first}**, a filter"
+            return (
+                f"**{first}**\n\n{_ABOUT.get(first) or f'{kind} resources of this file.'}"
+                if (first in _ABOUT or kind)
+                else ""
+            )
+        named = self.outline.declared.get((first, rest[0]))
+        if named is None:
+            return ""
+        place = f"declared in line {named.span.line + 1}"
+        platform = self.outline.value_of(named, "platform")
+        if first not in SECTIONS or at == 1:
+            kind = f"{SECTIONS[first]} on {platform or '?'}" if first in SECTIONS else first
+            return f"**{first}.{rest[0]}**: {kind}, {place}"
+        word = outputs_of(first, platform).get(rest[1])
+        if word is None:
+            return ""
+        return f"**{first}.{rest[0]}.{word.name}** ({word.type})\n\n{word.text}"
+
+
+def _described(word: Word) -> str:
+    return f"{word.type}\n\n{word.text}".strip()
