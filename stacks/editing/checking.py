@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
+from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 from gpuform.stacks.document.reading import unsaved
 from gpuform.stacks.editing.outline import Span
 from gpuform.stacks.engine.errors import EngineError
@@ -24,9 +24,8 @@ def check(path: Path, texts: Mapping[Path, str]) -> dict[Path, list[Diagnostic]]
         try:
             plan(path, surroundings_of(path, None), problems)
         except EngineError as error:  # a project that cannot be read
-            return {
-                path: [Diagnostic(_beginning(path), "project", error.message, error.hint or "")]
-            }
+            place = SourcePosition(str(path))
+            return {path: [Diagnostic(place, "project", error.message, error.hint or "")]}
     found: dict[Path, list[Diagnostic]] = {}
     for each in problems:
         found.setdefault((Path.cwd() / each.place.file).resolve(), []).append(each)

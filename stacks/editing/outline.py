@@ -107,6 +107,8 @@ def _declared(lines: Sequence[str]) -> Iterator[Named]:
             depth = indent
             span = Span(number, found.start("key"), found.end("key"))
             begun.append((section, found["key"], span))
+    if not begun:
+        return
     ends = [each[2].line - 1 for each in begun[1:]] + [len(lines) - 1]
     for (own, name, span), end in zip(begun, ends, strict=True):
         if own:

@@ -56,8 +56,12 @@ class Editing:
                 self._publish(uri, {})
                 return
             found = await asyncio.to_thread(check, topology.path, topology.others)
-            if self._is_current(uri, at_first):
-                self._publish(uri, found)
+            if not self._is_current(uri, at_first):
+                return
+            self._publish(uri, found)
+            for other in self._including(topology.path):
+                found = await asyncio.to_thread(check, other.path, other.others)
+                self._publish(self.uri(other.path), found)
 
     def forget(self, uri: str) -> None:
         """The file is closed: nothing is told of it any more."""
@@ -65,8 +69,14 @@ class Editing:
 
     def range_of(self, path: Path, span: Span) -> types.Range:
         """A part of a line as the client counts."""
-        document = self._server.workspace.get_text_document(_uri(path))
+        document = self._server.workspace.get_text_document(self.uri(path))
         return self._client_range(document, span)
+
+    def uri(self, path: Path) -> str:
+        """The file's, spelt as the client has it where it is open there."""
+        documents = self._server.workspace.text_documents.values()
+        known = {_path(each.uri).resolve(): each.uri for each in documents}
+        return known.get(path.resolve()) or from_fs_path(str(path)) or ""
 
     def position(self, uri: str, place: types.Position) -> tuple[int, int]:
         """A client's place as line and column in characters."""
@@ -84,13 +94,24 @@ class Editing:
         changes = [
             types.TextDocumentEdit(
                 types.OptionalVersionedTextDocumentIdentifier(
-                    _uri(path), self._server.workspace.get_text_document(_uri(path)).version
+                    self.uri(path),
+                    self._server.workspace.get_text_document(self.uri(path)).version,
                 ),
                 [types.TextEdit(self.range_of(path, each.span), each.text) for each in edits],
             )
             for path, edits in by_file(rename(topology, found[0], name)).items()
         ]
         return types.WorkspaceEdit(document_changes=changes)
+
+    def _including(self, path: Path) -> list[TopologyText]:
+        """The other open topologies that name the file."""
+        texts = self._texts()
+        open_ones = (TopologyText(each, text, texts) for each, text in texts.items())
+        return [
+            each
+            for each in open_ones
+            if each.path != path.resolve() and path.name in each.text and each.is_topology
+        ]
 
     def _is_current(self, uri: str, number: int | None) -> bool:
         known = self._server.workspace.text_documents.get(uri)
@@ -102,7 +123,7 @@ class Editing:
 
     def _publish(self, uri: str, found: Mapping[Path, list[Diagnostic]]) -> None:
         """Tells of each file, and of those that were told of before and have nothing more."""
-        by_uri = {_uri(path): problems for path, problems in found.items()}
+        by_uri = {self.uri(path): problems for path, problems in found.items()}
         for each in (self._told.pop(uri, set()) | {uri}) - by_uri.keys():
             self._tell(each, [])
         for each, problems in by_uri.items():
@@ -213,7 +234,7 @@ def _add_reading(server: LanguageServer, editing: Editing) -> None:
             return None
         path, named = found
         span = Span(0, 0, 0) if named is None else named.span
-        return types.Location(_uri(path), editing.range_of(path, span))
+        return types.Location(editing.uri(path), editing.range_of(path, span))
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def refer(parameters: types.ReferenceParams) -> list[types.Location]:
@@ -252,7 +273,3 @@ def _add_renaming(server: LanguageServer, editing: Editing) -> None:
 
 def _path(uri: str) -> Path:
     return Path(to_fs_path(uri) or "")
-
-
-def _uri(path: Path) -> str:
-    return from_fs_path(str(path)) or ""

@@ -162,9 +162,14 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema()
 
 
-def _choices(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Iterator[str]:
-    if "$ref" in schema:
-        schema = whole["$defs"][schema["$ref"].rsplit("/", 1)[-1]]
+def _choices(
+    schema: Mapping[str, Any], whole: Mapping[str, Any], seen: tuple[str, ...] = ()
+) -> Iterator[str]:
+    name = str(schema.get("$ref", "")).rsplit("/", 1)[-1]
+    if name in seen:  # JSON holds JSON
+        return
+    if name:
+        schema, seen = whole["$defs"][name], (*seen, name)
     for value in schema.get("enum", ()):
         yield yaml_text(value)
     if "const" in schema:
@@ -172,5 +177,5 @@ def _choices(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Iterator[st
     if schema.get("type") == "boolean":
         yield from ("true", "false")
     for each in (*schema.get("anyOf", ()), schema.get("items") or {}):
-        if isinstance(each, Mapping):
-            yield from _choices(each, whole)
+        if each and isinstance(each, Mapping):
+            yield from _choices(each, whole, seen)

@@ -62,6 +62,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "stacks/module.py": "Topology files",
     "stacks/testing": "Tests",
     "stacks/agents": "Agents",
+    "stacks/editing": "Topology files",
     "stacks/operations/several": "Several stacks",
     "stacks/cli/several": "Several stacks",
     "stacks/cli/one_of_several": "Several stacks",

@@ -13,6 +13,7 @@ from documentation.reader import reading
 from gpuform.stacks.cli.app import cli
 
 NOT_RUN: Final = {
+    "gpuform lsp": "waits for an editor: tests/stacks/editing",
     "gpuform mcp": "waits for a client: tests/stacks/agents",
     "gpuform mcp --cwd clusters": "as above",
     "gpuform connect train --node training-worker-0": "the emulator has no machines for SSH",

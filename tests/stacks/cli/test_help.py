@@ -55,7 +55,7 @@ def test_every_command_is_there() -> None:
             *("preview", "up", "refresh", "destroy", "stack", "config"),
             *("emulator", "emulator env", "emulator share"),
         ),
-        *("state", "cancel", "status", "schema", "fmt", "new", "validate", "test", "mcp", "review"),
+        *("state", "cancel", "status", "schema", "fmt", "new", "validate", "test", "lsp", "mcp", "review"),
         *("login", "logout", "state recover", "logs", "doctor", "graph", "convert"),
         *(
             "import",
