@@ -55,7 +55,8 @@ def test_every_command_is_there() -> None:
             *("preview", "up", "refresh", "destroy", "stack", "config"),
             *("emulator", "emulator env", "emulator share"),
         ),
-        *("state", "cancel", "status", "schema", "fmt", "new", "validate", "test", "lsp", "mcp", "review"),
+        *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review"),
+        *("test", "lsp", "mcp"),
         *("login", "logout", "state recover", "logs", "doctor", "graph", "convert"),
         *(
             "import",
