@@ -128,11 +128,17 @@ class Events:
         length = None if wanted.runs_for is None else durations.seconds(wanted.runs_for)
         body = {"name": wanted.name, "gpus": wanted.gpus or 0, "runs_for": length}
         jobs = f"{_CONTROLS}/slurm/{cluster}/jobs"
-        if self._answers(jobs):
-            self._ask("POST", jobs, {**body, "nodes": [wanted.node] if wanted.node else []})
-        else:
+        if not self._answers(jobs):
             pods = f"{_CONTROLS}/kubernetes/{cluster}/pods"
             self._ask("POST", pods, {**body, "node": wanted.node})
+            return
+        nodes = [wanted.node] if wanted.node else []
+        begun = self._ask("POST", jobs, {**body, "nodes": nodes})
+        if begun["state"] != "RUNNING":
+            raise EventError(
+                f"the job {wanted.name} does not begin: no node is free for it"
+                + (f", or there is no {wanted.node}" if wanted.node else "")
+            )
 
     def _fault(self, rule: Mapping[str, Any]) -> None:
         self._ask("POST", f"{_CONTROLS}/faults", rule)
@@ -164,7 +170,7 @@ class Events:
         answer = self.server.app.test_client().get(path, environ_overrides=_AS_TRUSTED)
         return answer.status_code < 400
 
-    def _ask(self, method: str, path: str, body: Any) -> None:
+    def _ask(self, method: str, path: str, body: Any) -> Any:
         answer = self.server.app.test_client().open(
             path, method=method, json=body, environ_overrides=_AS_TRUSTED
         )
@@ -174,6 +180,7 @@ class Events:
             raise EventError(
                 f"{method} {path}{shown} was answered with {answer.status_code}: {said}"
             )
+        return answer.get_json(silent=True)
 
 
 _AS_TRUSTED: Final = {TRUSTED: True}
@@ -182,8 +189,16 @@ _AS_TRUSTED: Final = {TRUSTED: True}
 def objects_of(server: Server) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """What is on the platforms, by platform and kind: id, name and status of each."""
     answer = server.app.test_client().get(f"{_CONTROLS}/objects")
-    found: dict[str, dict[str, list[dict[str, Any]]]] = answer.get_json()
-    return found
+    return {
+        platform: {
+            kind: [
+                {"id": each["id"], "name": each["name"], "status": each.get("status", "")}
+                for each in objects
+            ]
+            for kind, objects in kinds.items()
+        }
+        for platform, kinds in answer.get_json().items()
+    }
 
 
 def _meets(pattern: str) -> bool:

@@ -19,13 +19,14 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.operations.runs.results import OutputValue
 from gpuform.stacks.testing.cases import Case
-from gpuform.stacks.testing.comparing import Finding, durations_text, exercised
+from gpuform.stacks.testing.comparing import Finding, exercised
 from gpuform.stacks.testing.playing import address_of
 from gpuform.stacks.testing.report import Report
 
 FOLDER: Final = "snapshots"
 _HEAD: Final = "# Written by `gpuform test --update`. Read its changes as you read code.\n"
 _UNKNOWN: Final = "[known after apply]"
+_NAMED_ID: Final = re.compile(r"\[id of .*\]")
 _EMULATOR: Final = re.compile(r"127\.0\.0\.1:[0-9]+")
 
 
@@ -105,12 +106,14 @@ def text_of(report: Report) -> str:
         content["hourly_cost"] = dict(plan.cost.after.hourly()) if plan.cost else {}
     content["outputs"] = {name: _shown(each) for name, each in report.left.outputs.items()}
     content["objects"] = {
-        f"{platform}/{kind}": [{"name": each["name"], "status": each["status"]} for each in objects]
+        f"{platform}/{kind}": [
+            {"name": each["name"], "status": each["status"]}
+            for each in sorted(objects, key=lambda one: str(one["name"]))
+        ]
         for platform, kinds in report.left.objects.items()
         for kind, objects in kinds.items()
         if objects
     }
-    content["takes"] = durations_text(report.left.seconds)
     filled = {key: value for key, value in content.items() if value not in ({}, [], None)}
     return _HEAD + yaml.safe_dump(
         _replaced(filled, names), sort_keys=True, allow_unicode=True, width=100
@@ -136,11 +139,14 @@ def _shown(value: OutputValue) -> Any:
 
 
 def _replaced(value: Any, names: Mapping[str, str]) -> Any:
-    """The value without ids and addresses, which no two runs need to share."""
+    """The value without ids and addresses, which no two runs share."""
     if isinstance(value, Mapping):
         return {key: _replaced(each, names) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_replaced(each, names) for each in value]
+        items = [_replaced(each, names) for each in value]
+        # Ids come in any order.
+        are_ids = all(isinstance(each, str) and _NAMED_ID.fullmatch(each) for each in items)
+        return sorted(items) if are_ids else items
     if not isinstance(value, str):
         return value
     for known, name in names.items():
