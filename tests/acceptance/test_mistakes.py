@@ -1,0 +1,68 @@
+"""The examples' own tests: they pass on the originals, and find every mistake of a list."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuform.stacks.testing.cases import Case, read_cases
+from gpuform.stacks.testing.running import Playing, Result, Status
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROJECTS = sorted(path.parent for path in EXAMPLES.glob("**/tests") if path.is_dir())
+MISTAKES: list[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8")
+)
+_NOT_COPIED = shutil.ignore_patterns(".*", "python", "pulumi-yaml", "Pulumi.*.yaml")
+
+
+def seeded(folder: Path) -> Iterator[tuple[dict[str, Any], list[Case]]]:
+    """Each mistake in a copy of its example, and the cases there."""
+    for number, mistake in enumerate(MISTAKES):
+        copy = folder / str(number) / Path(mistake["in"]).name
+        shutil.copytree(EXAMPLES / mistake["in"], copy, ignore=_NOT_COPIED)
+        file = copy / mistake.get("file", "topology.yaml")
+        text = file.read_text(encoding="utf-8")
+        assert text.count(mistake["old"]) == 1, mistake
+        file.write_text(text.replace(mistake["old"], mistake["new"]), encoding="utf-8")
+        yield mistake, read_cases([copy], Path())
+
+
+def test_every_example_has_tests() -> None:
+    numbered = {path.name for path in EXAMPLES.iterdir() if path.name[:2].isdecimal()}
+    assert {path.relative_to(EXAMPLES).parts[0] for path in PROJECTS} == numbered
+
+
+def test_the_list_is_long_and_all_over_the_examples() -> None:
+    assert len(MISTAKES) >= 30
+    assert {Path(each["in"]).parts[0] for each in MISTAKES} == {
+        path.relative_to(EXAMPLES).parts[0] for path in PROJECTS
+    }
+
+
+def test_the_examples_pass_their_tests() -> None:
+    results = Playing(2).play(read_cases(PROJECTS, Path()))
+    told = [str(each) for result in results for each in (*result.findings, result.told) if each]
+    assert told == []
+    assert {result.status for result in results} == {Status.PASSED}
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+def test_every_mistake_is_found(tmp_path: Path) -> None:
+    """By a case that fails: one that could not be played has found nothing."""
+    wrong = list(seeded(tmp_path))
+    cases = [case for _, of_one in wrong for case in of_one]
+    by_file: dict[Path, list[Result]] = {}
+    for result in Playing(2).play(cases):
+        by_file.setdefault(result.case.file, []).append(result)
+        assert result.status is not Status.BROKEN, (result.case.file, result.told)
+    missed = [
+        f"{mistake['in']}: {mistake['wrong']}"
+        for mistake, of_one in wrong
+        if not any(each.findings for each in by_file[of_one[0].file])
+    ]
+    assert missed == []
