@@ -68,6 +68,7 @@ def project_files(template: str, name: str, description: str, *, python: bool) -
     return {
         "Pulumi.yaml": _settings(name, description or _description(folder)),
         **(_program(folder) if python else _topology(folder)),
+        f"tests/{template}.yaml": (folder / "tests.yaml").read_text(encoding="utf-8"),
         requirements.FILE: requirements.EMPTY,
         ".gitignore": _IGNORED,
     }

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuform.stacks.projects import project_files, templates, write_project
 from gpuform.stacks.testing.cases import Case, read_cases
 from gpuform.stacks.testing.running import Playing, Result, Status
 
@@ -43,8 +44,26 @@ def test_the_list_is_long_and_all_over_the_examples() -> None:
     }
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_examples_pass_their_tests() -> None:
     results = Playing(2).play(read_cases(PROJECTS, Path()))
+    told = [str(each) for result in results for each in (*result.findings, result.told) if each]
+    assert told == []
+    assert {result.status for result in results} == {Status.PASSED}
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
+    """As a topology and as a program."""
+    folders = []
+    for template in templates():
+        for python in (False, True):
+            folders.append(tmp_path / f"{template}-{python}")
+            files = project_files(template, template, "", python=python)
+            write_project(folders[-1], files, force=False)
+    results = Playing(2).play(read_cases(folders, Path()))
     told = [str(each) for result in results for each in (*result.findings, result.told) if each]
     assert told == []
     assert {result.status for result in results} == {Status.PASSED}

@@ -47,7 +47,7 @@ def test_a_template_makes_a_project(run: Any, template: str, tmp_path: Path) -> 
     assert ran.code == 0
     assert {path.name for path in directory.iterdir()} == {
         *("Pulumi.yaml", "topology.yaml", "__main__.py", ".gpuform"),
-        *("requirements.txt", ".gitignore"),
+        *("requirements.txt", ".gitignore", "tests"),
     }
     requirements = (directory / "requirements.txt").read_text().splitlines()
     assert all(line.startswith("#") for line in requirements)  # a name may be another's
@@ -200,6 +200,6 @@ def test_every_file_of_the_templates_is_packaged() -> None:
     patterns = settings["package-data"]["gpuform.stacks"]
     room = ROOT / "stacks"
     files = [p for p in (room / "templates").rglob("*") if p.is_file() and p.suffix != ".pyc"]
-    assert len(files) == 2 * len(TEMPLATES)
+    assert len(files) == 3 * len(TEMPLATES)
     for file in files:
         assert any(fnmatch(str(file.relative_to(room)), pattern) for pattern in patterns), file
