@@ -1,5 +1,6 @@
 """The projects below a folder: found, read, and copied with the files that an agent proposes."""
 
+import posixpath
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -9,11 +10,14 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import MappingNode, ScalarNode
+from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project, find_project, load_project
 from gpuform.stacks.engine.store import anchor, backend_url
 from gpuform.stacks.estate import project_files
+from gpuform.stacks.topology.files import included
 from gpuform.stacks.topology.loading import load
 
 _SETTINGS: Final = ("Pulumi.yaml", "Pulumi.yml")
@@ -104,6 +108,15 @@ class Projects:
             raise Refused(f"{name} leads out of the project's folder")
         return path
 
+    def _require_own_includes(self, project: Project, name: str, text: str) -> None:
+        """What a proposal includes is read, and problems of it are told: no file of others."""
+        root = read_text(text, name, Diagnostics())
+        for node in included(root, Diagnostics()):
+            file = node.get("file") if isinstance(node, MappingNode) else node
+            if isinstance(file, ScalarNode) and isinstance(file.value, str):
+                beside = posixpath.join(PurePosixPath(name).parent, file.value)
+                self.inside(project, posixpath.normpath(beside))
+
     def _inside(self, folder: str) -> Path:
         path = (self.root / folder).resolve()
         if not path.is_relative_to(self.root):
@@ -134,6 +147,7 @@ class Projects:
                 )
             if len(files[name]) > _LARGEST:
                 raise Refused(f"{name} has more than {_LARGEST} characters")
+            self._require_own_includes(project, name, files[name])
         with tempfile.TemporaryDirectory(prefix="gpuform-proposal-") as folder:
             copy = Path(folder) / project.directory.name
             shutil.copytree(project.directory, copy, ignore=_NOT_COPIED, symlinks=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -28,6 +29,7 @@ from gpuform.stacks.operations.plans.plan_file import read_plan
 P = ParamSpec("P")
 _STOPPED: Final = 5
 """How a preview ends whose plan gates stop; the plan is there (reference/exit-codes)."""
+_STACK: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _FOUND: Final = 20
 _SHOWN: Final = 400
 
@@ -83,7 +85,7 @@ class Tools:
             ("outputs", ("stack", "output", "--json")),
             ("config", ("config", "--json")),
         ):
-            done = self.commands.run(project.directory, *words, "--stack", stack)
+            done = self.commands.run(project.directory, *words, "--stack", self._named(stack))
             if not done.succeeded:
                 return _failed(done)
             parts[name] = done.json()
@@ -96,7 +98,7 @@ class Tools:
         `name` is its name or its URN.
         """
         project = self.projects.find(folder)
-        words = ("state", "show", "--json", "--stack", stack, "--", name)
+        words = ("state", "show", "--json", "--stack", self._named(stack), "--", name)
         done = self.commands.run(project.directory, *words)
         return Answer(ok=True, data=done.json()) if done.succeeded else _failed(done)
 
@@ -161,7 +163,7 @@ class Tools:
         project; nothing is written. No platform is asked.
         """
         project = self.projects.find(folder)
-        chosen = () if stack is None else ("--stack", stack)
+        chosen = () if stack is None else ("--stack", self._named(stack))
         with self.projects.with_files(project, files or {}) as place:
             done = self.commands.run(place, "validate", "--format", "json", *chosen)
         problems = done.json()
@@ -191,6 +193,7 @@ class Tools:
         """
         project = self.projects.find(folder)
         self._require_topology(project)
+        stack = self._named(stack)
         state = self._state(project, stack) if from_state else None
         inputs = {"config": config, "secrets": secrets, "events": events, "run": run}
         with self.projects.with_files(project, files or {}) as place:
@@ -214,6 +217,7 @@ class Tools:
         """
         project = self.projects.find(folder)
         self._require_topology(project)
+        stack = self._named(stack)
         target = self.projects.inside(project, save_to)
         _require_place_of_plan(target, save_to)
         words = ("preview",) if operation == "up" else (operation, "--preview-only")
@@ -250,6 +254,12 @@ class Tools:
             raise Refused(f"the state of {stack} cannot be read: {done.said.strip()}")
         resources = (done.json() or {}).get("deployment", {}).get("resources")
         return done.out.encode() if resources else None
+
+    def _named(self, stack: str) -> str:
+        """A stack's name in its project. Raises Refused for what is no name."""
+        if not _STACK.fullmatch(stack):
+            raise Refused(f"{stack!r} is no name of a stack", hint="`list_stacks` tells them")
+        return stack
 
     def _require_topology(self, project: Project) -> None:
         if not self.runs_programs and not is_topology(project):

@@ -63,6 +63,43 @@ def test_what_is_the_teams_is_not_proposed(world: World) -> None:
     assert world.digests == before
 
 
+def test_a_proposal_includes_no_file_of_others(world: World, tmp_path: Path) -> None:
+    """Its problems would tell what is in it."""
+    (tmp_path / "theirs.yaml").write_text("planted-of-others: 5\n")
+    (world.project / "pools").mkdir(exist_ok=True)
+    up = "../" * len((world.project / "pools").parts)
+    texts = [
+        text
+        for way in (str(tmp_path / "theirs.yaml"), f"{up}{str(tmp_path)[1:]}/theirs.yaml")
+        for text in (
+            f"include: [{way}]\n",
+            f"include:\n  - file: {way}\n    name: x\n",
+            f"include: [&a {way}, *a]\n",
+        )
+    ]
+    whole = {"topology.yaml": "include: [pools/topology.yaml]"}
+    calls = [
+        ("validate", {"folder": "training", "files": {**whole, "pools/topology.yaml": text}})
+        for text in texts
+    ]
+    answers = world.ask(*calls)
+    assert all("no file of the project" in problem(answer) for answer in answers)
+    assert "planted-of-others" not in json.dumps(answers)
+    files = {"topology.yaml": "include: [pools/a.yaml]", "pools/a.yaml": "include: [../b.yaml]"}
+    (answer,) = world.ask(
+        ("validate", {"folder": "training", "files": {**files, "b.yaml": "outputs: {a: 1}\n"}})
+    )
+    assert answer["ok"], answer
+
+
+def test_what_is_no_name_of_a_stack_is_refused(world: World) -> None:
+    names = ("--show-secrets", "../prod", "organization/demo/prod", "", "a b", "-h")
+    calls = [("read_stack", {"folder": "training", "stack": name}) for name in names]
+    calls.append(("simulate", {"folder": "training", "stack": "../../x"}))
+    calls.append(("save_plan", {"folder": "training", "stack": "../x", "save_to": "x.json"}))
+    assert all("is no name of a stack" in problem(each) for each in world.ask(*calls))
+
+
 PLACES = [
     ("topology.yaml", "is no place for a plan"),
     ("../plan.json", "no file of the project"),
