@@ -35,6 +35,8 @@ _PORTS: Final = (20_000, 32_000)
 _HOST: Final = "127.0.0.1"
 _OUTPUT: Final = "output"
 _PRELOADED: Final = "gpuform.stacks.testing.preloading"
+_BEGIN_OR_END: Final = threading.Lock()
+"""`start` also reaps the processes of other threads: their `join` would miss the exit code."""
 
 
 class Status(StrEnum):
@@ -163,7 +165,8 @@ class Process:
         context = _context()
         here, there = context.Pipe()
         process = context.Process(target=what, args=(self._part, there), daemon=True)
-        process.start()
+        with _BEGIN_OR_END:
+            process.start()
         there.close()
         found: Any = None
         with contextlib.suppress(EOFError), here:
@@ -175,9 +178,10 @@ class Process:
                     self.told = said + self._output()
                 else:
                     found = said
-        process.join()
-        code = process.exitcode
-        process.close()
+        with _BEGIN_OR_END:
+            process.join()
+            code = process.exitcode
+            process.close()
         return found, code
 
     def _output(self) -> str:
