@@ -22,7 +22,7 @@ from gpuform.providers.calls.clock import (
 from gpuform.providers.calls.edge import Edge, unexpected
 from gpuform.providers.calls.spans import span, tracing
 from gpuform.providers.calls.stock_host import adapt_to_stock_host
-from gpuform.providers.calls.transport import mounted, needs_authorities
+from gpuform.providers.calls.transport import in_process, mount, mounted, needs_authorities
 from gpuform.providers.calls.waiting import (
     PASSING,
     Look,
@@ -49,6 +49,8 @@ __all__ = [
     "current_call",
     "duration",
     "hosted_call",
+    "in_process",
+    "mount",
     "mounted",
     "needs_authorities",
     "serving",

@@ -4,6 +4,7 @@ It is the platforms' lifecycles and emulators, what declares a topology, HTTP, a
 cases' secrets.
 """
 
+import gc
 import importlib
 
 from gpuform.providers.emulator.app import create_app
@@ -17,6 +18,7 @@ from gpuform.stacks.testing.playing import SALT
 _NEEDED = (
     *("gpuform.stacks.program", "gpuform.stacks.topology.registering", "gpuform.providers.http"),
     *("cryptography.hazmat.primitives.ciphers.aead", "flask.testing", "httpcore", "tenacity"),
+    "httpx",
 )
 
 for _name in _NEEDED:
@@ -27,3 +29,5 @@ for _platform in own_platforms().values():
         load(_path)
 with Store(None) as _store:
     create_app(_store, Clock(_store))
+# What is here now lives for good: no process shall look through it for garbage.
+gc.freeze()
