@@ -1,7 +1,7 @@
 """What is wrong in the texts of an editor: what `gpuform validate` says, before they are saved."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,10 +32,10 @@ def check(path: Path, texts: Mapping[Path, str]) -> dict[Path, list[Diagnostic]]
     return found
 
 
-def span_of(problem: Diagnostic, lines: list[str]) -> Span:
+def span_of(problem: Diagnostic, lines: Sequence[str]) -> Span:
     """The word that a problem is about; the end of the text where the place is behind it."""
     line = min(problem.place.line - 1, max(len(lines) - 1, 0))
-    text = lines[line] if lines else ""
+    text = lines[line].rstrip("\r\n") if lines else ""
     begin = min(problem.place.column - 1, len(text))
     found = _TOKEN.match(text, begin)
     return Span(line, begin, found.end() if found else begin)

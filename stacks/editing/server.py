@@ -1,7 +1,7 @@
 """The language server, on stdin and stdout: an editor's texts in, what is known of them out."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -69,8 +69,10 @@ class Editing:
 
     def range_of(self, path: Path, span: Span) -> types.Range:
         """A part of a line as the client counts."""
-        document = self._server.workspace.get_text_document(self.uri(path))
-        return self._client_range(document, span)
+        return self._client_range(self._document(path).lines, span)
+
+    def _document(self, path: Path) -> TextDocument:
+        return self._server.workspace.get_text_document(self.uri(path))
 
     def uri(self, path: Path) -> str:
         """The file's, spelt as the client has it where it is open there."""
@@ -91,16 +93,15 @@ class Editing:
         found = None if topology is None else renameable(topology, *self.position(uri, place))
         if topology is None or found is None:
             return None
-        changes = [
-            types.TextDocumentEdit(
-                types.OptionalVersionedTextDocumentIdentifier(
-                    self.uri(path),
-                    self._server.workspace.get_text_document(self.uri(path)).version,
-                ),
-                [types.TextEdit(self.range_of(path, each.span), each.text) for each in edits],
-            )
-            for path, edits in by_file(rename(topology, found[0], name)).items()
-        ]
+        changes = []
+        for path, edits in by_file(rename(topology, found[0], name)).items():
+            document = self._document(path)
+            lines = document.lines
+            which = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
+            texts = [
+                types.TextEdit(self._client_range(lines, each.span), each.text) for each in edits
+            ]
+            changes.append(types.TextDocumentEdit(which, texts))
         return types.WorkspaceEdit(document_changes=changes)
 
     def _including(self, path: Path) -> list[TopologyText]:
@@ -133,10 +134,10 @@ class Editing:
 
     def _tell(self, uri: str, problems: list[Diagnostic]) -> None:
         document = self._server.workspace.get_text_document(uri)
-        lines = document.source.splitlines() if problems else []
+        lines = document.lines if problems else []
         diagnostics = [
             types.Diagnostic(
-                range=self._client_range(document, span_of(each, lines)),
+                range=self._client_range(lines, span_of(each, lines)),
                 message=f"{each.message}\n{each.hint}" if each.hint else each.message,
                 severity=types.DiagnosticSeverity.Warning
                 if each.severity == "warning"
@@ -150,11 +151,11 @@ class Editing:
             types.PublishDiagnosticsParams(uri, diagnostics, version=document.version)
         )
 
-    def _client_range(self, document: TextDocument, span: Span) -> types.Range:
+    def _client_range(self, lines: Sequence[str], span: Span) -> types.Range:
         whole = types.Range(
             types.Position(span.line, span.begin), types.Position(span.line, span.end)
         )
-        return self._server.workspace.position_codec.range_to_client_units(document.lines, whole)
+        return self._server.workspace.position_codec.range_to_client_units(lines, whole)
 
 
 def serve() -> None:
