@@ -38,6 +38,7 @@ class Permission(StrEnum):
     NEW_ADDRESS = "new-address"
     EVICT_JOBS = "evict-jobs"
     REPAIR = "repair"
+    REAL_SCHEDULERS = "real-schedulers"
 
 
 MEANINGS: Final[Mapping[Permission, str]] = {
@@ -49,6 +50,7 @@ MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.NEW_ADDRESS: "go on with a stack whose platform is at another address now",
     Permission.EVICT_JOBS: "end the jobs on nodes that are taken away, or that nobody tells",
     Permission.REPAIR: "repair broken nodes whose `repair` wants the plan to be reviewed",
+    Permission.REAL_SCHEDULERS: "ask real schedulers, and drain their nodes, on the emulator",
 }
 
 

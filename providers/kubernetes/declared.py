@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gpuform.providers.asking import require_asked
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.kubeconfig import flattened
 from gpuform.schemas.drain import KubernetesInputs
@@ -13,7 +14,7 @@ def declared_kubeconfig(declared: KubernetesInputs, where: str = "drain.kubernet
     """The YAML of the declared kubeconfig, with its context as the current one.
 
     `where` begins the names of its fields, for messages. Raises GpuformError when it cannot be
-    read.
+    read, or this run may not ask it.
     """
     import yaml  # noqa: PLC0415 - only who asks a Kubernetes pays for it
 
@@ -30,6 +31,8 @@ def declared_kubeconfig(declared: KubernetesInputs, where: str = "drain.kubernet
                 f"{where}kubeconfig: {path} has no current context",
                 hint=f"declare {where}context",
             )
+        # Before the files that it names are read.
+        require_asked(declared, f"{where}kubeconfig: {path}", _server_of(config))
         return str(yaml.safe_dump(flattened(config, path.parent)))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise GpuformError(
@@ -44,3 +47,13 @@ def _refuse_unknown(context: str, config: Mapping[str, Any], where: str) -> None
         raise GpuformError(
             f"{where} has no context {context}; it has {', '.join(map(str, names)) or 'none'}"
         )
+
+
+def _server_of(config: Mapping[str, Any]) -> str:
+    """The address of the current context; empty where it has none."""
+    try:
+        contexts = {each["name"]: each["context"] for each in config["contexts"]}
+        clusters = {each["name"]: each["cluster"] for each in config["clusters"]}
+        return str(clusters[contexts[config["current-context"]]["cluster"]]["server"])
+    except (KeyError, TypeError):
+        return ""  # whoever reads it says what is wrong

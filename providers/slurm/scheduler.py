@@ -4,8 +4,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
+from gpuform.providers.asking import require_asked
 from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import GpuformError, Unreachable
+from gpuform.providers.kubernetes.kubeconfig import parts_of
 from gpuform.providers.slurm.commands import Commands, Output
 from gpuform.providers.slurm.processes import LocalCommands, SshCommands
 from gpuform.providers.slurm.reading import (
@@ -135,8 +137,11 @@ def slurm_commands(
     """Where the commands of a cluster's Slurm are run, as `inputs` say.
 
     `kubeconfig` is the text (YAML) of the cluster's own, needed for `via: exec`, and `cluster` what
-    people call the cluster. Nothing is asked yet. Raises GpuformError without a kubeconfig.
+    people call the cluster. Nothing is asked yet. Raises GpuformError without a kubeconfig, and for
+    a Slurm that this run may not ask.
     """
+    if inputs.via != "exec":
+        require_asked(inputs, f"Slurm by {inputs.via}")
     if inputs.via == "ssh":
         return SshCommands(inputs)
     if inputs.via == "local":
@@ -148,6 +153,8 @@ def slurm_commands(
         )
     from gpuform.providers.slurm.pods import PodCommands  # noqa: PLC0415 - who logs in needs none
 
+    if inputs != SlurmInputs():  # which pod runs the commands is somebody's choice
+        require_asked(inputs, "Slurm by exec", parts_of(kubeconfig, cluster).cluster.server)
     return PodCommands(inputs, kubeconfig, cluster)
 
 

@@ -27,6 +27,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "providers/calls": "Waiting",
     "providers/creating": "Creating",
     "providers/draining": "Taking nodes away",
+    "providers/asking": "Taking nodes away",
     "providers/kubernetes": "Taking nodes away",
     "providers/certifying": "Certifications",
     "providers/readiness": "Certifications",

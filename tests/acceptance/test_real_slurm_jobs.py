@@ -65,6 +65,7 @@ class Project:
             "PATH": f"{scripts}{os.pathsep}{slurm.environment['PATH']}",
             "PULUMI_HOME": str(directory.parent / "home"),
             "PULUMI_CONFIG_PASSPHRASE": "",
+            "GPUFORM_ALLOW": "real-schedulers",
         }
 
     def decide(self, on_busy: str) -> None:

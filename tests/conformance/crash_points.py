@@ -276,7 +276,8 @@ class World:
         transport = in_process(app)
         served = transport if hook is None else Counting(transport, hook)
         held.enter_context(mount(URL, served))
-        os.environ.update(environment(URL))
+        # Slurm's commands of this machine are those of the emulator: see `run_commands`.
+        os.environ.update({**environment(URL), "GPUFORM_ALLOW": "real-schedulers"})
         os.chdir(folder)
         http = httpx.Client(base_url=URL, transport=transport)
         run_commands(http, hook)

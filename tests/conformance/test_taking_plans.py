@@ -32,6 +32,7 @@ def test_a_plan_shows_the_jobs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")  # the emulated one is taken for it
     monkeypatch.setattr(LocalCommands, "run", run_locally(platform.http, lambda _: None))
     told = []
     for scheduler, takings in TAKINGS.items():

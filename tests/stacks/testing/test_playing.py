@@ -264,3 +264,50 @@ def test_outputs_of_other_stacks_are_given(played: Played, project: Path) -> Non
         """
     )
     assert {name: told(each) for name, each in results.items() if told(each)} == {}
+
+
+POOL = """
+config:
+  count: {type: integer, default: 3}
+node_pools:
+  workers:
+    platform: scp
+    node_pool_id: POOL001-krw1a
+    region_id: kr-west1
+    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
+    subnet_id: ab313c43291e4b678f4bacffe10768ae
+    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
+    os_user_password: Only4Tests!
+    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+    cluster_fabric_name: train-a
+    gpu_node_name_prefix: train
+    count: "{{ config.count }}"
+    drain: {slurm: {via: local}}
+"""
+
+
+def test_no_scheduler_of_this_machine_is_asked(
+    played: Played, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes may be called as those of the case, and would be drained."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("scontrol", "squeue", "sinfo"):
+        (folder / name).write_text(f"#!/bin/sh\necho $0 $* >> {tmp_path}/asked\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
+    (project / "gates.yaml").unlink()
+    (project / "topology.yaml").write_text(POOL)
+    results = played(
+        """\
+        cases:
+          up: {}
+          shrinks:
+            start: {case: up}
+            config: {count: 2}
+            expect: {error: [Slurm by local is not asked]}
+        """
+    )
+    assert {name: told(each) for name, each in results.items() if told(each)} == {}
+    assert not (tmp_path / "asked").exists()

@@ -1,0 +1,98 @@
+"""Whom a run asks for jobs: on the emulator nobody real, in a proposal nobody new."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuform.providers.asking import schedulers_in
+from gpuform.providers.errors import GpuformError, NotAllowed
+from gpuform.providers.kubernetes.declared import declared_kubeconfig
+from gpuform.providers.slurm import slurm_commands
+from gpuform.schemas.drain import KubernetesInputs
+from gpuform.schemas.slurm import SlurmInputs
+
+EMULATOR = "http://127.0.0.1:18099"
+WAYS = [SlurmInputs(via="ssh", host="login"), SlurmInputs(via="local")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GPUFORM_CLOCK", "GPUFORM_SCHEDULERS", "GPUFORM_ALLOW"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFORM_CLOCK", EMULATOR)
+
+
+def kubeconfig(folder: Path, server: str, user: dict[str, Any] | None = None) -> KubernetesInputs:
+    path = folder / "config"
+    document = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [{"name": "x", "cluster": {"server": server}}],
+        "users": [{"name": "x", "user": user or {"token": "planted"}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return KubernetesInputs(kubeconfig=str(path))
+
+
+@pytest.mark.usefixtures("emulated")
+def test_no_real_scheduler_is_asked_on_the_emulator(tmp_path: Path) -> None:
+    """Its nodes may have the names of the emulated ones, and would be drained."""
+    for declared in WAYS:
+        with pytest.raises(NotAllowed, match=f"Slurm by {declared.via} is not asked"):
+            slurm_commands(declared)
+    with pytest.raises(NotAllowed, match="this run is on the emulator, and the scheduler is not"):
+        declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
+
+
+@pytest.mark.usefixtures("emulated")
+def test_an_emulated_one_is_asked(tmp_path: Path) -> None:
+    for server in (f"{EMULATOR}/kubernetes/1", "https://127.0.0.1:18099"):
+        assert server in declared_kubeconfig(kubeconfig(tmp_path, server))
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_person_may_allow_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
+    assert declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
+    assert all(slurm_commands(each) for each in WAYS)
+
+
+def test_on_real_platforms_all_are_asked(tmp_path: Path) -> None:
+    assert declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
+    assert all(slurm_commands(each) for each in WAYS)
+
+
+def test_a_proposal_asks_those_that_the_stack_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = kubeconfig(tmp_path, "https://10.0.0.1:6443")
+    inputs = [{"drain": {"kubernetes": known.model_dump(), "slurm": {"via": "local"}}}]
+    monkeypatch.setenv("GPUFORM_SCHEDULERS", json.dumps(schedulers_in(inputs)))
+    text = declared_kubeconfig(known)
+    assert slurm_commands(SlurmInputs(via="local"))
+    assert slurm_commands(SlurmInputs(), kubeconfig=text)
+    others = [SlurmInputs(via="ssh", host="login"), SlurmInputs(via="local", sudo=True)]
+    for declared in others:
+        with pytest.raises(GpuformError, match="no resource yet that names this scheduler"):
+            slurm_commands(declared)
+    with pytest.raises(GpuformError, match="no resource yet that names"):
+        slurm_commands(SlurmInputs(pod_selector="app=theirs"), kubeconfig=text)
+    with pytest.raises(GpuformError, match="no resource yet that names"):
+        declared_kubeconfig(known.model_copy(update={"context": "x"}))
+
+
+def test_files_that_it_names_are_not_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether one is there is nothing to tell."""
+    monkeypatch.setenv("GPUFORM_SCHEDULERS", "{}")
+    declared = kubeconfig(tmp_path, "https://10.0.0.1", {"tokenFile": str(tmp_path / "missing")})
+    with pytest.raises(GpuformError, match="is not asked"):
+        declared_kubeconfig(declared)
