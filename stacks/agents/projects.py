@@ -19,6 +19,7 @@ from gpuform.stacks.engine.store import anchor, backend_url
 from gpuform.stacks.estate import project_files
 from gpuform.stacks.topology.files import included
 from gpuform.stacks.topology.loading import load
+from gpuform.stacks.topology.proposals import VARIABLE as PROPOSED_TO
 
 _SETTINGS: Final = ("Pulumi.yaml", "Pulumi.yml")
 _OF_THE_TEAM: Final = ("gates.yaml", "prices.yaml", "stacks.yaml")
@@ -32,6 +33,19 @@ class Refused(EngineError):
     """Something that an agent may not do."""
 
     page = "guides/agents"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder with a project as it is proposed, and what its commands have in the environment."""
+
+    folder: Path
+    environ: Mapping[str, str]
+
+    @property
+    def is_proposal(self) -> bool:
+        """Whether it has files that are not the project's."""
+        return bool(self.environ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +142,14 @@ class Projects:
         return path
 
     @contextmanager
-    def with_files(self, project: Project, files: Mapping[str, str]) -> Iterator[Path]:
+    def with_files(self, project: Project, files: Mapping[str, str]) -> Iterator[Place]:
         """The project's folder; where files are proposed, a copy that has them, while it lasts.
 
         Only topologies and what they include may be proposed: what runs a program, what stops a
         plan and where the state is are the team's.
         """
         if not files:
-            yield project.directory
+            yield Place(project.directory, {})
             return
         for name in files:
             path = self.inside(project, name)
@@ -154,7 +168,7 @@ class Projects:
             for name, text in files.items():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 (copy / name).write_text(text, encoding="utf-8")
-            yield copy
+            yield Place(copy, {PROPOSED_TO: str(project.directory)})
 
 
 def backend_of(project: Project, environ: Mapping[str, str]) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gpuform.providers.asking import KNOWN_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.checking import check
 from gpuform.schemas.visible import MASK
 from gpuform.stacks.agents.answers import Answer
+from gpuform.stacks.agents.projects import Place
 from gpuform.stacks.engine.project import Project, StackSettings, is_secure
 from gpuform.stacks.testing.comparing import durations_text, exercised
 from gpuform.stacks.testing.playing import Part, address_of
@@ -19,9 +21,9 @@ from gpuform.stacks.testing.seeding import STAND_IN
 
 
 def simulate(
-    project: Project, folder: Path, stack: str, inputs: Mapping[str, Any], state: bytes | None
+    project: Project, place: Place, stack: str, inputs: Mapping[str, Any], state: bytes | None
 ) -> Answer:
-    """One run of the project in `folder`, by the fields of a test case, from a state if given.
+    """One run of the project in a place, by the fields of a test case, from a state if given.
 
     A secret of the stack has a text that stands for it, unless the inputs give it another.
     """
@@ -37,12 +39,14 @@ def simulate(
             file.write_bytes(state)
         (kept / "played").mkdir()
         part = Part(
-            folder / project.path.name,
+            place.folder / project.path.name,
             kept / "played",
             next(free_ports()),
             CaseInputs.model_validate(values),
             is_begun=False,
             state=None if state is None else file,
+            # An agent may not allow itself a real scheduler.
+            environ={**place.environ, KNOWN_SCHEDULERS: "{}"},
         )
         process = Process(part)
         report = process.play()

@@ -9,6 +9,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal, ParamSpec
 
+from gpuform.providers.asking import KNOWN_VARIABLE as KNOWN_SCHEDULERS
+from gpuform.providers.asking import schedulers_in
 from gpuform.providers.catalog import capability_table
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
@@ -165,7 +167,8 @@ class Tools:
         project = self.projects.find(folder)
         chosen = () if stack is None else ("--stack", self._named(stack))
         with self.projects.with_files(project, files or {}) as place:
-            done = self.commands.run(place, "validate", "--format", "json", *chosen)
+            words = ("validate", "--format", "json", *chosen)
+            done = self.commands.run(place.folder, *words, environ=place.environ)
         problems = done.json()
         if problems is None:
             return _failed(done)
@@ -222,9 +225,11 @@ class Tools:
         _require_place_of_plan(target, save_to)
         words = ("preview",) if operation == "up" else (operation, "--preview-only")
         with self.projects.with_files(project, files or {}) as place:
-            environ = {"PULUMI_BACKEND_URL": backend_of(project, os.environ)}
+            environ = {**place.environ, "PULUMI_BACKEND_URL": backend_of(project, os.environ)}
+            if place.is_proposal:
+                environ[KNOWN_SCHEDULERS] = self._schedulers(project, stack)
             made = self.commands.run(
-                place, *words, "--stack", stack, "--save-plan", str(target), environ=environ
+                place.folder, *words, "--stack", stack, "--save-plan", str(target), environ=environ
             )
         if not made.succeeded and made.code != _STOPPED:
             return _failed(made)
@@ -249,11 +254,19 @@ class Tools:
 
     def _state(self, project: Project, stack: str) -> bytes | None:
         """The stack's state with its secrets encrypted; None where it has no resources."""
+        done = self._exported(project, stack)
+        return done.out.encode() if _resources(done) else None
+
+    def _schedulers(self, project: Project, stack: str) -> str:
+        """Those that the resources of the stack name: a proposal has no others asked."""
+        inputs = [each.get("inputs") for each in _resources(self._exported(project, stack))]
+        return json.dumps(schedulers_in(inputs))
+
+    def _exported(self, project: Project, stack: str) -> Done:
         done = self.commands.run(project.directory, "stack", "export", "--stack", stack)
         if not done.succeeded:
             raise Refused(f"the state of {stack} cannot be read: {done.said.strip()}")
-        resources = (done.json() or {}).get("deployment", {}).get("resources")
-        return done.out.encode() if resources else None
+        return done
 
     def _named(self, stack: str) -> str:
         """A stack's name in its project. Raises Refused for what is no name."""
@@ -271,6 +284,10 @@ class Tools:
     def _redacted(self, answer: Answer) -> Answer:
         text = self.commands.redacted(answer.model_dump_json())
         return Answer.model_validate_json(text)
+
+
+def _resources(exported: Done) -> list[dict[str, Any]]:
+    return (exported.json() or {}).get("deployment", {}).get("resources") or []
 
 
 def _verb(plan: Plan) -> str:

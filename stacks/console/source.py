@@ -74,7 +74,12 @@ class Stored:
         """Whether a value, or a part of it, is not known, or secret."""
         return contains_unknown(value) or _has_secret(value)
 
-    def join(self, parts: Sequence[Any], make: Callable[[Sequence[Any]], Any]) -> Any:
+    def join(
+        self,
+        parts: Sequence[Any],
+        make: Callable[[Sequence[Any]], Any],
+        _of_secret: Callable[[], None],
+    ) -> Any:
         """UNKNOWN where a part is; else a Secret, since one of them is."""
         if contains_unknown(list(parts)):
             return UNKNOWN

@@ -57,6 +57,17 @@ VARIABLES: Final = (
         "platform, and no state, lock or record is written. `gpuform mcp` works so.",
     ),
     Variable(
+        "GPUFORM_PROPOSED_TO",
+        GPUFORM,
+        "Set by `gpuform mcp` for what an agent proposes: the folder of the project. A secret is "
+        "passed on as it is, or used as the files there use it.",
+    ),
+    Variable(
+        "GPUFORM_SCHEDULERS",
+        GPUFORM,
+        "Set by `gpuform mcp` for what an agent proposes: the schedulers that may be asked.",
+    ),
+    Variable(
         "GPUFORM_REPAIR",
         GPUFORM,
         "Nodes to repair, with commas between them, each as NODE or NODE=MODE. `gpuform repair` "

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ class Part:
     """What one process has to play: a case, in a folder of its own, on a port of its chain.
 
     `project` is the path of Pulumi.yaml. `is_begun` says that the folder holds what another case
-    has left; `state` is the file of a state to start from.
+    has left; `state` is the file of a state to start from. `environ` is added to the environment.
     """
 
     project: Path
@@ -67,6 +67,7 @@ class Part:
     inputs: CaseInputs
     is_begun: bool
     state: Path | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 def play(part: Part, tell: Callable[[Plan], None]) -> Report:
@@ -108,7 +109,7 @@ def _on_emulator(part: Part) -> Iterator[Server]:
         for name in list(os.environ):
             if name.startswith(_OTHER_WORLD) or name in _platform_variables():
                 del os.environ[name]
-        os.environ.update(environment(server.url))
+        os.environ.update({**environment(server.url), **part.environ})
         os.environ["PULUMI_HOME"] = str(part.folder / "home")
         os.environ["PULUMI_BACKEND_URL"] = f"file://{part.folder / 'state'}"
         os.environ["PULUMI_CONFIG_PASSPHRASE"] = ""

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from gpuform.schemas.values import same
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.topology.declarations import ConfigVariable
+from gpuform.stacks.topology.proposals import team_files, unknown_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,16 @@ def configured(
     Where the platforms are `emulated`, `emulator_default` is the default as well.
     """
     found = {}
+    team = team_files()
     for variable in variables:
         name = variable.name
         secret = variable.secret or stack.is_secret(name)
         text = stack.get(name)
         default = _default(variable)
         if text is None and not default:
+            continue
+        if secret and team is not None and not team.has_limits(variable):
+            problems.add(variable.place, "config", *unknown_limits(f"config.{name}"))
             continue
         try:
             value = _allowed(

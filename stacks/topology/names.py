@@ -36,8 +36,16 @@ class Source(Protocol):
     def is_pending(self, value: Any) -> bool:
         """Whether a value, or a part of it, is not known yet."""
 
-    def join(self, values: Sequence[Any], make: Callable[[Sequence[Any]], Any]) -> Any:
-        """What `make` makes of the values once all are known, or what stands for it."""
+    def join(
+        self,
+        values: Sequence[Any],
+        make: Callable[[Sequence[Any]], Any],
+        of_secret: Callable[[], None],
+    ) -> Any:
+        """What `make` makes of the values once all are known, or what stands for it.
+
+        Where one of them is secret, `of_secret` is called before, and may raise.
+        """
 
 
 def no_groups() -> Groups:

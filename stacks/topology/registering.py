@@ -19,6 +19,7 @@ from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.instances import Instance, ModuleInstance
 from gpuform.stacks.topology.options import LISTS, SINGLE, items
 from gpuform.stacks.topology.planning import Planned
+from gpuform.stacks.topology.proposals import team_files
 from gpuform.stacks.topology.scope import Scope
 
 
@@ -81,9 +82,24 @@ class Program:
             return any(map(self.is_pending, value))
         return isinstance(value, pulumi.Output)
 
-    def join(self, values: Sequence[Any], make: Callable[[Sequence[Any]], Any]) -> Any:
+    def join(
+        self,
+        values: Sequence[Any],
+        make: Callable[[Sequence[Any]], Any],
+        of_secret: Callable[[], None],
+    ) -> Any:
         """An output: secret, unknown and dependent as its parts are."""
-        return pulumi.Output.all(*values).apply(make)
+        whole = pulumi.Output.all(*values)
+        if team_files() is None:
+            return whole.apply(make)
+
+        def made(found: Sequence[Any]) -> Any:
+            known, is_secret = found
+            if is_secret:
+                of_secret()
+            return make(known)
+
+        return pulumi.Output.all(whole, whole.is_secret()).apply(made)
 
 
 def _names(outputs: Any) -> Any:

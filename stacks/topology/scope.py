@@ -27,10 +27,15 @@ from gpuform.stacks.topology.instances import (
     Repetition,
 )
 from gpuform.stacks.topology.names import Names, no_groups
+from gpuform.stacks.topology.proposals import team_files, unknown_limits
 from gpuform.stacks.topology.references import References
 
 _RUNNING = object()
 _FAILS = "the expression fails with the values that it gets"
+_ASKED_OF_A_SECRET = (
+    "a proposal makes something of a secret that no file of the project makes of one",
+    "pass the secret on as it is, or let a person write this expression",
+)
 
 
 class ResourceValue(dict[str, Any]):
@@ -157,7 +162,12 @@ class Scope:
                 late = Diagnostic(place, "expression", shown, error.hint)
                 raise _wrong(late) from None
 
-        return self.names.source.join([leaves[path] for path in pending], make)
+        def refuse() -> None:
+            team = team_files()
+            if team and not (_passes_on(template, leaves) or team.has_expression(text)):
+                raise _wrong(Diagnostic(place, "expression", *_ASKED_OF_A_SECRET))
+
+        return self.names.source.join([leaves[path] for path in pending], make, refuse)
 
     def resources(self, node: Node) -> list[Instance]:
         """The resources that the node's expressions refer to, each once."""
@@ -256,8 +266,14 @@ class Scope:
                 raise _wrong(Diagnostic(entry.node.place, "input", about))
             return values[0]
 
+        def refuse() -> None:
+            team = team_files()
+            if team and not team.has_limits(variable):
+                about = f"{module.address}.with.{name}"
+                raise _wrong(Diagnostic(entry.node.place, "input", *unknown_limits(about)))
+
         if source.is_pending(value):
-            value = source.join([value], checked)
+            value = source.join([value], checked, refuse)
         elif why_not(variable, value):
             return UNKNOWN  # told where it is given
         return source.secret(value) if variable.secret else value
@@ -306,6 +322,12 @@ def template_of(node: ScalarNode, problems: Diagnostics) -> Template | None:
         place = _place_in(node.place, error.where)
         problems.add(place, "expression", str(error), error.hint)
         return None
+
+
+def _passes_on(template: Template, leaves: Mapping[tuple[str, ...], Any]) -> bool:
+    """Whether a template is one value as it is, and nothing that is made of it."""
+    need, (path, *others) = template.reference, leaves
+    return need is not None and not others and len(path) == 1 + len(need.steps)
 
 
 def variables_of(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:

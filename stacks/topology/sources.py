@@ -68,6 +68,11 @@ class Checking:
         """Whether it holds UNKNOWN."""
         return contains_unknown(value)
 
-    def join(self, _values: Sequence[Any], _make: Callable[[Sequence[Any]], Any]) -> Any:
+    def join(
+        self,
+        _values: Sequence[Any],
+        _make: Callable[[Sequence[Any]], Any],
+        _of_secret: Callable[[], None],
+    ) -> Any:
         """Always UNKNOWN."""
         return UNKNOWN

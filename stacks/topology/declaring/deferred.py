@@ -82,13 +82,19 @@ def waits_of(value: Any) -> frozenset[Handle]:
     return _NOTHING.union(*(each.waits for each in deferred_in(value)))
 
 
-def joined(parts: Sequence[Any], make: Callable[[Sequence[Any]], Any]) -> Deferred:
-    """What `make` makes of the parts once all of them are known."""
+def joined(
+    parts: Sequence[Any], make: Callable[[Sequence[Any]], Any], of_secret: Callable[[], None]
+) -> Deferred:
+    """What `make` makes of the parts once all of them are known; `of_secret` is called before
+    where one of them is secret, and may raise.
+    """
 
     def made() -> Settled:
         whole = gathered(list(parts))
         if whole.value is UNKNOWN:
             return whole
+        if whole.secret:
+            of_secret()
         return Settled(make(whole.value), whole.secret, whole.urns)
 
     return Deferred(made, waits_of(list(parts)))

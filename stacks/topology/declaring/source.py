@@ -84,12 +84,17 @@ class Source:
         """Whether it holds a deferred value."""
         return is_deferred(value)
 
-    def join(self, values: Sequence[Any], make: Callable[[Sequence[Any]], Any]) -> Any:
+    def join(
+        self,
+        values: Sequence[Any],
+        make: Callable[[Sequence[Any]], Any],
+        of_secret: Callable[[], None],
+    ) -> Any:
         """A deferred value: secret, unknown and dependent as its parts are.
 
         What needs no resource is made at once: it may fail, and nothing has been registered yet.
         """
-        found = joined(values, make)
+        found = joined(values, make, of_secret)
         if not found.waits:
             try:
                 found.settled()
