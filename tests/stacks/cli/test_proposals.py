@@ -1,0 +1,102 @@
+"""What a proposed topology may do with secrets; `gpuform mcp` plans proposals so."""
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Scene
+
+SECRET = "planted-3c71"
+VOLUME = "{platform: together, volume_name: data, region: us-central-8, size_tib: 5}"
+TOPOLOGY = f"""\
+config:
+  token: {{secret: true}}
+  name: {{default: data}}
+shared_volumes:
+  data: {VOLUME}
+outputs:
+  token: "{{{{ config.token }}}}"
+  joined: "{{{{ config.name }}}}-{{{{ config.token }}}}"
+"""
+
+
+@pytest.fixture
+def proposed(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A stack with a secret; its topology is proposed to the project in another folder."""
+    team = tmp_path / "team"
+    team.mkdir()
+    (team / "topology.yaml").write_text(TOPOLOGY)
+    (scene.project / "__main__.py").unlink()
+    (scene.project / "topology.yaml").write_text(TOPOLOGY)
+    assert scene.run("config", "set", "--secret", "token", SECRET).code == 0
+    assert scene.run("up", "--yes").code == 0
+    monkeypatch.setenv("GPUFORM_PROPOSED_TO", str(team))
+    return scene
+
+
+def previewed(scene: Scene, topology: str) -> str:
+    (scene.project / "topology.yaml").write_text(topology)
+    ran = scene.run("preview")
+    told = ran.out + ran.err
+    assert SECRET not in told
+    assert ran.code == 0 or "error: " in told
+    return told
+
+
+QUESTIONS = [
+    "'data' if config.token[0] == 'p' else 'other'",
+    "1 // 0 if config.token > 'm' else 'data'",
+    "{'p': 'data'}[config.token[0]]",
+    "config.token[0]",
+    "config.token | length",
+    "'data'[:config.token | length]",
+    "['data', 'x'][0 if 'planted' in config.token else 1]",
+    "config.token ~ ''",
+    "x{{ config.token }}",
+]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_it_makes_nothing_of_a_secret(proposed: Scene, question: str) -> None:
+    text = question if "{{" in question else f"{{{{ {question} }}}}"
+    told = previewed(proposed, TOPOLOGY.replace("volume_name: data", f'volume_name: "{text}"'))
+    assert "makes something of a secret" in told
+
+
+def test_a_secret_chooses_nothing_by_name(proposed: Scene) -> None:
+    """Whether the name is there would tell."""
+    for chosen in ("config[config.token]", "shared_volumes[config.token].id"):
+        own = f'volume_name: "{{{{ {chosen} }}}}"'
+        assert "names no" in previewed(proposed, TOPOLOGY.replace("volume_name: data", own))
+
+
+def test_it_passes_a_secret_on_and_makes_of_it_what_the_project_makes(proposed: Scene) -> None:
+    more = '  again: "{{ config.token }}"\n  same: "{{ config.name }}-{{ config.token }}"\n'
+    assert "again: [secret]" in previewed(proposed, TOPOLOGY + more)
+
+
+def test_it_makes_anything_of_what_is_not_secret(proposed: Scene) -> None:
+    more = '  id: "{{ shared_volumes.data.id | upper }}"\n'
+    assert "error: " not in previewed(proposed, TOPOLOGY + more)
+
+
+@pytest.mark.parametrize(
+    "limit", ["pattern: 'p.*'", "min_length: 5", "enum: [a, b]", "type: integer", "max_length: 3"]
+)
+def test_it_holds_no_secret_against_limits_of_its_own(proposed: Scene, limit: str) -> None:
+    told = previewed(proposed, TOPOLOGY.replace("{secret: true}", f"{{secret: true, {limit}}}"))
+    assert "config.token: a proposal holds a secret against limits that no file" in told
+
+
+def test_nor_by_the_input_of_a_module(proposed: Scene) -> None:
+    module = "inputs: {given: {pattern: 'p.*'}}\noutputs: {a: '{{ inputs.given }}'}\n"
+    (proposed.project / "m.yaml").write_text(module)
+    whole = TOPOLOGY + '  a: "{{ modules.m.a }}"\n'
+    whole += "include: [{file: m.yaml, name: m, with: {given: '{{ config.token }}'}}]\n"
+    assert "modules.m.with.given: a proposal holds a secret" in previewed(proposed, whole)
+
+
+def test_a_secret_that_is_declared_as_none_is_one(proposed: Scene) -> None:
+    """It is encrypted in the stack's settings."""
+    told = previewed(proposed, TOPOLOGY.replace("{secret: true}", "{default: x}"))
+    assert "[secret]" in told or "unchanged" in told
