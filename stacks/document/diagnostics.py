@@ -44,7 +44,8 @@ class Diagnostic:
 
     def __str__(self) -> str:
         said = f"{'warning: ' if self.severity == 'warning' else ''}{self.message}"
-        return f"{self.place}: {said}" + (f"\n  {self.hint}" if self.hint else "")
+        where = f"{self.place}: " if self.place.file else ""
+        return f"{where}{said}" + (f"\n  {self.hint}" if self.hint else "")
 
 
 @dataclass(slots=True)
