@@ -42,6 +42,7 @@ class Admin:
         routes.post("/clock")(self._move_clock)
         routes.post("/faults")(self._add_fault)
         routes.get("/faults")(self._list_faults)
+        routes.get("/faults/applied")(self._applied_faults)
         routes.delete("/faults")(self._clear_faults)
         routes.get("/requests")(self._list_requests)
         routes.delete("/requests")(self._clear_requests)
@@ -65,12 +66,15 @@ class Admin:
         return self._get_clock()
 
     def _add_fault(self) -> Response:
-        rule = Rule.model_validate_json(request.get_data())
-        self._faults.add(rule)
+        rule = self._faults.add(Rule.model_validate_json(request.get_data()))
         return answer(rule.model_dump(mode="json", exclude_defaults=True))
 
     def _list_faults(self) -> Response:
         return answer([rule.model_dump(mode="json") for rule in self._faults.live()])
+
+    def _applied_faults(self) -> Response:
+        """How many requests each fault met, by its number, also of those that are used up."""
+        return answer(self._faults.applied())
 
     def _clear_faults(self) -> Response:
         self._faults.clear()

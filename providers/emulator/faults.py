@@ -106,7 +106,13 @@ class Rule(BaseModel):
             return False
         return any(re.search(self.path, path) for path in paths)
 
-    def counted(self) -> "list[Rule]":
+
+class LiveRule(Rule):
+    """A rule that is injected; `number` is its own among all that a store ever had."""
+
+    number: int = 0
+
+    def counted(self) -> "list[LiveRule]":
         """What is left of the rule after one more matching request: none when it is used up."""
         if self.skip:
             return [self.model_copy(update={"skip": self.skip - 1})]
@@ -116,7 +122,10 @@ class Rule(BaseModel):
 
 
 _SETTING = "faults"
-_RULES = TypeAdapter(list[Rule])
+_ADDED = "faults_added"
+_APPLIED = "faults_applied"
+_RULES = TypeAdapter(list[LiveRule])
+_COUNTS = TypeAdapter(dict[int, int])
 
 
 class Faults:
@@ -125,11 +134,21 @@ class Faults:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def add(self, rule: Rule) -> None:
+    def add(self, rule: Rule) -> LiveRule:
         with self._store.transaction():
-            self._keep([*self.live(), rule])
+            number = int(self._store.setting(_ADDED) or 0) + 1
+            self._store.set(_ADDED, number)
+            added = LiveRule(**{**rule.model_dump(), "number": number})
+            self._keep([*self.live(), added])
+        return added
 
-    def live(self) -> list[Rule]:
+    def applied(self) -> dict[int, int]:
+        """How many requests each rule was applied to, by its number; used up ones are among them,
+        those that were applied to none are not."""
+        kept = self._store.setting(_APPLIED)
+        return _COUNTS.validate_json(kept) if isinstance(kept, str) else {}
+
+    def live(self) -> list[LiveRule]:
         kept = self._store.setting(_SETTING)
         return _RULES.validate_json(kept) if isinstance(kept, str) else []
 
@@ -144,13 +163,15 @@ class Faults:
             return None
         taken: Rule | None = None
         with self._store.transaction():
-            kept: list[Rule] = []
+            kept: list[LiveRule] = []
             for rule in self.live():
                 is_met = rule.meets(method, path, body=body, platform=platform)
                 if taken or rule.status_override or not is_met:
                     kept.append(rule)
                     continue
-                taken = rule if rule.skip == 0 else None
+                if rule.skip == 0:
+                    taken = rule
+                    self._count(rule)
                 kept += rule.counted()
             self._keep(kept)
         return taken
@@ -166,7 +187,7 @@ class Faults:
             return {}
         overrides: dict[str, Rule] = {}
         with self._store.transaction():
-            kept: list[Rule] = []
+            kept: list[LiveRule] = []
             for rule in self.live():
                 met = [own for own in objects if rule.meets(method, path, own, platform=platform)]
                 if not rule.status_override or not met:
@@ -174,9 +195,15 @@ class Faults:
                     continue
                 if rule.skip == 0:
                     overrides |= dict.fromkeys(met, rule)
+                    self._count(rule)
                 kept += rule.counted()
             self._keep(kept)
         return overrides
 
-    def _keep(self, rules: list[Rule]) -> None:
+    def _count(self, rule: LiveRule) -> None:
+        counts = self.applied()
+        counts[rule.number] = counts.get(rule.number, 0) + 1
+        self._store.set(_APPLIED, _COUNTS.dump_json(counts).decode())
+
+    def _keep(self, rules: list[LiveRule]) -> None:
         self._store.set(_SETTING, _RULES.dump_json(rules).decode())

@@ -50,6 +50,8 @@ class Events:
     events: Sequence[EventInputs]
     failed: dict[int, str] = field(default_factory=dict)
     _open: dict[int, EventInputs] = field(default_factory=dict)
+    _faults: dict[int, int] = field(default_factory=dict)
+    """The numbers that the emulator has given to the faults, by their events."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -71,6 +73,14 @@ class Events:
         """The events that the run has not lived to see."""
         return sorted(self._open)
 
+    @property
+    def unmet(self) -> list[int]:
+        """The faults that no request of the run has met."""
+        if not self._faults:
+            return []
+        applied = self._ask("GET", f"{_CONTROLS}/faults/applied", None)
+        return sorted(event for event, rule in self._faults.items() if str(rule) not in applied)
+
     def _seen(self, response: Response) -> Response:
         """After a request, whose effect is kept by now."""
         if not request.environ.get(TRUSTED) and not request.path.startswith(_CONTROLS):
@@ -85,13 +95,16 @@ class Events:
         if event is None:
             return
         try:
-            self._happen(event)
+            made = self._happen(event)
         except EventError as error:
             self.failed[number] = error.message
+        else:
+            if event.fault is not None:
+                self._faults[number] = made["number"]
 
-    def _happen(self, event: EventInputs) -> None:
+    def _happen(self, event: EventInputs) -> Any:
         kind = next(name for name in EVENTS if getattr(event, name) is not None)
-        getattr(self, f"_{kind}")(getattr(event, kind))
+        return getattr(self, f"_{kind}")(getattr(event, kind))
 
     def _kill(self, _wanted: bool) -> None:
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
@@ -140,8 +153,8 @@ class Events:
                 + (f", or there is no {wanted.node}" if wanted.node else "")
             )
 
-    def _fault(self, rule: Mapping[str, Any]) -> None:
-        self._ask("POST", f"{_CONTROLS}/faults", rule)
+    def _fault(self, rule: Mapping[str, Any]) -> Any:
+        return self._ask("POST", f"{_CONTROLS}/faults", rule)
 
     def _control(self, wanted: ControlInputs) -> None:
         self._ask("POST", f"{_CONTROLS}/{self._filled(wanted.path)}", wanted.body or {})

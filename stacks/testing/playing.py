@@ -90,6 +90,7 @@ def play(part: Part, tell: Callable[[Plan], None]) -> Report:
             report,
             left=left,
             unplayed=events.unplayed,
+            unmet=events.unmet,
             refused=events.failed,
             entries=stage.entries(),
         )

@@ -49,8 +49,9 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole run. `unplayed` are the numbers of events that it has not lived to see, `refused`
-    those that could not happen, with the reason. `entries` is None where the program is Python.
+    """A whole run. `unplayed` are the numbers of events that it has not lived to see, `unmet` those
+    of faults that met no request, `refused` those that could not happen, with the reason. `entries`
+    is None where the program is Python.
     """
 
     ending: str
@@ -59,5 +60,6 @@ class Report:
     plan: Plan | None = None
     left: Left = field(default_factory=Left)
     unplayed: Sequence[int] = ()
+    unmet: Sequence[int] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
     entries: Sequence[EntrySeen] | None = None

@@ -134,6 +134,7 @@ class StackUnderTest:
             raise NotPlayed(process.told)
         self._is_begun = True
         missed = [f"event {number} did not happen" for number in report.unplayed]
+        missed += [f"event {number}: the fault met no request" for number in report.unmet]
         missed += [f"event {number}: {why}" for number, why in report.refused.items()]
         if missed:
             raise NotPlayed("\n".join(missed))

@@ -223,6 +223,7 @@ def test_skip_and_count_choose_the_requests(together: Together, control: Any) ->
             outcomes.append("error")
     assert outcomes == ["ok", "ok", "error", "error", "ok", "ok"]
     assert control.call("GET", "/faults") == []
+    assert list(control.call("GET", "/faults/applied").values()) == [2]
 
 
 def test_rules_meet_requests_in_the_order_they_were_given(together: Together, control: Any) -> None:
@@ -274,6 +275,7 @@ def test_each_rule_passes_its_skips_and_meets_its_count(
             faults.add(Rule(skip=skip, count=count, status=status))
         taken = [faults.take("GET", "/x") for _ in range(requests)]
         left = faults.live()
+        applied = faults.applied()
     for at, fault in enumerate(taken):
         alone = [
             status
@@ -285,5 +287,6 @@ def test_each_rule_passes_its_skips_and_meets_its_count(
             assert fault.status == alone[0]
     met = sum(fault is not None for fault in taken)
     assert met <= requests
+    assert sum(applied.values()) == met
     if all(count is not None for _, count, _ in rules):
         assert met + sum(rule.count or 0 for rule in left) == sum(n or 0 for _, n, _ in rules)

@@ -154,6 +154,12 @@ WITHOUT_EFFECT = """\
         events: [{stock_out: togehter}]
       refused:
         events: [{control: {path: together/credit, body: {gone: true}}}]
+      met_by_none:
+        events: [{fault: {method: POST, path: /nothing$, status: 503}}]
+      met_too_late:
+        events: [{at: 19m, fault: {method: POST, status: 503}}]
+      met_by_too_few:
+        events: [{fault: {method: POST, path: /compute/clusters$, skip: 1, status: 503}}]
 """
 
 
@@ -165,6 +171,9 @@ def test_an_event_that_tests_nothing_fails_its_case(played: Played) -> None:
     assert "no object is named 'trainig' at that time" in found["unknown_object"]
     assert "there is no platform 'togehter'; there is together, scp" in found["unknown_platform"]
     assert "was answered with 422" in found["refused"] or "400" in found["refused"]
+    assert found["met_by_none"] == "13: the fault met no request"
+    assert found["met_too_late"] == "15: the fault met no request"
+    assert found["met_by_too_few"] == "17: the fault met no request"
 
 
 def test_an_object_that_shares_its_name_is_ambiguous(played: Played, project: Path) -> None:
