@@ -140,18 +140,25 @@ class Events:
         cluster = self._id_of(wanted.cluster)
         length = None if wanted.runs_for is None else durations.seconds(wanted.runs_for)
         body = {"name": wanted.name, "gpus": wanted.gpus or 0, "runs_for": length}
-        jobs = f"{_CONTROLS}/slurm/{cluster}/jobs"
-        if not self._answers(jobs):
+        slurm = f"{_CONTROLS}/slurm/{cluster}"
+        if self._answers(f"{slurm}/jobs"):
+            nodes = [wanted.node] if wanted.node else []
+            begun = self._ask("POST", f"{slurm}/jobs", {**body, "nodes": nodes})
+            is_running = begun["state"] == "RUNNING"
+            shown = {"command": ["scontrol", "show", "node", *nodes]}
+            is_known = is_running or self._ask("POST", f"{slurm}/run", shown)["code"] == 0
+        else:
             pods = f"{_CONTROLS}/kubernetes/{cluster}/pods"
-            self._ask("POST", pods, {**body, "node": wanted.node})
-            return
-        nodes = [wanted.node] if wanted.node else []
-        begun = self._ask("POST", jobs, {**body, "nodes": nodes})
-        if begun["state"] != "RUNNING":
-            raise EventError(
-                f"the job {wanted.name} does not begin: no node is free for it"
-                + (f", or there is no {wanted.node}" if wanted.node else "")
-            )
+            begun = self._ask("POST", pods, {**body, "node": wanted.node})
+            is_running = begun["status"]["phase"] == "Running"
+            node = f"/kubernetes/{cluster}/api/v1/nodes/{wanted.node}"
+            is_known = not wanted.node or self._answers(node)
+        if not is_known:
+            raise EventError(f"there is no node {wanted.node}")
+        if not is_running:
+            place = wanted.node or "no node"
+            room = "has no room" if wanted.node else "has room"
+            raise EventError(f"the job {wanted.name} does not begin: {place} {room} for it")
 
     def _fault(self, rule: Mapping[str, Any]) -> Any:
         return self._ask("POST", f"{_CONTROLS}/faults", rule)

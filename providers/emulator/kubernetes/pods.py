@@ -91,7 +91,12 @@ def place_pods(objects: Objects) -> None:
         if not is_done(pod) and pod["spec"].get("nodeName") in free:
             free[pod["spec"]["nodeName"]] -= gpus(pod)
     for pod in waiting:
-        name = pod["spec"].get("nodeName") or _home(pod, nodes, free)
+        asked = pod["spec"].get("nodeName")
+        if free.get(asked, 0) < 0:
+            free[asked] += gpus(pod)
+            objects.replace(POD, pod, _rejected(pod))
+            continue
+        name = asked or _home(pod, nodes, free)
         if objects.get(NODE, name or "") is None or not _has_its_claims(pod, objects):
             continue
         if "nodeName" not in pod["spec"]:
@@ -178,6 +183,13 @@ def _started(pod: Object, node: str, now: float) -> Object:
             "conditions": _conditions(now, ready=True),
         },
     }
+
+
+def _rejected(pod: Object) -> Object:
+    """As a kubelet answers a pod that was given to its node past the scheduler."""
+    told = f"Pod was rejected: Node didn't have enough resource: {_GPU}"
+    status = {"phase": "Failed", "reason": f"OutOf{_GPU}", "message": told}
+    return {**pod, "status": status}
 
 
 def _conditions(now: float, *, ready: bool) -> list[dict[str, str]]:

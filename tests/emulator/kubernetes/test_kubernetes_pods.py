@@ -52,6 +52,13 @@ def test_a_pod_does_its_work_in_the_time_of_the_clock(kube: Any, control: Any) -
     assert kube.ended() == {"default/job": "succeeded"}
 
 
+def test_a_node_refuses_what_it_has_no_room_for(kube: Any) -> None:
+    node = kube.node_names()[0]
+    assert kube.add_pod("large", node=node, gpus=9)["status"]["reason"] == "OutOfnvidia.com/gpu"
+    assert kube.add_pod("fitting", node=node, gpus=8)["status"]["phase"] == "Running"
+    assert kube.add_pod("late", node=node, gpus=1)["status"]["phase"] == "Failed"
+
+
 def test_pods_of_a_node_that_the_platform_takes_are_killed(
     kube: Any, together: Together, control: Any
 ) -> None:

@@ -154,6 +154,16 @@ WITHOUT_EFFECT = """\
         events: [{stock_out: togehter}]
       refused:
         events: [{control: {path: together/credit, body: {gone: true}}}]
+      on_no_node:
+        start: {case: up}
+        events: [{job: {cluster: training, name: work, node: nope}}]
+      too_large:
+        start: {case: up}
+        events: [{job: {cluster: training, name: work, gpus: 800}}]
+      too_large_for_its_node:
+        start: {case: up}
+        events: [{job: {cluster: training, name: work, node: training-worker-0, gpus: 9}}]
+      up: {}
       met_by_none:
         events: [{fault: {method: POST, path: /nothing$, status: 503}}]
       met_too_late:
@@ -165,15 +175,46 @@ WITHOUT_EFFECT = """\
 
 def test_an_event_that_tests_nothing_fails_its_case(played: Played) -> None:
     results = played(WITHOUT_EFFECT)
-    found = {name: told(each)[0] for name, each in results.items()}
+    found = {name: told(each)[0] for name, each in results.items() if name != "up"}
     assert found["late"] == "3: the event at 30h did not happen: the run was over after 21m"
     assert "the event on DELETE /compute/clusters did not happen" in found["unseen"]
     assert "no object is named 'trainig' at that time" in found["unknown_object"]
     assert "there is no platform 'togehter'; there is together, scp" in found["unknown_platform"]
     assert "was answered with 422" in found["refused"] or "400" in found["refused"]
-    assert found["met_by_none"] == "13: the fault met no request"
-    assert found["met_too_late"] == "15: the fault met no request"
-    assert found["met_by_too_few"] == "17: the fault met no request"
+    unhappened = "the event cannot happen: "
+    assert found["on_no_node"] == f"14: {unhappened}there is no node nope"
+    no_room = "the job work does not begin: no node has room for it"
+    assert found["too_large"] == f"17: {unhappened}{no_room}"
+    no_room = "the job work does not begin: training-worker-0 has no room for it"
+    assert found["too_large_for_its_node"] == f"20: {unhappened}{no_room}"
+    for name, line in (("met_by_none", 23), ("met_too_late", 25), ("met_by_too_few", 27)):
+        assert found[name] == f"{line}: the fault met no request"
+
+
+def test_a_job_of_slurm_begins_or_cannot_happen(played: Played, project: Path) -> None:
+    topology = project / "topology.yaml"
+    topology.write_text(
+        topology.read_text().replace(
+            "billing_type:", "cluster_type: SLURM\n    slurm_shm_size_gib: 64\n    billing_type:"
+        )
+    )
+    results = played(
+        """\
+        cases:
+          up: {}
+          works:
+            start: {case: up}
+            run: preview
+            events: [{job: {cluster: training, name: work, gpus: 8}}]
+          on_no_node:
+            start: {case: up}
+            run: preview
+            events: [{job: {cluster: training, name: work, node: nope}}]
+        """
+    )
+    assert {name: told(each) for name, each in results.items() if told(each)} == {
+        "on_no_node": ["10: the event cannot happen: there is no node nope"]
+    }
 
 
 def test_an_object_that_shares_its_name_is_ambiguous(played: Played, project: Path) -> None:
