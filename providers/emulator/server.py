@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.request import getproxies
 
 from flask import Flask
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
@@ -28,7 +29,17 @@ def environment(url: str) -> dict[str, str]:
     """The variables that point clients at an emulator at `url` (as in `Server.url`)."""
     emulated = (each.emulated.items() for each in platforms().values())
     variables = {name: value.replace("{url}", url) for name, value in chain.from_iterable(emulated)}
-    return {**variables, "GPUFORM_CLOCK": url}
+    return {**variables, "GPUFORM_CLOCK": url, **_no_proxy()}
+
+
+def _no_proxy() -> dict[str, str]:
+    """Where requests go through a proxy: those to this machine, whose loopback a proxy on another
+    does not reach, do not. Both spellings, as clients differ in which they read."""
+    proxies = getproxies()
+    if not proxies:
+        return {}
+    excepted = ",".join(filter(None, (proxies.get("no", ""), _HOST)))
+    return {"NO_PROXY": excepted, "no_proxy": excepted}
 
 
 def serve(

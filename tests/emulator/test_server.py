@@ -23,6 +23,16 @@ VOLUMES = "/together/v1/compute/clusters/storage/volumes"
 VOLUME = {"volume_name": "data", "size_tib": 1, "region": "us-central-8"}
 
 
+def test_a_proxy_is_not_meant_for_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    assert environment("http://127.0.0.1:1")["NO_PROXY"] == "127.0.0.1"
+    monkeypatch.setenv("NO_PROXY", "internal.example")
+    variables = environment("http://127.0.0.1:1")
+    assert variables["no_proxy"] == variables["NO_PROXY"] == "internal.example,127.0.0.1"
+
+
 def test_the_environment_is_enough_for_the_client(
     emulator: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,18 @@ def test_the_command_as_json_and_as_a_list(written: Written, project: Path) -> N
     assert (done.code, done.stdout.splitlines()[0]) == (0, "demo/comes_up  It comes up.")
 
 
+def test_no_proxy_is_asked_for_the_emulator(written: Written, project: Path) -> None:
+    written("cases: {up: {}}")
+    proxy = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:1")
+    done = in_a_process(project, "test", NO_PROXY="elsewhere.example", **proxy)
+    assert done.code == 0, done.stdout
+    environ = {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_HOME": str(project / "home"), **proxy}
+    environ["PULUMI_BACKEND_URL"] = f"file://{project}"
+    for command in ("stack init dev --emulate", "up --emulate --yes"):
+        done = in_a_process(project, *command.split(), **environ)
+        assert done.code == 0, done.stdout + done.stderr
+
+
 def test_a_wrong_file_is_no_traceback(written: Written, project: Path) -> None:
     written("cases: {a: {expct: {}}}")
     done = in_a_process(project, "test")
