@@ -3,7 +3,7 @@ a text that is being typed and is no YAML at the moment.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -15,8 +15,10 @@ KEY: Final = re.compile(
     r"""^(?P<indent>\s*(?:-\s+)*)(?P<quote>["']?)(?P<key>[\w.-]+)(?P=quote)\s*:(?=\s|$)"""
 )
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)(?:\}\}|$)")
-_WORD: Final = re.compile(r"(?<![\w.'\"-])([A-Za-z_]\w*)((?:\.[A-Za-z_][\w-]*|\[[^\]\[]*\])*)")
-_STEP: Final = re.compile(r"""\.(?P<name>[A-Za-z_][\w-]*)|\[\s*["']?(?P<key>[^\]"']+)["']?\s*\]""")
+_WORD: Final = re.compile(r"(?<![\w.'\"])([A-Za-z_]\w*)((?:\s*\.\s*[A-Za-z_]\w*|\s*\[[^\]\[]*\])*)")
+_STEP: Final = re.compile(r"""\.\s*(?P<name>[A-Za-z_]\w*)|\[(?P<key>[^\]]*)\]""")
+_TEXT: Final = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""", re.DOTALL)
+_SUBSCRIPT: Final = re.compile(r"[\w\])]\s*\[\s*$")
 
 
 class Span(NamedTuple):
@@ -69,7 +71,8 @@ class Outline:
         """All that expressions name, in the order of the text."""
         for number, line in enumerate(self.lines):
             for found in _EXPRESSION.finditer(line):
-                yield from _references(number, found[1], found.start(1))
+                start = found.start(1)
+                yield from references_in(found[1], lambda at, s=start, n=number: (n, s + at))  # type: ignore[misc]
 
     def reference_at(self, line: int, column: int) -> tuple[Reference, int] | None:
         """The reference under the cursor, and which of its steps that is."""
@@ -115,21 +118,34 @@ def _declared(lines: Sequence[str]) -> Iterator[Named]:
             yield Named(own, name, span, end)
 
 
-def _references(number: int, text: str, offset: int) -> Iterator[Reference]:
-    for found in _WORD.finditer(_without_texts(text)):
+def references_in(text: str, place: Callable[[int], tuple[int, int]]) -> Iterator[Reference]:
+    """The references in an expression; `place` gives line and column of a character of it."""
+    plain = _without_texts(text)
+    for found in _WORD.finditer(plain):
         steps = [found[1]]
-        spans = [Span(number, offset + found.start(1), offset + found.end(1))]
-        rest = text[found.start(2) : found.end(2)]
-        for step in _STEP.finditer(rest):
+        spans = [_span(place, found.start(1), found.end(1))]
+        for step in _STEP.finditer(plain, found.start(2), found.end(2)):
             which = "name" if step["name"] is not None else "key"
-            begin = offset + found.start(2)
-            steps.append(step[which].strip())
-            spans.append(Span(number, begin + step.start(which), begin + step.end(which)))
+            name = step[which].strip().strip("\"'").strip()
+            if which == "key" and name == step[which].strip():  # an expression in brackets
+                begin = step.start("key")
+                yield from references_in(step["key"], lambda at, b=begin: place(b + at))  # type: ignore[misc]
+            begin = step.start(which) + step[which].find(name)
+            steps.append(name)
+            spans.append(_span(place, begin, begin + len(name)))
         yield Reference(tuple(steps), tuple(spans))
+
+
+def _span(place: Callable[[int], tuple[int, int]], begin: int, end: int) -> Span:
+    line, column = place(begin)
+    return Span(line, column, column + end - begin)
 
 
 def _without_texts(expression: str) -> str:
     """The expression with the texts in it blanked, but for those in brackets, which are keys."""
-    return re.sub(
-        r"""(?<!\[)(["'])(?:\\.|(?!\1).)*\1""", lambda found: " " * len(found[0]), expression
-    )
+
+    def blank(found: re.Match[str]) -> str:
+        is_key = _SUBSCRIPT.search(expression, 0, found.start())
+        return found[0] if is_key else " " * len(found[0])
+
+    return _TEXT.sub(blank, expression)

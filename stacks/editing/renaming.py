@@ -1,18 +1,33 @@
 """A new name for a declaration, wherever it is named; what is deployed keeps its objects."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gpuform.schemas.topology import NAME, SECTIONS
-from gpuform.stacks.editing.outline import KEY, Named, Span
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import (
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    plain,
+    scalars,
+)
+from gpuform.stacks.editing.case_names import config_names, resource_names
+from gpuform.stacks.editing.outline import Named, Reference, Span
+from gpuform.stacks.editing.sources import Source, Sources, source_of
 from gpuform.stacks.editing.topologies import TopologyText
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import Project
 from gpuform.stacks.estate import stacks_with_settings
+from gpuform.stacks.topology.scope import template_of
 
 _RENAMED: Final = (*SECTIONS, "config", "inputs", "stack_references")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
+_TESTS: Final = "tests"
 
 
 class RenameRefused(EngineError):
@@ -32,77 +47,254 @@ class Edit:
 
 def renameable(topology: TopologyText, line: int, column: int) -> tuple[Named, Span] | None:
     """What can be renamed at a place, and the part of the line that names it there."""
-    named = topology.meant(line, column)
-    if named is None or named.section not in _RENAMED:
+    found = topology.meant(line, column)
+    if found is None or found[1].section not in _RENAMED:
         return None
-    if named.span.holds(line, column):
+    named = found[1]
+    if topology.is_own(found[0]) and named.span.holds(line, column):
         return named, named.span
-    found = topology.outline.reference_at(line, column)
-    return None if found is None else (named, found[0].spans[1])
+    reference = topology.outline.reference_at(line, column)
+    return None if reference is None else (named, reference[0].spans[1])
 
 
 def rename(topology: TopologyText, named: Named, name: str) -> list[Edit]:
     """All edits. A resource of a project with stacks gets its earlier name as an alias, so that
-    its object stays. Raises RenameRefused for a name that is none, or is taken.
+    its object stays. Raises RenameRefused for a name that is none or is taken, and where a file
+    cannot be read.
     """
+    sources = topology.sources.of(topology.path)
+    _require_name(name, named, sources)
+    edits = [*_of_names(sources, named, name)]
+    if named.section == "inputs":
+        edits += _given(topology.sources, topology.path, named.name, name)
+    _require_whole(sources, edits, named, name)
+    if named.section == "config":
+        edits += _in_settings(topology, named.name, name)
+    elif named.section in SECTIONS:
+        edits += _alias(topology, sources, named, name)
+        _require_own_alias(sources, edits, named)
+    if topology.project is not None:
+        edits += _in_tests(topology, topology.project, sources, named, name)
+    return edits
+
+
+def left_to_do(topology: TopologyText, named: Named) -> str:
+    """What a person has to do about a rename; empty where nothing is left."""
+    if named.section in SECTIONS and _is_of_module(topology) and _has_stacks(topology):
+        return (
+            f"{named.section}.{named.name} is in a module, which does not know the whole names of "
+            "its resources, so it got no alias: `gpuform state rename` keeps what is deployed"
+        )
+    return ""
+
+
+def _is_of_module(topology: TopologyText) -> bool:
+    return any(topology.sources.including(topology.path))
+
+
+def _has_stacks(topology: TopologyText) -> bool:
+    return topology.project is not None and bool(stacks_with_settings(topology.project))
+
+
+def _require_name(name: str, named: Named, sources: Sequence[Source]) -> None:
     if not re.fullmatch(NAME, name):
         raise RenameRefused(
             f"{name!r} is no name", hint="write letters, digits, hyphens, underscores and dots"
         )
-    if name in topology.outline.names(named.section):
-        raise RenameRefused(f"{named.section}.{name} is there already", hint="choose another name")
-    edits = [Edit(topology.path, named.span, name)]
-    edits += [
-        Edit(topology.path, reference.spans[at], name)
-        for reference, at in topology.uses(named.section, named.name)
+    for source in sources:
+        if source.problems:
+            problem = next(iter(source.problems))
+            raise RenameRefused(
+                f"{problem.place}: {problem.message}: what is named there is not known",
+                hint="mend it before you rename",
+            )
+        if source.declared(named.section, name) is not None:
+            raise RenameRefused(
+                f"{named.section}.{name} is there already", hint="choose another name"
+            )
+
+
+def _of_names(sources: Sequence[Source], named: Named, name: str) -> Iterator[Edit]:
+    for source in sources:
+        declared = source.declared(named.section, named.name)
+        if declared is not None:
+            yield Edit(source.path, declared.span, name)
+        for reference in source.references:
+            if reference.steps[:2] == (named.section, named.name):
+                yield _of_reference(source, reference, name)
+
+
+def _of_reference(source: Source, reference: Reference, name: str) -> Edit:
+    """A name that is no word of expressions goes into brackets."""
+    root, span = reference.spans[:2]
+    line = source.lines[span.line]
+    dot = line.rfind(".", 0, span.begin)
+    is_dotted = dot >= 0 and not line[dot + 1 : span.begin].strip()
+    if not is_dotted or _IDENTIFIER.fullmatch(name):
+        return Edit(source.path, span, name)
+    # The quote that the value around it is not in.
+    quote = '"' if source.quote_at(root) == "'" else "'"
+    return Edit(source.path, Span(span.line, dot, span.end), f"[{quote}{name}{quote}]")
+
+
+def _given(sources: Sources, path: Path, old: str, new: str) -> Iterator[Edit]:
+    """The input where modules are given it."""
+    for source, module in sources.including(path):
+        given = module.get("with")
+        entry = given.entries.get(old) if isinstance(given, MappingNode) else None
+        if entry is not None:
+            yield Edit(source.path, source.span(entry.place, old), new)
+
+
+def _require_whole(
+    sources: Sequence[Source], edits: Iterable[Edit], named: Named, name: str
+) -> None:
+    """What the files name after the edits is what they named before, by the new name."""
+    by_path = by_file(list(edits))
+    for source in sources:
+        text = edited(source.text, by_path.get(source.path, ()))
+        after = source_of(source.path, text)
+        wanted = [
+            (root, name if root == named.section and step == named.name else step)
+            for root, step in _needs(source.root)
+        ]
+        if after.problems or list(_needs(after.root)) != wanted:
+            raise RenameRefused(
+                f"{source.path.name} names {named.section}.{named.name} in a way that only a "
+                "person can rename",
+                hint="rename it by hand, and let `gpuform validate` check it",
+            )
+
+
+def _require_own_alias(sources: Sequence[Source], edits: Iterable[Edit], named: Named) -> None:
+    """Two resources with one earlier name would both ask for its object."""
+    by_path = by_file(list(edits))
+    after = [
+        source_of(each.path, edited(each.text, by_path.get(each.path, ()))) for each in sources
     ]
-    if named.section == "config":
-        edits += _in_settings(topology, named.name, name)
-    elif named.section in SECTIONS:
-        edits += _alias(topology, named)
-    return edits
+    having = [
+        name
+        for source in after
+        for name in source.names(named.section)
+        if f"'name': '{named.name}" in str(_aliases(source.entry(named.section, name)))
+    ]
+    if len(having) > 1:
+        raise RenameRefused(
+            f"{named.section}.{named.name} has options that stand elsewhere, or that others share",
+            hint="give it options of its own before you rename it",
+        )
+
+
+def _aliases(entry: MappingNode | None) -> object:
+    options = entry.get("options") if entry is not None else None
+    aliases = options.get("aliases") if isinstance(options, MappingNode) else None
+    return None if aliases is None else plain(aliases)
+
+
+def _needs(root: Node) -> Iterator[tuple[str, str]]:
+    for scalar in scalars(root):
+        template = template_of(scalar, Diagnostics())
+        for need in template.needs if template else ():
+            first = need.steps[0] if need.steps else ""
+            yield need.root, first if isinstance(first, str) else ""
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """The text with the edits of its file."""
+    lines = text.splitlines(keepends=True) or [""]
+    for edit in sorted(edits, key=lambda each: each.span, reverse=True):
+        line = lines[edit.span.line]
+        lines[edit.span.line] = line[: edit.span.begin] + edit.text + line[edit.span.end :]
+    return "".join(lines)
 
 
 def _in_settings(topology: TopologyText, old: str, new: str) -> Iterator[Edit]:
-    """The key in the settings of the project's stacks."""
+    """The key in the settings of the project's stacks, and in those of the project itself."""
     project = topology.project
     if project is None:
         return
-    for stack in stacks_with_settings(project):
-        path = project.settings_path(stack)
-        text = topology.others.get(path.resolve()) or path.read_text(encoding="utf-8")
-        pattern = re.compile(rf"^\s+(?:{re.escape(project.name)}:)?({re.escape(old)})\s*:(?=\s|$)")
-        for number, line in enumerate(text.splitlines()):
-            found = pattern.match(line)
-            if found:
-                yield Edit(path, Span(number, found.start(1), found.end(1)), new)
+    paths = [project.path, *map(project.settings_path, stacks_with_settings(project))]
+    for path in paths:
+        source = _read(topology, path)
+        config = source.root.get("config")
+        for key, entry in config.entries.items() if isinstance(config, MappingNode) else ():
+            if key in (old, f"{project.name}:{old}"):
+                whole = source.span(entry.place, key)
+                yield Edit(path, Span(whole.line, whole.end - len(old), whole.end), new)
 
 
-def _alias(topology: TopologyText, named: Named) -> Iterator[Edit]:
-    """The earlier name, where a stack may have the resource; nothing where it has options: they
-    are a person's to write.
-    """
-    project, outline = topology.project, topology.outline
-    if project is None or not stacks_with_settings(project):
+def _read(topology: TopologyText, path: Path) -> Source:
+    text = topology.others.get(path.resolve())
+    if text is None:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    return source_of(path, text)
+
+
+def _alias(
+    topology: TopologyText, sources: Sequence[Source], named: Named, new: str
+) -> Iterator[Edit]:
+    """The earlier name, where a stack may have the resource. A module's resources get none."""
+    if not _has_stacks(topology) or _is_of_module(topology):
         return
-    body = outline.lines[named.span.line : named.end + 1]
-    if any(re.search(r"\boptions\s*:", line) for line in body):
+    for source in sources:
+        entry = source.entry(named.section, named.name)
+        if entry is None:
+            continue
+        repeats = entry.get("for_each") is not None
+        earlier, now = (
+            f'"{each}-{{{{ each.key }}}}"' if repeats else each for each in (named.name, new)
+        )
+        options = entry.get("options")
+        aliases = options.get("aliases") if isinstance(options, MappingNode) else None
+        for alias in aliases.items if isinstance(aliases, SequenceNode) else ():
+            before = alias.get("name") if isinstance(alias, MappingNode) else None
+            if isinstance(before, ScalarNode) and before.text == now.strip('"'):
+                yield Edit(source.path, source.span(before.place, before.text), earlier.strip('"'))
+                return
+        if isinstance(aliases, SequenceNode):
+            yield _put_in(source, aliases, f"{{name: {earlier}}}")
+        elif isinstance(options, MappingNode):
+            yield _put_in(source, options, f"aliases: [{{name: {earlier}}}]")
+        else:
+            yield _put_in(source, entry, f"options: {{aliases: [{{name: {earlier}}}]}}")
+
+
+def _put_in(source: Source, node: MappingNode | SequenceNode, text: str) -> Edit:
+    """One more first item of a mapping or a list, in the form that it has."""
+    line, column = node.place.line - 1, node.place.column - 1
+    if source.lines[line][column : column + 1] in ("{", "["):
+        at = Span(line, column + 1, column + 1)
+        is_empty = not (node.entries if isinstance(node, MappingNode) else node.items)
+        return Edit(source.path, at, text if is_empty else f"{text}, ")
+    dash = "- " if isinstance(node, SequenceNode) else ""
+    at = Span(line, column, column)
+    return Edit(source.path, at, f"{dash}{text}\n{' ' * column}")
+
+
+def _in_tests(
+    topology: TopologyText,
+    project: Project,
+    sources: Sequence[Source],
+    named: Named,
+    new: str,
+) -> Iterator[Edit]:
+    """The name in test files: of a resource with its section, and without where that is clear."""
+    if named.section not in (*SECTIONS, "config") or _is_of_module(topology):
         return
-    repeats = any(re.search(r"\bfor_each\s*:", line) for line in body)
-    earlier = f'"{named.name}-{{{{ each.key }}}}"' if repeats else named.name
-    alias = f"options: {{aliases: [{{name: {earlier}}}]}}"
-    first = body[0]
-    opening = re.match(r".*?:\s*\{", first)
-    if opening:
-        end = opening.end()
-        yield Edit(topology.path, Span(named.span.line, end, end), f"{alias}, ")
-        return
-    for number, line in enumerate(body[1:], named.span.line + 1):
-        found = KEY.match(line)
-        if found:
-            at = Span(number, 0, 0)
-            yield Edit(topology.path, at, f"{found['indent']}{alias}\n")
-            return
+    old = named.name
+    names = {old: new, f"{named.section}.{old}": f"{named.section}.{new}"}
+    others = [section for section in SECTIONS if section != named.section]
+    if named.section in SECTIONS and any(
+        source.declared(section, old) for source in sources for section in others
+    ):
+        del names[old]  # it means the other one as well
+    find = config_names if named.section == "config" else resource_names
+    for path in sorted((project.directory / _TESTS).glob("*.y*ml")):
+        source = _read(topology, path)
+        for written, place in find(source.root):
+            if written in names:
+                whole = source.span(place, written)
+                yield Edit(path, Span(whole.line, whole.end - len(old), whole.end), new)
 
 
 def by_file(edits: list[Edit]) -> Mapping[Path, list[Edit]]:

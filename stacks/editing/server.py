@@ -14,7 +14,13 @@ from pygls.workspace import TextDocument
 from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.editing.checking import check, span_of
 from gpuform.stacks.editing.outline import Span
-from gpuform.stacks.editing.renaming import RenameRefused, by_file, rename, renameable
+from gpuform.stacks.editing.renaming import (
+    RenameRefused,
+    by_file,
+    left_to_do,
+    rename,
+    renameable,
+)
 from gpuform.stacks.editing.topologies import TopologyText
 
 _PAUSE: Final = 0.1
@@ -93,6 +99,10 @@ class Editing:
         found = None if topology is None else renameable(topology, *self.position(uri, place))
         if topology is None or found is None:
             return None
+        left = left_to_do(topology, found[0])
+        if left:
+            told = types.ShowMessageParams(types.MessageType.Warning, left)
+            self._server.window_show_message(told)
         changes = []
         for path, edits in by_file(rename(topology, found[0], name)).items():
             document = self._document(path)
@@ -242,12 +252,15 @@ def _add_reading(server: LanguageServer, editing: Editing) -> None:
         uri = parameters.text_document.uri
         topology = editing.topology(uri)
         place = editing.position(uri, parameters.position)
-        named = None if topology is None else topology.meant(*place)
-        if topology is None or named is None:
+        meant = None if topology is None else topology.meant(*place)
+        if topology is None or meant is None:
             return []
-        spans = [named.span] if parameters.context.include_declaration else []
-        spans += [found.spans[at] for found, at in topology.uses(named.section, named.name)]
-        return [types.Location(uri, editing.range_of(topology.path, span)) for span in spans]
+        path, named = meant
+        places = [(path, named.span)] if parameters.context.include_declaration else []
+        places += topology.uses(named.section, named.name)
+        return [
+            types.Location(editing.uri(file), editing.range_of(file, span)) for file, span in places
+        ]
 
 
 def _add_renaming(server: LanguageServer, editing: Editing) -> None:

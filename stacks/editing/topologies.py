@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.schemas.topology import SECTIONS
+from gpuform.stacks.document.nodes import ScalarNode
 from gpuform.stacks.editing.cursor import Cursor
-from gpuform.stacks.editing.outline import Named, Outline, Reference
+from gpuform.stacks.editing.outline import Named, Outline, Reference, Span
+from gpuform.stacks.editing.sources import Sources
 from gpuform.stacks.editing.vocabulary import Word, outputs_of, values_of, words_at
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project, topology_in
@@ -58,6 +60,13 @@ class TopologyText:
             return find_project(self.path.parent)
         except EngineError:
             return None
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The files of the project's topology, this text among them."""
+        return Sources.around(
+            self.path, self.project, {**self.others, self.path.resolve(): self.text}
+        )
 
     @property
     def is_topology(self) -> bool:
@@ -108,10 +117,7 @@ class TopologyText:
         found = self.outline.reference_at(line, column)
         if found is not None:
             return self._about_reference(*found)
-        text = self.outline.lines[line] if line < len(self.outline.lines) else ""
-        word = next(
-            (w for w in re.finditer(r"[\w.-]+", text) if w.start() <= column <= w.end()), None
-        )
+        word = self._word_at(line, column, r"[\w.-]+")
         if word is None:
             return ""
         cursor = Cursor.at(self.outline.lines, line, word.start())
@@ -125,35 +131,75 @@ class TopologyText:
             steps = found[0].steps
             if steps[0] == "modules" and len(steps) > 1:
                 return self._in_module(steps)
-            named = self.outline.declared.get((steps[0], steps[1])) if len(steps) > 1 else None
-            return None if named is None else (self.path, named)
-        text = self.outline.lines[line] if line < len(self.outline.lines) else ""
-        word = next(
-            (w for w in re.finditer(r"[\w./-]+", text) if w.start() <= column <= w.end()), None
-        )
+            return self._declared(steps[0], steps[1]) if len(steps) > 1 else None
+        word = self._word_at(line, column, r"[\w./-]+")
         if word is not None and word[0].endswith((".yaml", ".yml")):
             path = self.path.parent / word[0]
             return (path, None) if path.is_file() else None
-        own = self.outline.declaration_at(line, column)
+        own = self._own_at(line, column)
         return None if own is None else (self.path, own)
 
-    def uses(self, section: str, name: str) -> list[tuple[Reference, int]]:
-        """The references to a declaration of this text, and which step names it."""
+    def uses(self, section: str, name: str) -> list[tuple[Path, Span]]:
+        """Where expressions name a declaration, in all files that share its name."""
+        outlines = {source.path: source.references for source in self.sources.of(self.path)}
+        if not outlines:
+            outlines = {self.path: list(self.outline.references())}
         return [
-            (reference, 1)
-            for reference in self.outline.references()
+            (path, reference.spans[1])
+            for path, references in outlines.items()
+            for reference in references
             if reference.steps[:2] == (section, name)
         ]
 
-    def meant(self, line: int, column: int) -> Named | None:
-        """The declaration of this text that is under the cursor, or referred to there."""
-        own = self.outline.declaration_at(line, column)
+    def meant(self, line: int, column: int) -> tuple[Path, Named] | None:
+        """The declaration that is under the cursor, or referred to there, and its file."""
+        own = self._own_at(line, column)
         if own is not None:
-            return own
+            return self.path, own
         found = self.outline.reference_at(line, column)
         if found is None or len(found[0].steps) < 2 or found[1] != 1:
             return None
-        return self.outline.declared.get((found[0].steps[0], found[0].steps[1]))
+        return self._declared(found[0].steps[0], found[0].steps[1])
+
+    def _own_at(self, line: int, column: int) -> Named | None:
+        found = self.outline.declaration_at(line, column)
+        if found is not None:
+            return found
+        own = (each for each in self.sources.of(self.path) if self.is_own(each.path))
+        return next((each.declaration_at(line, column) for each in own), None)
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a path is that of this text."""
+        return path.resolve() == self.path.resolve()
+
+    def _declared(self, section: str, name: str) -> tuple[Path, Named] | None:
+        """The declaration of that name, in this text or in one that shares its names."""
+        own = self.outline.declared.get((section, name))
+        if own is not None:
+            return self.path, own
+        for source in self.sources.of(self.path):
+            named = source.declared(section, name)
+            if named is not None:
+                return source.path, named
+        return None
+
+    def _names(self, section: str) -> list[str]:
+        """Those of this text, and those of files that share its names."""
+        own = self.outline.names(section)
+        others = (each for each in self.sources.of(self.path) if not self.is_own(each.path))
+        return list(
+            dict.fromkeys([*own, *(name for each in others for name in each.names(section))])
+        )
+
+    def _platform_of(self, section: str, name: str) -> str | None:
+        """That of a declaration, wherever it is."""
+        own = self.outline.declared.get((section, name))
+        if own is not None:
+            return self.outline.value_of(own, "platform")
+        entries = (each.entry(section, name) for each in self.sources.of(self.path))
+        entry = next((each for each in entries if each is not None), None)
+        node = None if entry is None else entry.get("platform")
+        return node.text if isinstance(node, ScalarNode) else None
 
     def _word_at(self, line: int, column: int, pattern: str) -> re.Match[str] | None:
         """The word under the cursor, or right before it."""
@@ -190,7 +236,7 @@ class TopologyText:
             return [Completion(name, "filter") for name in sorted(FILTERS)]
         *steps, _ = re.split(r"\.|\[[\"']?|[\"']?\]\.?", cursor.prefix)
         if not steps:
-            sections = [each for each in SECTIONS if self.outline.names(each)]
+            sections = [each for each in SECTIONS if self._names(each)]
             known = {**_ABOUT, **dict.fromkeys(sections, "Resources of this file.")}
             return [Completion(name, "variable", text) for name, text in known.items()]
         first, *rest = steps
@@ -199,11 +245,10 @@ class TopologyText:
         if first == "modules":
             return self._of_modules(rest)
         if not rest:
-            return [Completion(name, "name") for name in self.outline.names(first)]
-        named = self.outline.declared.get((first, rest[0]))
-        if first not in SECTIONS or named is None:
+            return [Completion(name, "name") for name in self._names(first)]
+        if first not in SECTIONS or rest[0] not in self._names(first):
             return []
-        outputs = outputs_of(first, self.outline.value_of(named, "platform")).values()
+        outputs = outputs_of(first, self._platform_of(first, rest[0])).values()
         return [Completion(word.name, "output", _described(word)) for word in outputs]
 
     def _of_modules(self, rest: list[str]) -> list[Completion]:
@@ -224,11 +269,13 @@ class TopologyText:
                 if (first in _ABOUT or kind)
                 else ""
             )
-        named = self.outline.declared.get((first, rest[0]))
-        if named is None:
+        found = self._declared(first, rest[0])
+        if found is None:
             return ""
+        path, named = found
         place = f"declared in line {named.span.line + 1}"
-        platform = self.outline.value_of(named, "platform")
+        place += "" if self.is_own(path) else f" of {path.name}"
+        platform = self._platform_of(first, rest[0])
         if first not in SECTIONS or at == 1:
             kind = f"{SECTIONS[first]} on {platform or '?'}" if first in SECTIONS else first
             return f"**{first}.{rest[0]}**: {kind}, {place}"
