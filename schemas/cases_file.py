@@ -313,6 +313,8 @@ class ExpectInputs(InputModel):
 class CaseInputs(InputModel):
     """One run of the stack, from a start, and what is expected of it."""
 
+    # What has no value would test nothing, and nobody would see it.
+    refuses_null: ClassVar[bool] = True
     retired_names: ClassVar[Mapping[str, str]] = {"command": "run", "variables": "config"}
 
     description: str | None = Field(
@@ -395,6 +397,8 @@ class DefaultsInputs(InputModel):
 
 class CasesInputs(InputModel):
     """A file of cases."""
+
+    refuses_null: ClassVar[bool] = True
 
     defaults: DefaultsInputs | None = Field(default=None, description="What all cases have.")
     cases: dict[str, CaseInputs] = Field(

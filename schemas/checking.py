@@ -29,10 +29,10 @@ def check(
     """The declared fields in canonical spelling and declared types, and everything wrong with them.
 
     Values may be UNKNOWN at any depth: they stay, and nothing is said of them. None means not
-    declared. A whole double is an integer where the field wants one (Pulumi's wire knows only
-    doubles). With problems, the values are not canonical.
+    declared, unless the model refuses it. A whole double is an integer where the field wants one
+    (Pulumi's wire knows only doubles). With problems, the values are not canonical.
     """
-    reader = _Reader()
+    reader = _Reader(refuses_null=model.refuses_null)
     typed = reader.read(model, values, ())
     problems = reader.problems
     masked = typed
@@ -58,10 +58,11 @@ def path_of(place: ErrorLocation) -> str:
 class _Reader:
     """Takes the declared fields out of raw values, and notes the names that no model knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, refuses_null: bool) -> None:
+        self._refuses_null = refuses_null
         self.problems: list[Problem] = []
         self.assumed: list[ErrorLocation] = []
-        """Fields that were meant by a wrong name: not missing, and not known."""
+        """Fields that are not missing, and not known: meant by a wrong name, or without a value."""
 
     def read(
         self, model: type[InputModel], values: Mapping[str, Any], place: ErrorLocation
@@ -71,13 +72,16 @@ class _Reader:
             if values.get(name) is not None:
                 answer = f"is the former name of {now}, which is declared too: remove {name}"
                 self.problems.append(Problem(path_of((*place, name)), answer))
-        typed = {
-            name: self._value(rules[name], values[name], (*place, name))
-            for name in rules
-            if values.get(name) is not None
+        given = {
+            name: value for name, value in values.items() if value is not None or self._refuses_null
         }
-        for name, value in values.items():
-            if name not in rules and value is not None:
+        typed = {
+            name: self._value(rules[name], given[name], (*place, name))
+            for name in rules
+            if name in given
+        }
+        for name, value in given.items():
+            if name not in rules:
                 meant, answer = _unknown_name(model, name, value)
                 self.problems.append(Problem(path_of((*place, name)), answer))
                 if meant and meant not in typed:
@@ -95,6 +99,9 @@ class _Reader:
                 item = replace(rules, is_map=False)
                 return {key: self._value(item, value[key], (*place, key)) for key in value}
             return self.read(nested, value, place)
+        if value is None and self._refuses_null:
+            self.problems.append(Problem(path_of(place), "has no value: give it one, or remove it"))
+            self.assumed.append(place)
         if rules.whole and isinstance(value, float) and value.is_integer():
             return int(value)
         return value

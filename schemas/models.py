@@ -44,6 +44,9 @@ class InputModel(BaseModel):
     retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = _NONE
     """Field -> values that people know from elsewhere -> the platform's value."""
 
+    refuses_null: ClassVar[bool] = False
+    """Whether a null is a problem, also inside; else it means that the field is not declared."""
+
     system_names: ClassVar[Mapping[str, str]] = _NONE
     """Names of what the platform alone sets -> what to say to somebody who declares it."""
 

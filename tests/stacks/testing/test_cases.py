@@ -13,6 +13,7 @@ WRONG = [
     ("cases: {}\n", "1:8", "at least 1"),
     ("case: {a: {}}\n", "1:1", "did you mean cases"),
     ("cases:\n  a:\n    expct: {}\n", "3:5", "did you mean expect"),
+    ("cases:\n  a:\n    expct:\n", "3:5", "did you mean expect"),
     ("cases:\n  a b: {}\n", "2:8", "letters, digits, hyphens and underscores"),
     ("cases:\n  a:\n    start: {case: b}\n", "3:19", "there is no case 'b'"),
     (
@@ -37,6 +38,51 @@ WRONG = [
     ),
     ("cases:\n  a:\n    start: {case: b, state: x.json}\n  b: {}\n", "3:29", "not from both"),
 ]
+NULLS = [
+    ("cases:\n  a:\n", "2:5"),
+    ("cases:\n  a:\n    expect:\n", "3:12"),
+    ("cases:\n  a:\n    events:\n", "3:12"),
+    ("cases:\n  a:\n    events: [null]\n", "3:14"),
+    ("cases:\n  a:\n    config:\n", "3:12"),
+    ("defaults:\ncases: {a: {}}\n", "1:10"),
+    ("cases:\n  a:\n    start: {case: }\n", "3:19"),
+    ("cases:\n  a:\n    expect: {takes: {at_most: }}\n", "3:31"),
+    ("cases:\n  a:\n    expect: {error: [null]}\n", "3:22"),
+    *(
+        (f"cases:\n  a:\n    expect: {{{name}: }}\n", f"3:{16 + len(name)}")
+        for name in ("plan", "absent", "error", "result", "snapshot", "outputs", "properties")
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "place"), NULLS)
+def test_a_field_without_a_value_is_told(written: Written, text: str, place: str) -> None:
+    with pytest.raises(FilesError) as caught:
+        read_cases([written(text)], Path())
+    (found,) = str(caught.value).splitlines()[1:]
+    assert f":{place}: " in found
+    assert "has no value: give it one, or remove it" in found
+
+
+def test_values_of_maps_may_be_null(written: Written) -> None:
+    (case,) = read_cases(
+        [
+            written(
+                """\
+                cases:
+                  a:
+                    config: {gpus: null}
+                    stack_references: {network/prod: {vpc_id: null}}
+                    expect:
+                      properties: {train: {volume: null}}
+                      resources: {train: {volume: null}}
+                      outputs: {status: null}
+                """
+            )
+        ],
+        Path(),
+    )
+    assert case.expect.outputs == {"status": None}
 
 
 @pytest.mark.parametrize(("text", "place", "message"), WRONG)
