@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +16,11 @@ import yaml
 from gpuform.stacks.document.composing import LINE_BREAK
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, ScalarNode
-from gpuform.stacks.document.reading import read_text, unsaved
+from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.editing.outline import NAMED, Named, Reference, Span, references_in
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.topology.files import included, read_all
+from gpuform.stacks.topology.files import included
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
@@ -124,11 +124,10 @@ class Sources:
     def around(cls, path: Path, project: Project | None, texts: Mapping[Path, str]) -> "Sources":
         """Those of the project's topology and its modules; `path` is among them in any case."""
         main = None if project is None else _topology_of(project)
-        with unsaved(texts):
-            reading = _Reading(texts)
-            for each in (main, path):
-                if each is not None and each.is_file() and not reading.has(each):
-                    reading.read(each)
+        reading = _Reading(texts)
+        for each in (main, path):
+            if each is not None and not reading.has(each):
+                reading.read(each)
         return cls(reading.namespaces)
 
     def of(self, path: Path) -> list[Source]:
@@ -169,7 +168,7 @@ class _Reading:
         if path.resolve() in self._begun:
             return
         self._begun.add(path.resolve())
-        space = [self._source(file.path) for file in read_all(path, Diagnostics())]
+        space = list(self._with_included(path, set()))
         self.namespaces.append(space)
         for source in space:
             for module in source.modules():
@@ -177,14 +176,20 @@ class _Reading:
                 if other is not None and other.is_file():
                     self.read(other)
 
-    def _source(self, path: Path) -> Source:
+    def _with_included(self, path: Path, seen: set[Path]) -> Iterator[Source]:
         path = path.resolve()
+        if path in seen or not path.is_file():
+            return
+        seen.add(path)
         text = self._texts.get(path)
-        if text is None:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        return source_of(path, text)
+        source = source_of(path, path.read_text("utf-8", "replace") if text is None else text)
+        yield source
+        for node in included(source.root, Diagnostics()):
+            if isinstance(node, ScalarNode):
+                yield from self._with_included(path.parent / node.text, seen)
 
 
+@lru_cache(maxsize=64)
 def source_of(path: Path, text: str) -> Source:
     """The file with a text."""
     problems = Diagnostics()
