@@ -143,10 +143,22 @@ def _of_file(file: Path, problems: Diagnostics) -> list[Case]:
         for name, case in values["cases"].items()
     ]
     for case in cases:
+        if case.inputs.stack and (missing := without_settings(project, case.inputs.stack)):
+            is_own = "stack" in values["cases"][case.name]
+            place = case.place("stack") if is_own else find(root, ("defaults", "stack")).place
+            problems.add_once(place, "file", missing, missing)
         if case.state is not None and not case.state.is_file():
             place = case.place("start", "state")
             problems.add(place, "file", f"there is no file {shown(case.state)}")
     return cases
+
+
+def without_settings(project: Project, stack: str) -> str | None:
+    """What to say of a stack that has no settings to give; None of one that has."""
+    if project.settings_path(stack).is_file():
+        return None
+    known = ", ".join(project.stacks_with_settings()) or "none of any stack"
+    return f"there is no {project.settings_path(stack).name}; there is {known}"
 
 
 def with_defaults(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.checking import check
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import find_project
-from gpuform.stacks.testing.cases import with_defaults
+from gpuform.stacks.engine.project import Project, find_project
+from gpuform.stacks.testing.cases import with_defaults, without_settings
 from gpuform.stacks.testing.playing import Part
 from gpuform.stacks.testing.report import Report
 from gpuform.stacks.testing.running import Process, free_ports
@@ -83,19 +83,29 @@ class Run:
 
 @dataclass(slots=True)
 class StackUnderTest:
-    """A stack on an emulator of its own. `inputs` are fields of a case, which all runs have."""
+    """A stack on an emulator of its own. `inputs` are fields of a case, which all runs have.
 
-    project: Path
+    `beside` is the folder that the paths in them are from.
+    """
+
+    project: Project
     folder: Path
     inputs: Mapping[str, Any]
     port: int
+    beside: Path
     _is_begun: bool = field(default=False)
 
     @classmethod
-    def of(cls, directory: Path, folder: Path, inputs: Mapping[str, Any]) -> "StackUnderTest":
-        """That of the project of a directory; `folder` is where it is kept."""
+    def of(
+        cls, directory: Path, folder: Path, inputs: Mapping[str, Any], beside: Path
+    ) -> "StackUnderTest":
+        """That of the project of a directory; `folder` is where it is kept.
+
+        Raises NotPlayed for inputs that no run could have.
+        """
         project = find_project(directory)
-        return cls(project.path, folder, inputs, next(free_ports()))
+        _checked(project, inputs, beside)
+        return cls(project, folder, inputs, next(free_ports()), beside)
 
     def up(self, **inputs: Any) -> Run:
         """`gpuform up`. `inputs` are fields of a case: config, events, allow, target, ..."""
@@ -122,20 +132,52 @@ class StackUnderTest:
         return self._run("repair", inputs)
 
     def _run(self, operation: str, inputs: Mapping[str, Any]) -> Run:
-        declared = {**with_defaults(self.inputs, inputs), "run": operation}
-        values, problems = check(CaseInputs, declared)
-        if problems:
-            raise NotPlayed("\n".join(map(str, problems)))
-        case = CaseInputs.model_validate(values)
-        part = Part(self.project, self.folder, self.port, case, self._is_begun)
-        process = Process(part)
+        if self._is_begun and "state" in (inputs.get("start") or {}):
+            raise NotPlayed("start.state: this run starts where the one before it has ended")
+        declared = with_defaults(self.inputs, inputs)
+        case = _checked(self.project, declared, self.beside)
+        case = case.model_copy(update={"run": operation})
+        state = None if self._is_begun else _state(case, self.beside)
+        path = self.project.path
+        process = Process(Part(path, self.folder, self.port, case, self._is_begun, state))
         report = process.play()
         if report is None:
             raise NotPlayed(process.told)
         self._is_begun = True
+        self.inputs = {name: each for name, each in self.inputs.items() if name != "start"}
         missed = [f"event {number} did not happen" for number in report.unplayed]
         missed += [f"event {number}: the fault met no request" for number in report.unmet]
         missed += [f"event {number}: {why}" for number, why in report.refused.items()]
         if missed:
             raise NotPlayed("\n".join(missed))
         return Run(report)
+
+
+_OTHERWISE: Final = {
+    "expect": "assert it of what the run returns",
+    "run": "call the method of that name",
+}
+
+
+def _checked(project: Project, inputs: Mapping[str, Any], beside: Path) -> CaseInputs:
+    """Inputs of a run. Raises NotPlayed with all that is wrong."""
+    values, problems = check(CaseInputs, inputs)
+    wrong = [str(problem) for problem in problems]
+    wrong += [f"{name}: {instead}" for name, instead in _OTHERWISE.items() if name in inputs]
+    if wrong:
+        raise NotPlayed("\n".join(wrong))
+    case = CaseInputs.model_validate(values)
+    if case.stack and (missing := without_settings(project, case.stack)):
+        raise NotPlayed(f"stack: {missing}")
+    if case.start and case.start.case:
+        raise NotPlayed("start.case: each run starts where the one before it has ended")
+    state = _state(case, beside)
+    if state is not None and not state.is_file():
+        raise NotPlayed(f"start.state: there is no file {state}")
+    return case
+
+
+def _state(case: CaseInputs, beside: Path) -> Path | None:
+    """The file of the state that the first run starts from."""
+    state = case.start.state if case.start else None
+    return None if state is None else (beside / state).resolve()

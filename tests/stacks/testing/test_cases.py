@@ -114,6 +114,20 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
         read_cases([tmp_path / "nowhere"], Path())
 
 
+def test_a_stack_without_settings_is_told_with_those_that_there_are(
+    written: Written, project: Path
+) -> None:
+    (project / "Pulumi.prod.yaml").write_text("config: {}\n")
+    (project / "Pulumi.dev.yaml").write_text("config: {}\n")
+    of_case = "cases:\n  a: {stack: nope}\n  b: {stack: prod}\n"
+    of_all = "defaults: {stack: nope}\ncases: {a: {}, b: {}, c: {stack: dev}}\n"
+    for text, place in ((of_case, "2:14"), (of_all, "1:19")):
+        with pytest.raises(FilesError) as caught:
+            read_cases([written(text)], Path())
+        (found,) = str(caught.value).splitlines()[1:]
+        assert f":{place}: there is no Pulumi.nope.yaml; there is dev, prod" in found
+
+
 CHAINED = """\
     defaults:
       config: {gpus: 8}

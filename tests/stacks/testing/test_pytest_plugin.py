@@ -1,5 +1,6 @@
 """The fixture for pytest: found by its entry point, in a pytest of its own."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -30,20 +31,60 @@ def test_two_stacks_do_not_meet(gpuform_stack):
     one.up()
     assert other.preview().objects["together/clusters"] == []
 
+def test_a_state_is_the_start_of_the_first_run(gpuform_stack):
+    stack = gpuform_stack(start={"state": "prod.json"}, stack="prod")
+    assert stack.preview().outputs == {"kept": "from prod"}
+    first = stack.up()
+    assert "kept" not in first.outputs
+    assert set(stack.up(start={"later": "2h"}).actions.values()) == {"same"}
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"nope": 1}, "nope: is not known"),
+        ({"expect": {"result": "failed"}}, "expect: assert it of what the run returns"),
+        ({"run": "destroy"}, "run: call the method of that name"),
+        ({"start": {"case": "zzz"}}, "start.case: each run starts where"),
+        ({"start": {"state": "zzz.json"}}, "start.state: there is no file .*zzz.json"),
+        ({"stack": "nope"}, "stack: there is no Pulumi.nope.yaml; there is prod"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(gpuform_stack, inputs, message):
+    with pytest.raises(Exception, match=message):
+        gpuform_stack(**inputs)
+    with pytest.raises(Exception, match=message):
+        gpuform_stack().preview(**inputs)
+
 def test_wrong_inputs(gpuform_stack):
     with pytest.raises(Exception, match="evnts: is not known: did you mean events"):
         gpuform_stack().up(evnts=[])
     with pytest.raises(Exception, match="event 0 did not happen"):
         gpuform_stack().up(events=[{"at": "30h", "stock_out": "together"}])
+    begun = gpuform_stack()
+    begun.preview()
+    with pytest.raises(Exception, match="start.state: this run starts where"):
+        begun.up(start={"state": "prod.json"})
 """
+
+
+_KEPT = {"outputs": {"kept": "from prod"}}
+_ROOT = "urn:pulumi:prod::demo::pulumi:pulumi:Stack::demo-prod"
+STATE = {
+    "version": 3,
+    "deployment": {
+        "resources": [{"urn": _ROOT, "custom": False, "type": "pulumi:pulumi:Stack", **_KEPT}]
+    },
+}
 
 
 def test_pytest_has_the_fixture(project: Path) -> None:
     (project / "tests" / "test_demo.py").write_text(TESTS)
+    (project / "tests" / "prod.json").write_text(json.dumps(STATE))
+    (project / "Pulumi.prod.yaml").write_text("config: {}\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "11 passed" in done.stdout
 
 
 def test_the_plugin_imports_nothing_heavy() -> None:
