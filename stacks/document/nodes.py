@@ -62,6 +62,19 @@ def find(node: Node, steps: Iterable[str | int]) -> Node:
     return node
 
 
+def reached(node: Node, steps: Iterable[str | int]) -> Node | None:
+    """The node that all of these keys and indexes lead to; None when one is not there."""
+    there: Node | None = node
+    for step in steps:
+        if isinstance(there, MappingNode):
+            there = there.get(str(step))
+        elif isinstance(there, SequenceNode) and isinstance(step, int) and step < len(there.items):
+            there = there.items[step]
+        else:
+            return None
+    return there
+
+
 def find_key(node: Node, steps: Sequence[str | int]) -> SourcePosition:
     """Where the last key of these is written, or the last node on the way that is there."""
     parent = find(node, steps[:-1])

@@ -8,7 +8,7 @@ from typing import Any, Final
 from gpuform.schemas.cases_file import CaseInputs, CasesInputs, ExpectInputs
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import MappingNode, find, find_key
+from gpuform.stacks.document.nodes import MappingNode, find, find_key, reached
 from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
@@ -59,7 +59,11 @@ class Case:
     def place(self, *steps: str | int) -> SourcePosition:
         """Where something of it is written; the case itself without `steps`."""
         whole = ("cases", self.name, *steps)
-        return find(self.root, whole).place if steps else find_key(self.root, whole)
+        if not steps:
+            return find_key(self.root, whole)
+        of_all = ("defaults", *steps)
+        node = reached(self.root, whole) or reached(self.root, of_all) or find(self.root, whole)
+        return node.place
 
 
 def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
@@ -144,9 +148,7 @@ def _of_file(file: Path, problems: Diagnostics) -> list[Case]:
     ]
     for case in cases:
         if case.inputs.stack and (missing := without_settings(project, case.inputs.stack)):
-            is_own = "stack" in values["cases"][case.name]
-            place = case.place("stack") if is_own else find(root, ("defaults", "stack")).place
-            problems.add_once(place, "file", missing, missing)
+            problems.add_once(case.place("stack"), "file", missing, missing)
         if case.state is not None and not case.state.is_file():
             place = case.place("start", "state")
             problems.add(place, "file", f"there is no file {shown(case.state)}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from textwrap import indent
 from typing import Any
 
 from gpuform.schemas.cases_file import DurationInputs, ExpectInputs, ObjectInputs, Verdict
@@ -42,6 +43,9 @@ class _Comparison:
 
     def findings(self) -> Iterator[Finding]:
         expect = self.case.expect
+        if self.report.wrong:
+            yield from (Finding(self.case.place(*at), why) for at, why in self.report.wrong)
+            return
         yield from self._ending()
         yield from self._events()
         if self.report.ending != "succeeded":
@@ -84,7 +88,7 @@ class _Comparison:
             return
         wanted = str(expect.result or "succeeded")
         if ending != wanted:
-            said = "".join(f"\n  {text}" for text in self.report.errors)
+            said = "".join(f"\n{indent(text, '  ')}" for text in self.report.errors)
             steps = ("result",) if expect.result else ()
             text = f"the run is expected to have {_ended(wanted)}, and it has {_ended(ending)}"
             yield self._found(steps, text + said)
@@ -107,7 +111,7 @@ class _Comparison:
         plain = [" ".join(text.split()) for text in said]
         for number, text in enumerate(wanted):
             if not any(" ".join(text.split()) in each for each in plain):
-                told = "".join(f"\n  {each}" for each in said) or " nothing"
+                told = "".join(f"\n{indent(each, '  ')}" for each in said) or " nothing"
                 found = f"no {what} says {text!r}; the run says{told}"
                 yield self._found((what, number), found)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from gpuform.providers import permissions
 from gpuform.providers.calls import in_process, mount
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.platforms import platforms
@@ -21,10 +22,12 @@ from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.planning import StepDone
 from gpuform.stacks.engine.project import StackSettings, is_secure, load_project
 from gpuform.stacks.engine.stack import Stack, Workspace
-from gpuform.stacks.engine.state import ResourceState, Snapshot, edits
+from gpuform.stacks.engine.state import NothingSelected, ResourceState, Snapshot, edits
 from gpuform.stacks.engine.store import SEALED, Backend, full_name
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, make_urn, name_of
 from gpuform.stacks.engine.values import PropertyMap, durations, from_plain
+from gpuform.stacks.gates.evaluating import Keeper
+from gpuform.stacks.gates.file import project_gates
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.operations import automation
 from gpuform.stacks.operations.config_setting import ConfigSetting
@@ -123,12 +126,32 @@ def _on_emulator(part: Part) -> Iterator[Server]:
             yield server
 
 
+_SELECTIONS: Final = ("target", "exclude", "replace")
 _OTHER_WORLD: Final = ("PULUMI_", "GPUFORM_")
 
 
 def _platform_variables() -> set[str]:
     settings = (each.settings for each in platforms().values())
     return {setting.variable for of_one in settings for setting in of_one if setting.variable}
+
+
+class CaseError(EngineError):
+    """Something of a case that cannot be; `at` is where that is in it."""
+
+    page = "guides/test-a-stack"
+
+    def __init__(self, error: UserError, at: tuple[str | int, ...]) -> None:
+        super().__init__(error.message, error.hint)
+        self.at = at
+
+
+@contextmanager
+def _part_of_case(*at: str | int) -> Iterator[None]:
+    """What fails in here is an error of the case, not of the stack."""
+    try:
+        yield
+    except UserError as error:
+        raise CaseError(error, at) from error
 
 
 class _Stage:
@@ -152,7 +175,8 @@ class _Stage:
     def prepared(self, server: Server) -> SelectedStack:
         """The stack with its configuration and its state, and those that it reads."""
         part, workspace = self._part, self._workspace
-        state = None if part.state is None else self._read(part.state)
+        with _part_of_case("start", "state"):
+            state = None if part.state is None else self._read(part.state)
         if not part.is_begun:
             settings = self._project.settings_path(self._name)
             settings.write_text(f"encryptionsalt: {SALT}\n", encoding="utf-8")
@@ -160,14 +184,25 @@ class _Stage:
             (part.folder / _NAME).write_text(self._name)
         self._configure()
         for name, outputs in (part.inputs.stack_references or {}).items():
-            self._give_out(name, outputs)
+            with _part_of_case("stack_references", name):
+                self._give_out(name, outputs)
+        self._require_permissions()
         selected = SelectedStack(workspace, self._name)
         if state is not None:
             server.clock.until(last_change(state) or 0.0)
             declared = self._declared(selected)
-            seed(selected.open(), state, declared)
+            with _part_of_case("start", "state"):
+                seed(selected.open(), state, declared)
         self._secrets = (*self._secrets, *selected.open().subject().program.secrets())
         return selected
+
+    def _require_permissions(self) -> None:
+        """Raises CaseError for one that there is not."""
+        allow = self._part.inputs.allow or ()
+        gates = project_gates(self._project.directory) if allow else ()
+        for number, name in enumerate(allow):
+            with _part_of_case("allow", number):
+                Keeper(gates, permissions.parsed(name), self._project.program)
 
     def _declared(self, selected: SelectedStack) -> dict[str, PropertyMap]:
         """What the program declares of each resource, by URN, as far as it comes."""
@@ -211,9 +246,10 @@ class _Stage:
             elif not is_secure(value):
                 settings.set(key, value)
         settings.save()
-        for values, secret in ((part.inputs.config, False), (part.inputs.secrets, True)):
-            for key, value in (values or {}).items():
-                setting = ConfigSetting.of(workspace, self._name, key, secret=secret)
+        for field_, secret in (("config", False), ("secrets", True)):
+            for key, value in (getattr(part.inputs, field_) or {}).items():
+                with _part_of_case(field_, key):
+                    setting = ConfigSetting.of(workspace, self._name, key, secret=secret)
                 setting.set(_text(value), None)
 
     def _give_out(self, name: str, outputs: Mapping[str, Any]) -> None:
@@ -261,8 +297,10 @@ class _Stage:
         gates = [f"{each.name}: {text}" for each in result.gates for text in each.findings]
         errors = [each.message for each in said if each.severity == "error"]
         warnings = [each.message for each in said if each.severity == "warning"]
+        unknown = [each.error for each in said if isinstance(each.error, NothingSelected)]
         return Report(
             ending=str(result.reason),
+            wrong=[self._nowhere(error) for error in unknown],
             errors=self._told([*errors, *gates, *result.unchecked]),
             warnings=self._told([*self._warnings, *warnings]),
             plan=self._plan or result.plan,
@@ -270,9 +308,24 @@ class _Stage:
 
     def refused(self, error: UserError) -> Report:
         """What has stopped the run before it began, or in its midst."""
-        text = "\n".join(filter(None, (str(error), getattr(error, "hint", ""))))
-        warnings = self._told(self._warnings)
-        return Report("failed", self._told([text]), warnings, self._plan)
+        (text,) = self._told([str(error)])
+        wrong = []
+        if isinstance(error, CaseError):
+            wrong = [(error.at, text)]
+        elif isinstance(error, NothingSelected):
+            wrong = [self._nowhere(error)]
+        return Report("failed", [text], self._told(self._warnings), self._plan, wrong=wrong)
+
+    def _nowhere(self, error: NothingSelected) -> tuple[tuple[str | int, ...], str]:
+        """Where the case names what is nowhere, and what to say of it."""
+        lists = {name: getattr(self._part.inputs, name) or [] for name in _SELECTIONS}
+        places = [
+            (name, number)
+            for name, given in lists.items()
+            for number, text in enumerate(given)
+            if text in error.texts
+        ]
+        return next(iter(places), ()), str(error)
 
     def _told(self, texts: list[str]) -> list[str]:
         redactor = Redactor(self._secrets)

@@ -32,7 +32,13 @@ from gpuform.stacks.engine.state.resource_state import (
     encode_resource,
 )
 from gpuform.stacks.engine.state.snapshot import SnapshotManager
-from gpuform.stacks.engine.state.targeting import Chosen, Selection, UrnPatterns, deletable
+from gpuform.stacks.engine.state.targeting import (
+    Chosen,
+    NothingSelected,
+    Selection,
+    UrnPatterns,
+    deletable,
+)
 
 __all__ = [
     "Checkpoint",
@@ -45,6 +51,7 @@ __all__ = [
     "Log",
     "Manifest",
     "Move",
+    "NothingSelected",
     "Overtaken",
     "Pace",
     "PendingOperation",

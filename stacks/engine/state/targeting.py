@@ -60,6 +60,14 @@ def _expression(text: str) -> str:
     return f"(?:{'.*'.join(parts)})"
 
 
+class NothingSelected(EngineError):
+    """What was selected is nowhere; `texts` is that, as it was given."""
+
+    def __init__(self, message: str, hint: str | None, texts: Sequence[str]) -> None:
+        super().__init__(message, hint)
+        self.texts = tuple(texts)
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What a run is limited to, as given; nothing given is everything.
@@ -79,19 +87,22 @@ class Selection:
         """Whether some resources are left as they are."""
         return bool(self.targets) or bool(self.excludes)
 
-    def unmatched(self, urns: Iterable[str], where: str = "the stack") -> Iterator[EngineError]:
+    def unmatched(self, urns: Iterable[str], where: str = "the stack") -> Iterator[NothingSelected]:
         """An error for each thing given that fits none of the URNs, with the nearest names."""
         urns = list(urns)
         for flag, given in self.flags():
             for text in UrnPatterns(given).missing(urns):
-                yield EngineError(f"{flag} {text} fits no resource of {where}", _meant(text, urns))
+                message = f"{flag} {text} fits no resource of {where}"
+                yield NothingSelected(message, _meant(text, urns), [text])
 
     def require(self, urns: Iterable[str]) -> None:
-        """Raises EngineError when something given fits none of the URNs."""
+        """Raises NothingSelected when something given fits none of the URNs."""
         errors = list(self.unmatched(urns))
         if errors:
             hints = dict.fromkeys(error.hint or "" for error in errors)
-            raise EngineError("; ".join(each.message for each in errors), hint="\n".join(hints))
+            message = "; ".join(each.message for each in errors)
+            texts = [text for each in errors for text in each.texts]
+            raise NothingSelected(message, "\n".join(hints), texts)
 
     def flags(self) -> Iterator[tuple[str, Sequence[str]]]:
         """What was given, by flag; what is a target and to be replaced is of one flag."""

@@ -239,21 +239,47 @@ def test_an_object_that_shares_its_name_is_ambiguous(played: Played, project: Pa
     assert told(results["one"]) == []
 
 
-def test_what_a_case_cannot_be_played_with_is_told(played: Played) -> None:
+def test_what_is_wrong_in_a_case_is_no_failure_of_its_run(played: Played) -> None:
+    """Also where a failure is expected: it tests nothing."""
     results = played(
         """\
+        defaults: {config: {spare: false}}
         cases:
-          no_such_key: {config: {gpsu: 8}}
-          no_such_type: {config: {gpus: many}}
-          no_such_stack: {stack_references: {network: {a: 1}}}
-          no_such_target: {target: [trian]}
+          key: {config: {gpsu: 8}, expect: {result: failed}}
+          secret: {secrets: {toke: x}, expect: {result: failed}}
+          stack: {stack_references: {network: {a: 1}}, expect: {result: failed}}
+          target: {target: [train, trian], expect: {result: failed}}
+          at_destroy: {run: destroy, exclude: [trian], expect: {result: failed}}
+          permission: {allow: [nonsense], expect: {error: [nonsense]}}
+          gate: {allow: ["gate:place", "gate:palce"], expect: {result: failed}}
+          state: {start: {state: demo.yaml}, expect: {result: failed}}
+          type: {config: {gpus: many}, expect: {error: ['"many" is not a whole number']}}
+          rule: {config: {gpus: 9}, expect: {error: [multiple of 8]}}
         """
     )
-    found = {name: told(each)[0] for name, each in results.items()}
-    assert "gpsu" in found["no_such_key"]
-    assert "many" in found["no_such_type"]
-    assert "name it as PROJECT/STACK" in found["no_such_stack"]
-    assert "trian" in found["no_such_target"]
+    found = {name: told(each) for name, each in results.items() if told(each)}
+    (key,) = found.pop("key")
+    assert key == (
+        "3: nothing reads the configuration key gpsu: neither the topology nor Pulumi.yaml "
+        "declares it\n  did you mean gpus?"
+    )
+    assert {name: each[0].splitlines()[0] for name, each in found.items()} == {
+        "secret": "4: nothing reads the configuration key toke: neither the topology nor "
+        "Pulumi.yaml declares it",
+        "stack": "5: 'network' in `stack_references` is no stack",
+        "target": "6: --target trian fits no resource of the stack or its program",
+        "at_destroy": "7: --exclude trian fits no resource of the stack",
+        "permission": "8: nonsense: there is no such permission",
+        "gate": "9: gate:palce: there is no such gate",
+        "state": "10: demo.yaml is not JSON: Expecting value: line 1 column 1 (char 0)",
+    }
+    assert [each.place.column for each in results["target"].findings] == [28]
+
+
+def test_what_is_wrong_in_the_defaults_is_told_there(played: Played) -> None:
+    results = played("defaults: {config: {gpsu: 8}}\ncases: {a: {config: {gpus: 8}}}")
+    (finding,) = results["a"].findings
+    assert (finding.place.line, finding.place.column) == (1, 27)
 
 
 def test_a_program_that_dies_is_told_of_and_others_are_played(
