@@ -1,11 +1,12 @@
 """What a run has done, held against what its case expects."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from textwrap import indent
 from typing import Any
 
+from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import DurationInputs, ExpectInputs, ObjectInputs, Verdict
 from gpuform.schemas.plan import GateLevel, GateResult, Plan, ResourceChange
 from gpuform.stacks.document.diagnostics import SourcePosition
@@ -32,8 +33,10 @@ class Finding:
 
 
 def findings_of(case: Case, report: Report) -> list[Finding]:
-    """All that is not as the case expects; none where it passes."""
-    return list(_Comparison(case, report).findings())
+    """All that is not as the case expects, without secrets; none where it passes."""
+    redactor = Redactor(report.secrets)
+    found = _Comparison(case, report).findings()
+    return [replace(each, text=redactor.redact(each.text)) for each in found]
 
 
 @dataclass(frozen=True, slots=True)

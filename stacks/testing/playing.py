@@ -37,7 +37,7 @@ from gpuform.stacks.operations.runs.caller import Message, OperationEvent, RunEn
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import RunResult, output_values
 from gpuform.stacks.testing.events import Events, objects_of
-from gpuform.stacks.testing.report import EntrySeen, Left, Report, ResourceSeen
+from gpuform.stacks.testing.report import KILLED, EntrySeen, Left, Report, ResourceSeen
 from gpuform.stacks.testing.seeding import SeedError, last_change, read_state, seed, stack_of
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan as plan_topology
@@ -96,13 +96,16 @@ def play(part: Part, tell: Callable[[Plan], None]) -> Report:
             unmet=events.unmet,
             refused=events.failed,
             entries=stage.entries(),
+            secrets=stage.secrets,
         )
 
 
-def look(part: Part) -> Left:
-    """What a run has left that did not live to tell it. How long it took, nobody knows."""
+def look(part: Part) -> Report:
+    """Of a run that did not live to tell it, what it has left. How long it took, nobody knows."""
     with _on_emulator(part) as server:
-        return _Stage(part, lambda _plan: None).left(server, 0.0)
+        stage = _Stage(part, lambda _plan: None)
+        stage.learn_secrets()
+        return Report(KILLED, left=stage.left(server, 0.0), secrets=stage.secrets)
 
 
 @contextmanager
@@ -168,7 +171,7 @@ class _Stage:
         self._project = replace(real, stack_config_dir=str(part.folder / "settings"))
         backend = Backend.open(os.environ["PULUMI_BACKEND_URL"], os.environ)
         self._workspace = Workspace(self._project, backend, os.environ)
-        self._secrets: tuple[str, ...] = tuple((part.inputs.secrets or {}).values())
+        self.secrets: tuple[str, ...] = tuple((part.inputs.secrets or {}).values())
         self._plan: Plan | None = None
         self._warnings: list[str] = []
 
@@ -193,8 +196,13 @@ class _Stage:
             declared = self._declared(selected)
             with _part_of_case("start", "state"):
                 seed(selected.open(), state, declared)
-        self._secrets = (*self._secrets, *selected.open().subject().program.secrets())
+        self.learn_secrets()
         return selected
+
+    def learn_secrets(self) -> None:
+        """Those of the configuration, if the stack is there."""
+        if (stack := self._opened()) is not None:
+            self.secrets = (*self.secrets, *stack.subject().program.secrets())
 
     def _require_permissions(self) -> None:
         """Raises CaseError for one that there is not."""
@@ -287,7 +295,7 @@ class _Stage:
     def _hear(self, event: OperationEvent) -> None:
         if isinstance(event, RunEnded) and event.started.preview and event.outcome is not None:
             if event.outcome.succeeded:
-                self._plan = mask_plan(event.plan, self._secrets)
+                self._plan = mask_plan(event.plan, self.secrets)
                 self._tell(self._plan)
         elif isinstance(event, Message) and event.severity == "warning":
             self._warnings.append(event.text)
@@ -328,7 +336,7 @@ class _Stage:
         return next(iter(places), ()), str(error)
 
     def _told(self, texts: list[str]) -> list[str]:
-        redactor = Redactor(self._secrets)
+        redactor = Redactor(self.secrets)
         return [redactor.redact(text) for text in dict.fromkeys(texts)]
 
     def left(self, server: Server, seconds: float) -> Left:

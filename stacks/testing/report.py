@@ -52,7 +52,8 @@ class Report:
     """A whole run. `unplayed` are the numbers of events that it has not lived to see, `unmet` those
     of faults that met no request, `refused` those that could not happen, with the reason. `entries`
     is None where the program is Python. `wrong` is what the case itself has that cannot be, so that
-    nothing was tested: where that is in the case, and why.
+    nothing was tested: where that is in the case, and why. `secrets` are values that nobody may be
+    shown.
     """
 
     ending: str
@@ -65,3 +66,4 @@ class Report:
     refused: Mapping[int, str] = field(default_factory=dict)
     entries: Sequence[EntrySeen] | None = None
     wrong: Sequence[tuple[tuple[str | int, ...], str]] = ()
+    secrets: Sequence[str] = field(default=(), repr=False)

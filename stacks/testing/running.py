@@ -14,17 +14,18 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.testing.cases import Case, in_chains
 from gpuform.stacks.testing.comparing import Finding, findings_of
 from gpuform.stacks.testing.playing import Part, look, play
-from gpuform.stacks.testing.report import KILLED, Left, Report
+from gpuform.stacks.testing.report import Report
 from gpuform.stacks.testing.snapshots import Snapshots
 
 if TYPE_CHECKING:
@@ -150,11 +151,11 @@ class Process:
             return found
         is_killed = code is not None and code < 0 and not self.told
         if is_killed and self._kills:
-            left, _ = self._ask(look_in_process)
-            if isinstance(left, Left):
-                return Report(KILLED, plan=self._plan, left=left)
-        if not self.told:
-            self.told = f"its process ended with {code}{self._output()}"
+            seen, _ = self._ask(look_in_process)
+            if isinstance(seen, Report):
+                return replace(seen, plan=self._plan)
+        told = self.told or f"its process ended with {code}{self._output()}"
+        self.told = Redactor((self._part.inputs.secrets or {}).values()).redact(told)
         return None
 
     @property

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import yaml
 
+from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.schemas.visible import MASK
 from gpuform.stacks.engine.errors import EngineError
@@ -115,8 +116,9 @@ def text_of(report: Report) -> str:
         if objects
     }
     filled = {key: value for key, value in content.items() if value not in ({}, [], None)}
+    redactor = Redactor(report.secrets)
     return _HEAD + yaml.safe_dump(
-        _replaced(filled, names), sort_keys=True, allow_unicode=True, width=100
+        _replaced(filled, names, redactor), sort_keys=True, allow_unicode=True, width=100
     )
 
 
@@ -138,12 +140,12 @@ def _shown(value: OutputValue) -> Any:
     return MASK if value.secret else value.value
 
 
-def _replaced(value: Any, names: Mapping[str, str]) -> Any:
-    """The value without ids and addresses, which no two runs share."""
+def _replaced(value: Any, names: Mapping[str, str], redactor: Redactor) -> Any:
+    """The value without secrets, and without ids and addresses, which no two runs share."""
     if isinstance(value, Mapping):
-        return {key: _replaced(each, names) for key, each in value.items()}
+        return {key: _replaced(each, names, redactor) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        items = [_replaced(each, names) for each in value]
+        items = [_replaced(each, names, redactor) for each in value]
         # Ids come in any order.
         are_ids = all(isinstance(each, str) and _NAMED_ID.fullmatch(each) for each in items)
         return sorted(items) if are_ids else items
@@ -151,4 +153,4 @@ def _replaced(value: Any, names: Mapping[str, str]) -> Any:
         return value
     for known, name in names.items():
         value = value.replace(known, f"[id of {name}]")
-    return _EMULATOR.sub("[emulator]", value)
+    return redactor.redact(_EMULATOR.sub("[emulator]", value))

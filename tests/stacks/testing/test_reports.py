@@ -75,6 +75,38 @@ def test_the_command_as_json_and_as_a_list(written: Written, project: Path) -> N
     assert (done.code, done.stdout.splitlines()[0]) == (0, "demo/comes_up  It comes up.")
 
 
+LEAKING = """\
+import pulumi
+config = pulumi.Config()
+pulumi.export("leak", "it is " + config.require("token"))
+if config.get_bool("dies"):
+    raise Exception(config.require("token"))
+"""
+LEAKED = """\
+    defaults: {secrets: {token: SEKRET-1234567}}
+    cases:
+      plain: {expect: {outputs: {leak: x}, snapshot: true}}
+      fails: {config: {dies: true}}
+      kept: {expect: {snapshot: true}}
+"""
+
+
+def test_the_secrets_of_a_case_are_shown_nowhere(written: Written, project: Path) -> None:
+    """Also where the program gives one out as if it were none."""
+    (project / "topology.yaml").unlink()
+    (project / "__main__.py").write_text(LEAKING)
+    written(LEAKED)
+    files = {"--junit": project / "tests.xml", "--json": None}
+    flags = [text for flag, file in files.items() for text in (flag, file and str(file)) if text]
+    shown = [in_a_process(project, "test", *each).stdout for each in (flags, ["--update"])]
+    shown += [(project / "tests.xml").read_text()]
+    shown += [file.read_text() for file in (project / "tests" / "snapshots").iterdir()]
+    assert "it is [secret]" in shown[1]
+    for text in shown:
+        assert "[secret]" in text
+        assert "SEKRET" not in text
+
+
 def test_no_proxy_is_asked_for_the_emulator(written: Written, project: Path) -> None:
     written("cases: {up: {}}")
     proxy = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:1")
