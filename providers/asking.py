@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from gpuform.providers import permissions
 from gpuform.providers.calls import CLOCK_VARIABLE
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.drain import KubernetesInputs
 from gpuform.schemas.slurm import SlurmInputs
@@ -36,15 +36,15 @@ def require_asked(declared: KubernetesInputs | SlurmInputs, what: str, server: s
     if clock and urlsplit(server).netloc == urlsplit(clock).netloc:  # also by https
         return
     known = os.environ.get(KNOWN_VARIABLE)
-    if known is not None and not _is_known(declared, json.loads(known)):
+    if clock:
+        refusal = f"{what} is not asked: this run is on the emulator, and the scheduler is not"
+        if known is not None:  # who proposes may not allow it
+            raise NotAllowed(refusal, hint="a plan against the platforms asks it")
+        permissions.require(Permission.REAL_SCHEDULERS, refusal)
+    elif known is not None and not _is_known(declared, json.loads(known)):
         raise GpuformError(
             f"{what} is not asked: the stack has no resource yet that names this scheduler",
             hint="a person puts it into the topology and applies that; a proposal may name it then",
-        )
-    if known is None and clock:
-        permissions.require(
-            Permission.REAL_SCHEDULERS,
-            f"{what} is not asked: this run is on the emulator, and the scheduler is not",
         )
 
 

@@ -7,16 +7,25 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers.calls import READS_ONLY
 from gpuform.providers.platforms import platforms
 from gpuform.providers.values import Redactor
+from gpuform.stacks.agents.projects import Place, Refused
+from gpuform.stacks.operations.opening.interpreter import MOVED
 
+SECONDS: Final = 300
+"""How long a command may take. A plan of 10,000 resources takes a minute."""
 _SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|passw|passphrase|credential")
+_PASSPHRASE: Final = "PULUMI_CONFIG_PASSPHRASE"  # noqa: S105 - the name of the variable
+_FOR_BACKENDS: Final = ("PULUMI_", "AWS_", "AZURE_", "ARM_", "GOOGLE_", "VAULT_")
 _SHORTEST: Final = 6
 """A shorter text may be part of any other."""
+_PREFIX: Final = re.compile(r"[A-Za-z0-9]{1,8}[_-](?:[A-Za-z0-9]{1,6}[_-]){0,2}(?=.{16})")
+"""How the keys of a service begin, all of them: `sk-`, `github_pat_`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,43 +50,94 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Runs commands in folders, with the environment of this process."""
+    """Runs commands in folders, with the environment of this process.
 
-    _redactor: Redactor = field(default_factory=lambda: Redactor(_secrets_of(os.environ)))
+    Unless it `runs_programs`, none goes on in the interpreter that a project names.
+    """
+
+    runs_programs: bool = False
+    _environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def run(self, folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> Done:
-        """One command to its end. It changes no platform and no state."""
-        quiet = {READS_ONLY: "1", "NO_COLOR": "1", "PULUMI_DISABLE_CI_DETECTION": "true"}
-        done = subprocess.run(  # noqa: S603 - gpuform itself, and no shell reads the arguments
-            [sys.executable, "-P", "-m", "gpuform.stacks.cli", *arguments],
-            cwd=folder,
-            env={**os.environ, **(environ or {}), **quiet},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        out, said = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
-        return Done(done.returncode, self.redacted(out), self.redacted(said))
+        """One command on a team's own files. It changes no platform and no state.
+
+        Raises Refused for one that does not end.
+        """
+        done = self._run(folder, arguments, {**self._environ, **(environ or {})})
+        return Done(done.code, self.redacted(done.out), self.redacted(done.said))
+
+    def propose(
+        self, place: Place, *arguments: str, asks: bool, environ: Mapping[str, str] | None = None
+    ) -> Done:
+        """The same where an agent has written a part of the files: with no secret that the command
+        can do without, and of those that it needs not even the beginning is looked for.
+
+        What is masked in an agent's own text would tell it what the secret is. `asks` says whether
+        platforms and a backend are asked; without that no secret is needed.
+        """
+        secrets = _secrets_of(self._environ)
+        dropped = {name for name in secrets if not (asks and _is_for_asking(name))}
+        own = {name: value for name, value in self._environ.items() if name not in dropped}
+        done = self._run(place.folder, arguments, {**own, **place.environ, **(environ or {})})
+        # Nothing that is asked is told the passphrase, so that nothing can say it.
+        told = (value for name, value in secrets.items() if name not in {*dropped, _PASSPHRASE})
+        unknown = [_PREFIX.sub("", value, count=1) for value in told]
+        redactor = Redactor([each for each in unknown if len(each) >= _SHORTEST])
+        return Done(done.code, redactor.redact(done.out), redactor.redact(done.said))
 
     def redacted(self, text: str, more: Sequence[str] = ()) -> str:
         """The text without the environment's secrets, and without `more` of them."""
-        text = self._redactor.redact(text)
-        return Redactor(more).redact(text) if more else text
+        secrets = _secrets_of(self._environ)
+        found = [value for value in secrets.values() if len(value) >= _SHORTEST]
+        return Redactor([*found, *more]).redact(text)
+
+    def _run(self, folder: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> Done:
+        quiet = {READS_ONLY: "1", "NO_COLOR": "1", "PULUMI_DISABLE_CI_DETECTION": "true"}
+        if not self.runs_programs:
+            quiet[MOVED] = "1"
+        try:
+            done = subprocess.run(  # noqa: S603 - gpuform itself, and no shell reads the arguments
+                [sys.executable, "-P", "-m", "gpuform.stacks.cli", *arguments],
+                cwd=folder,
+                env={**environ, **quiet},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise Refused(
+                f"`gpuform {arguments[0]}` did not end within {SECONDS} seconds",
+                hint="propose less, or let a person run it",
+            ) from None
+        out, said = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
+        return Done(done.returncode, out, said)
 
 
-def _secrets_of(environ: Mapping[str, str]) -> list[str]:
-    """Whatever the environment may hold as a secret, by the names of its variables."""
+def _is_for_asking(name: str) -> bool:
+    return name in _own_settings() or name.startswith(_FOR_BACKENDS)
+
+
+def _own_settings() -> set[str]:
     settings = (setting for each in platforms().values() for setting in each.settings)
-    own = {setting.variable for setting in settings if setting.secret}
-    found = [
-        value
+    return {setting.variable for setting in settings if setting.secret}
+
+
+def _secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Whatever the environment may hold as a secret, by the names of its variables; not the keys
+    of the emulator, which are in its documentation.
+    """
+    own = _own_settings()
+    emulated = set(chain.from_iterable(each.emulated.values() for each in platforms().values()))
+    found = {
+        name: value
         for name, value in environ.items()
-        if len(value) >= _SHORTEST and (name in own or _SECRET_NAME.search(name))
-    ]
+        if (name in own or _SECRET_NAME.search(name)) and value not in emulated
+    }
     file = environ.get("PULUMI_CONFIG_PASSPHRASE_FILE")
     if file:
         try:
-            found.append(Path(file).read_text(encoding="utf-8").strip())
+            found[_PASSPHRASE] = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             return found
-    return [each for each in found if len(each) >= _SHORTEST]
+    return found

@@ -78,8 +78,7 @@ class Projects:
         Raises Refused for a stack's own settings, which may hold secrets, and for other than text.
         """
         path = self.inside(project, name)
-        is_settings = path.name.startswith("Pulumi.") and path.name not in _SETTINGS
-        if is_settings or path.suffix not in _READABLE:
+        if (_is_settings(path) and path.name not in _SETTINGS) or path.suffix not in _READABLE:
             raise Refused(
                 f"{name} is not given out",
                 hint="files of a project are YAML, Python and Markdown; `read_stack` tells the "
@@ -102,7 +101,7 @@ class Projects:
             for path in found
             if path.is_file()
             and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-            and (path.name in _SETTINGS or not path.name.startswith("Pulumi."))
+            and (path.name in _SETTINGS or not _is_settings(path))
         ]
 
     def inside(self, project: Project, name: str) -> Path:
@@ -129,7 +128,9 @@ class Projects:
             file = node.get("file") if isinstance(node, MappingNode) else node
             if isinstance(file, ScalarNode) and isinstance(file.value, str):
                 beside = posixpath.join(PurePosixPath(name).parent, file.value)
-                self.inside(project, posixpath.normpath(beside))
+                path = self.inside(project, posixpath.normpath(beside))
+                if _is_settings(path):
+                    raise Refused(f"{file.value} is no topology", hint="include topologies only")
 
     def _inside(self, folder: str) -> Path:
         path = (self.root / folder).resolve()
@@ -153,7 +154,7 @@ class Projects:
             return
         for name in files:
             path = self.inside(project, name)
-            if path.suffix not in _YAML or path.name in _OF_THE_TEAM or _is_settings(path):
+            if path.suffix not in _YAML or path.name.lower() in _OF_THE_TEAM or _is_settings(path):
                 raise Refused(
                     f"{name} is not to be proposed",
                     hint="propose topologies and the modules that they include; a person changes "
@@ -162,7 +163,9 @@ class Projects:
             if len(files[name]) > _LARGEST:
                 raise Refused(f"{name} has more than {_LARGEST} characters")
             self._require_own_includes(project, name, files[name])
-        with tempfile.TemporaryDirectory(prefix="gpuform-proposal-") as folder:
+        with tempfile.TemporaryDirectory(
+            prefix="gpuform-proposal-", ignore_cleanup_errors=True
+        ) as folder:
             copy = Path(folder) / project.directory.name
             shutil.copytree(project.directory, copy, ignore=_NOT_COPIED, symlinks=True)
             for name, text in files.items():
@@ -195,4 +198,5 @@ def secret_defaults(project: Project) -> list[str]:
 
 
 def _is_settings(path: Path) -> bool:
-    return path.name.startswith("Pulumi.")
+    """Whether it is Pulumi.yaml or a stack's, also where a system does not tell their case."""
+    return path.name.lower().startswith("pulumi.")

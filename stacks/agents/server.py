@@ -1,5 +1,6 @@
 """The tools as a server of the Model Context Protocol, on stdin and stdout."""
 
+import signal
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,10 +25,11 @@ def serve(root: Path, *, runs_programs: bool) -> None:
     from mcp.types import ToolAnnotations  # noqa: PLC0415 - as above
 
     from gpuform.stacks.agents.answers import INSTRUCTIONS  # noqa: PLC0415 - pydantic and more
+    from gpuform.stacks.agents.commands import Commands  # noqa: PLC0415 - as above
     from gpuform.stacks.agents.projects import Projects  # noqa: PLC0415 - as above
     from gpuform.stacks.agents.tools import Tools  # noqa: PLC0415 - as above
 
-    tools = Tools(Projects(root.resolve()), runs_programs)
+    tools = Tools(Projects(root.resolve()), Commands(runs_programs=runs_programs))
     server = MCPServer(
         "gpuform", instructions=INSTRUCTIONS, version=version("gpuform"), log_level="ERROR"
     )
@@ -42,4 +44,6 @@ def serve(root: Path, *, runs_programs: bool) -> None:
     # It writes one file into the project, and asks platforms.
     saving = ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True)
     server.tool(annotations=saving)(tools.save_plan)
+    # Clients end a server so; what it has copied for a proposal goes with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     server.run("stdio")

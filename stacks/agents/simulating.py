@@ -1,6 +1,5 @@
 """A change played on an emulator that is made to hold what the state names."""
 
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,8 +31,9 @@ def simulate(
     values, problems = check(CaseInputs, {**given, "stack": stack, "secrets": secrets})
     if problems:
         return Answer(ok=False, told={"problems": [str(each) for each in problems]})
-    kept = Path(tempfile.mkdtemp(prefix="gpuform-simulation-"))
-    try:
+    folder = tempfile.TemporaryDirectory(prefix="gpuform-simulation-", ignore_cleanup_errors=True)
+    with folder as name:
+        kept = Path(name)
         file = kept / f"{stack}.json"
         if state is not None:
             file.write_bytes(state)
@@ -50,8 +50,6 @@ def simulate(
         )
         process = Process(part)
         report = process.play()
-    finally:
-        shutil.rmtree(kept, ignore_errors=True)
     if report is None:
         return Answer(ok=False, told={"problem": "the run could not be played"}, data=process.told)
     return _answer(report)

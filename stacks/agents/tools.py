@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -25,6 +26,8 @@ from gpuform.stacks.agents.projects import (
 )
 from gpuform.stacks.agents.simulating import simulate
 from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.gates.file import project_gates
 from gpuform.stacks.manual.pages import find_page, page_names, read_page
 from gpuform.stacks.operations.plans.plan_file import read_plan
 
@@ -32,6 +35,9 @@ P = ParamSpec("P")
 _STOPPED: Final = 5
 """How a preview ends whose plan gates stop; the plan is there (reference/exit-codes)."""
 _STACK: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_PLAN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\.json")
+"""What nobody mistakes for a flag, a command or another text, wherever it is shown."""
+_PROBLEMS: Final = 200
 _FOUND: Final = 20
 _SHOWN: Final = 400
 
@@ -46,16 +52,18 @@ def _answering(tool: Callable[P, Answer]) -> Callable[P, Answer]:
         except UserError as error:
             said = {"problem": error.message, "what_to_do": error.hint or ""}
             return Answer(ok=False, data=said)
+        except (OSError, ValueError) as error:  # a path that no file can have
+            said = {"problem": f"this cannot be used: {error}", "what_to_do": ""}
+            return Answer(ok=False, data=said)
 
     return answered
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Those of one folder. With `runs_programs` also projects are planned that are programs."""
+    """Those of one folder. What the commands may run, they may, too."""
 
     projects: Projects
-    runs_programs: bool = False
     commands: Commands = field(default_factory=Commands)
 
     @_answering
@@ -100,7 +108,13 @@ class Tools:
         `name` is its name or its URN.
         """
         project = self.projects.find(folder)
-        words = ("state", "show", "--json", "--stack", self._named(stack), "--", name)
+        known = _resources(self._exported(project, self._named(stack)))
+        if not any(name in (each["urn"], name_of(each["urn"])) for each in known):
+            # Not by the name: what is masked in it would tell a secret.
+            raise Refused(
+                "the stack has no resource of that name", hint="`read_stack` tells their names"
+            )
+        words = ("state", "show", "--json", "--stack", stack, "--", name)
         done = self.commands.run(project.directory, *words)
         return Answer(ok=True, data=done.json()) if done.succeeded else _failed(done)
 
@@ -168,11 +182,12 @@ class Tools:
         chosen = () if stack is None else ("--stack", self._named(stack))
         with self.projects.with_files(project, files or {}) as place:
             words = ("validate", "--format", "json", *chosen)
-            done = self.commands.run(place.folder, *words, environ=place.environ)
+            done = self.commands.propose(place, *words, asks=False)
         problems = done.json()
         if problems is None:
             return _failed(done)
-        return Answer(ok=done.succeeded, told={"problems": len(problems)}, data=problems)
+        told = {"problems": len(problems), "shown": min(len(problems), _PROBLEMS)}
+        return Answer(ok=done.succeeded, told=told, data=problems[:_PROBLEMS])
 
     @_answering
     def simulate(  # noqa: PLR0913, PLR0917 - each of them is a choice of the agent
@@ -201,7 +216,8 @@ class Tools:
         inputs = {"config": config, "secrets": secrets, "events": events, "run": run}
         with self.projects.with_files(project, files or {}) as place:
             answer = simulate(project, place, stack, {**inputs, "allow": allow}, state)
-        return self._redacted(answer)
+        # A topology knows nothing of the environment.
+        return self._redacted(answer) if self.commands.runs_programs else answer
 
     @_answering
     def save_plan(
@@ -223,14 +239,15 @@ class Tools:
         stack = self._named(stack)
         target = self.projects.inside(project, save_to)
         _require_place_of_plan(target, save_to)
-        words = ("preview",) if operation == "up" else (operation, "--preview-only")
+        words: tuple[str, ...] = (
+            ("preview",) if operation == "up" else (operation, "--preview-only")
+        )
         with self.projects.with_files(project, files or {}) as place:
             environ = {**place.environ, "PULUMI_BACKEND_URL": backend_of(project, os.environ)}
             if place.is_proposal:
                 environ[KNOWN_SCHEDULERS] = self._schedulers(project, stack)
-            made = self.commands.run(
-                place.folder, *words, "--stack", stack, "--save-plan", str(target), environ=environ
-            )
+            words = (*words, "--stack", stack, "--save-plan", str(target))
+            made = self.commands.propose(place, *words, asks=True, environ=environ)
         if not made.succeeded and made.code != _STOPPED:
             return _failed(made)
         return self._reviewed(project, target, stack)
@@ -240,14 +257,14 @@ class Tools:
         name = target.relative_to(project.directory).as_posix()
         done = self.commands.run(project.directory, "review", name, "--format", "markdown")
         digest = plan.basis.seal if plan.basis is not None else ""
-        command = f"gpuform {_verb(plan)} --stack {stack} --plan {name} --digest {digest}"
+        command = ("gpuform", _verb(plan), "--stack", stack, "--plan", name, "--digest", digest)
         told = {
             "plan": name,
             "digest": digest,
             "summary": {str(action): count for action, count in plan.summary.items()},
             "gates_that_stop": [each.name for each in plan.gates or () if each.stops],
-            "to_review": f"gpuform review {name}",
-            "to_apply": command,
+            "to_review": shlex.join(("gpuform", "review", name)),
+            "to_apply": shlex.join(command),
             "who_applies": "A person who has reviewed the plan. These tools cannot.",
         }
         return Answer(ok=True, told=told, data={"review": done.out})
@@ -275,10 +292,17 @@ class Tools:
         return stack
 
     def _require_topology(self, project: Project) -> None:
-        if not self.runs_programs and not is_topology(project):
+        if self.commands.runs_programs:
+            return
+        hint = "a person may allow that: `gpuform mcp --run-programs`"
+        if not is_topology(project):
             raise Refused(
-                f"project {project.name} is a Python program, and planning would run it",
-                hint="a person may allow that: `gpuform mcp --run-programs`",
+                f"project {project.name} is a Python program, and planning would run it", hint=hint
+            )
+        if any(each.rule == "python" for each in project_gates(project.directory)):
+            raise Refused(
+                f"a gate of project {project.name} is written in Python, and planning would run it",
+                hint=hint,
             )
 
     def _redacted(self, answer: Answer) -> Answer:
@@ -301,8 +325,11 @@ def _failed(done: Done) -> Answer:
 
 def _require_place_of_plan(target: Path, name: str) -> None:
     """A new file, or one that is a saved plan."""
-    if target.suffix != ".json":
-        raise Refused(f"{name} is no place for a plan", hint="name a file that ends with .json")
+    if not _PLAN.fullmatch(name):
+        raise Refused(
+            "this is no place for a plan",
+            hint="name a file that ends with .json, of letters, digits, `.`, `_`, `-` and `/`",
+        )
     if not target.parent.is_dir():
         raise Refused(f"there is no folder for {name}", hint="name one that is there")
     if target.exists():

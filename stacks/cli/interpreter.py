@@ -8,10 +8,8 @@ from pathlib import Path
 import click
 
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.operations.opening.interpreter import ProgramEnvironment, environment_of
+from gpuform.stacks.operations.opening.interpreter import MOVED, ProgramEnvironment, environment_of
 
-_MOVED = "GPUFORM_MOVED"
-"""Set for the process in which a command goes on, so that it does not move again."""
 _MODULE = "gpuform.stacks.cli"
 
 
@@ -21,7 +19,7 @@ def goes_on_elsewhere(project: Project) -> bool:
     The caller then ends at once, with nothing done. False where that virtualenv is the one that
     runs already, or the project has none. Raises EngineError when it is missing or has no gpuform.
     """
-    if os.environ.pop(_MOVED, None):
+    if os.environ.pop(MOVED, None):
         return False
     environment = environment_of(project)
     if environment is None or environment.is_running:
@@ -37,7 +35,7 @@ def _go_on(environment: ProgramEnvironment, python: Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     command = [str(python), "-P", "-m", _MODULE, *sys.argv[1:]]
-    variables = {**environment.variables(), _MOVED: "1"}
+    variables = {**environment.variables(), MOVED: "1"}
     if os.name == "nt":  # exec there returns to the shell before the command has ended
         sys.exit(subprocess.run(command, check=False, env=variables).returncode)  # noqa: S603 - ours
     os.execve(python, command, variables)  # noqa: S606 - arguments need no shell

@@ -19,6 +19,8 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import requirement
 from gpuform.stacks.engine.project import Project, read_text, yaml_text
 
+MOVED = "GPUFORM_MOVED"
+"""Set where a command runs in the interpreter that it is to run in, so that it does not move."""
 _MODULE = "gpuform.stacks.cli"
 _PROBE = f"import importlib.util as util, sys; sys.exit(util.find_spec({_MODULE!r}) is None)"
 _PYTHONS = ("bin/python", "Scripts/python.exe")

@@ -1,6 +1,7 @@
 """Proposals that would get at secrets by what a plan turns out to be, or reach other machines."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -101,3 +102,73 @@ def test_a_proposal_sends_no_file_of_this_machine_to_a_server_of_its_choice(
         )
     assert heard == []
     assert "planted-file" not in json.dumps([saved, simulated])
+
+
+def test_what_is_masked_in_its_own_text_tells_an_agent_nothing(world: World) -> None:
+    """With a known beginning, one try for each letter would tell the next one."""
+    known = world.environ["SOME_API_KEY"][:7]
+    tried = {f"{known}{sign}": 1 for sign in "abcdefghijklmnopqrstuvwxyz-0123456789"}
+    files = {"topology.yaml": json.dumps(tried)}
+    (answer,) = world.ask(("validate", {"folder": "training", "files": files}))
+    assert len(answer["data"]) == len(tried)
+    assert all(known in each["message"] for each in answer["data"])
+    name = world.environ["SOME_API_KEY"]
+    (answer,) = world.ask(("read_resource", {**STACK, "name": name}))
+    assert answer["data"]["problem"] == "the stack has no resource of that name"
+
+
+NO_PLACES = [
+    *("$(touch x).json", "a; touch x.json", "`x`.json", "-rf.json", "a\nb.json", "a b.json"),
+    *("a\x1b[2J.json", "\u202egnp.json", f"{'a' * 300}.json", "a\x00.json", "'.json"),
+]
+
+
+def test_a_person_can_paste_the_command_of_a_plan(world: World) -> None:
+    answers = world.ask(*(("save_plan", {**STACK, "save_to": place}) for place in NO_PLACES))
+    assert not any(each["ok"] for each in answers)
+    assert sorted(world.project.glob("*.json")) == []
+
+
+def test_no_path_ends_a_call_without_an_answer(world: World) -> None:
+    calls = [
+        ("read_file", {"folder": "training", "path": "a\x00.yaml"}),
+        ("read_file", {"folder": "a\x00", "path": "a.yaml"}),
+        ("read_file", {"folder": "training", "path": f"{'a' * 300}.yaml"}),
+        ("validate", {"folder": "training", "files": {"a\x00.yaml": ""}}),
+        ("validate", {"folder": "training", "files": {f"{'a' * 300}.yaml": ""}}),
+        (
+            "validate",
+            {"folder": "training", "files": {"topology.yaml": "include: [Pulumi.prod.yaml]"}},
+        ),
+        ("read_file", {"folder": "training", "path": "pulumi.prod.yaml"}),
+    ]
+    assert not any(each["ok"] for each in world.ask(*calls))
+
+
+def test_nothing_of_a_project_is_run(world: World) -> None:
+    """Neither a gate that is code, nor an interpreter that Pulumi.yaml names."""
+    settings, proof = world.project / "Pulumi.yaml", world.root / "it-ran"
+    before = settings.read_text()
+    python = world.project / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\ntouch {proof}\n")
+    python.chmod(0o755)
+    (world.project / "policies.py").write_text(f"open({str(proof)!r}, 'w').close()\n")
+    gates = (world.project / "gates.yaml").read_text()
+    call = ("save_plan", {**STACK, "save_to": "plan.json"})
+    try:
+        options = "runtime: {name: python, options: {virtualenv: venv}}"
+        settings.write_text(before.replace("runtime: python", options))
+        (saved,) = world.ask(call)
+        settings.write_text(before)
+        (world.project / "gates.yaml").write_text("gates: {own: {python: 'policies:rule'}}\n")
+        gated = world.ask(call, ("simulate", STACK), ("validate", {"folder": "training"}))
+    finally:
+        settings.write_text(before)
+        (world.project / "gates.yaml").write_text(gates)
+        shutil.rmtree(world.project / "venv")
+        (world.project / "policies.py").unlink()
+    assert saved["ok"], saved
+    assert [each["ok"] for each in gated] == [False, False, True]
+    assert "written in Python" in str(gated[0]["data"])
+    assert not proof.exists()

@@ -102,6 +102,7 @@ def test_what_is_no_name_of_a_stack_is_refused(world: World) -> None:
 
 PLACES = [
     ("topology.yaml", "is no place for a plan"),
+    ("a/../plan.yaml.json/x.txt", "no file of the project"),
     ("../plan.json", "no file of the project"),
     ("folder/../../plan.json", "no file of the project"),
     ("/tmp/plan.json", "no file of the project"),
