@@ -5,7 +5,7 @@ What a case plays out is the whole of it: the stack, where it starts, what happe
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
@@ -33,6 +33,10 @@ def _request(text: str) -> str:
 
 
 RequestPattern = Annotated[str, AfterValidator(_request)]
+
+_T = TypeVar("_T")
+Some = Annotated[_T, Field(min_length=1)]
+"""At least one: an expectation of nothing would pass whatever the run does."""
 
 Action = Literal["same", "create", "update", "replace", "delete", "import", "read"]
 """What the plan does to a resource."""
@@ -235,6 +239,11 @@ class DurationInputs(InputModel):
     at_least: Span | None = Field(default=None, description="The least.", examples=["5m"])
     at_most: Span | None = Field(default=None, description="The most.", examples=["45m"])
 
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        if not values:
+            yield Problem("", "say `at_least` or `at_most`")
+
 
 class ExpectInputs(InputModel):
     """What is expected of a run. What is not named is not looked at."""
@@ -244,13 +253,15 @@ class ExpectInputs(InputModel):
         description="How the run ends. When not given: succeeded, or with `error` anything else.",
         examples=["policy-violation"],
     )
-    error: list[str] | None = Field(
+    error: list[Some[str]] | None = Field(
         default=None,
+        min_length=1,
         description="Texts that are in what the run says as an error or a refusal, each of them.",
         examples=[["no GPUs are free"]],
     )
-    warning: list[str] | None = Field(
+    warning: list[Some[str]] | None = Field(
         default=None,
+        min_length=1,
         description="Texts that are in what the run says as a warning, each of them.",
         examples=[["is not ready"]],
     )
@@ -260,41 +271,53 @@ class ExpectInputs(InputModel):
         "name stands for any text. A resource that is not named has to stay the same.",
         examples=[{"train": "update", "workers-*": "create"}],
     )
-    properties: dict[str, dict[str, Any]] | None = Field(
+    properties: dict[str, Some[dict[str, Any]]] | None = Field(
         default=None,
+        min_length=1,
         description="Of a resource that the plan changes: values that properties get, by their "
         "paths.",
         examples=[{"train": {"num_gpus": 24}}],
     )
-    replaced_by: dict[str, list[str]] | None = Field(
+    replaced_by: dict[str, Some[list[str]]] | None = Field(
         default=None,
+        min_length=1,
         description="Of a resource that is replaced: the properties that force it, all of them.",
         examples=[{"train": ["region"]}],
     )
     gates: dict[str, Verdict] | None = Field(
-        default=None, description="What gates say of the plan.", examples=[{"budget": "stops"}]
+        default=None,
+        min_length=1,
+        description="What gates say of the plan.",
+        examples=[{"budget": "stops"}],
     )
     hourly_cost: dict[str, float] | None = Field(
         default=None,
+        min_length=1,
         description="What an hour of the stack costs once the plan is applied, by currency.",
         examples=[{"USD": 47.84}],
     )
     resources: dict[str, dict[str, Any]] | None = Field(
         default=None,
+        min_length=1,
         description="Resources in the state after the run, with some of their outputs, by their "
         "paths.",
         examples=[{"train": {"status": "Ready", "ready": True}}],
     )
     absent: list[str] | None = Field(
         default=None,
+        min_length=1,
         description="Resources that the state does not have after the run.",
         examples=[["train"]],
     )
     outputs: dict[str, Any] | None = Field(
-        default=None, description="Outputs of the stack.", examples=[{"status": "Ready"}]
+        default=None,
+        min_length=1,
+        description="Outputs of the stack.",
+        examples=[{"status": "Ready"}],
     )
     objects: dict[str, list[ObjectInputs]] | None = Field(
         default=None,
+        min_length=1,
         description="All objects of a kind that are on a platform after the run, by "
         "PLATFORM/KIND; none but these.",
         examples=[{"together/clusters": [{"name": "training", "status": "Ready"}]}],

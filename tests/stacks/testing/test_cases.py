@@ -64,6 +64,28 @@ def test_a_field_without_a_value_is_told(written: Written, text: str, place: str
     assert "has no value: give it one, or remove it" in found
 
 
+EMPTY = [
+    *(f"{name}: []" for name in ("error", "warning", "absent")),
+    *('error: [""]', 'warning: [""]'),
+    *(f"{name}: {{}}" for name in ("outputs", "gates", "hourly_cost", "objects", "properties")),
+    *("resources: {}", "replaced_by: {}", "takes: {}"),
+    *("properties: {train: {}}", "replaced_by: {train: []}"),
+]
+
+
+@pytest.mark.parametrize("expect", EMPTY)
+def test_an_expectation_of_nothing_is_told(written: Written, expect: str) -> None:
+    with pytest.raises(FilesError, match=r"at.least") as caught:
+        read_cases([written(f"cases:\n  a:\n    expect:\n      {expect}\n")], Path())
+    assert "demo.yaml:4:" in str(caught.value)
+
+
+def test_an_expectation_of_no_change_is_one(written: Written) -> None:
+    text = "plan: {}, objects: {together/clusters: []}, resources: {train: {}}"
+    (case,) = read_cases([written(f"cases: {{a: {{expect: {{{text}}}}}}}")], Path())
+    assert case.expect.plan == {}
+
+
 def test_values_of_maps_may_be_null(written: Written) -> None:
     (case,) = read_cases(
         [
