@@ -1,6 +1,7 @@
 """One cluster's Kubernetes API: requests with the same retries and errors as everywhere."""
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ class KubernetesClient:
         secrets: tuple[str, ...] = (),
         transport: "httpx.BaseTransport | None" = None,
     ) -> None:
+        if transport is None:
+            transport = _transport(access)
+            weakref.finalize(self, transport.close)  # nobody says when it is used no more
         self._api = ApiClient(
             access.server,
             errors=ErrorAnswers(
@@ -45,7 +49,7 @@ class KubernetesClient:
             ),
             headers=access.headers,
             sign=_with_patch_type,
-            transport=transport or _transport(access),
+            transport=transport,
         )
         self.server = access.server
         self._lock = threading.Lock()
