@@ -202,6 +202,12 @@ class EventInputs(InputModel):
         description="A fault of the emulator, as POST /_emulator/faults takes it.",
         examples=[{"method": "POST", "path": "/compute/clusters$", "status": 503}],
     )
+    met: bool | None = Field(
+        default=None,
+        description="Whether requests meet the `fault`; one has to when not given. With false "
+        "the case fails when one does.",
+        examples=[False],
+    )
     control: ControlInputs | None = Field(default=None, description="A control of the emulator.")
     request: OutsideRequestInputs | None = Field(
         default=None, description="What somebody else asks the platform for."
@@ -218,6 +224,8 @@ class EventInputs(InputModel):
             yield Problem(given[1] if given else "", f"an event is exactly one of {known}")
         if values.get("at") is not None and values.get("on") is not None:
             yield Problem("on", "an event happens `at` a time or `on` a request, not both")
+        if values.get("met") is not None and "fault" not in given:
+            yield Problem("met", "only a `fault` is met by requests")
         if given == ["kill"] and values.get("at") is None and values.get("on") is None:
             yield Problem("kill", "say when with `at` or `on`: before the run there is none")
 

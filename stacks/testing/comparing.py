@@ -104,8 +104,8 @@ class _Comparison:
             took = durations_text(self.report.left.seconds)
             text = f"the event {when} did not happen: the run was over after {took}"
             yield Finding(self.case.place("events", number), text)
-        for number in self.report.unmet:
-            yield Finding(self.case.place("events", number), "the fault met no request")
+        for number, text in self.report.misses.items():
+            yield Finding(self.case.place("events", number), text)
         for number, why in self.report.refused.items():
             text = f"the event cannot happen: {why}"
             yield Finding(self.case.place("events", number), text)

@@ -74,12 +74,17 @@ class Events:
         return sorted(self._open)
 
     @property
-    def unmet(self) -> list[int]:
-        """The faults that no request of the run has met."""
+    def misses(self) -> dict[int, str]:
+        """The faults that no request of the run has met, or one that none was to meet."""
         if not self._faults:
-            return []
+            return {}
         applied = self._ask("GET", f"{_CONTROLS}/faults/applied", None)
-        return sorted(event for event, rule in self._faults.items() if str(rule) not in applied)
+        met = {number: str(rule) in applied for number, rule in sorted(self._faults.items())}
+        return {
+            number: "the fault met a request" if is_met else "the fault met no request"
+            for number, is_met in met.items()
+            if is_met != (self.events[number].met is not False)
+        }
 
     def _seen(self, response: Response) -> Response:
         """After a request, whose effect is kept by now."""

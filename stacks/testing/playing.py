@@ -93,7 +93,7 @@ def play(part: Part, tell: Callable[[Plan], None]) -> Report:
             report,
             left=left,
             unplayed=events.unplayed,
-            unmet=events.unmet,
+            misses=events.misses,
             refused=events.failed,
             entries=stage.entries(),
             secrets=stage.secrets,

@@ -49,12 +49,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole run. `unplayed` are the numbers of events that it has not lived to see, `unmet` those
-    of faults that met no request, `refused` those that could not happen, with the reason. `entries`
-    is None where the program is Python. `wrong` is what the case itself has that cannot be, so that
-    nothing was tested: where that is in the case, and why. `secrets` are values that nobody may be
-    shown.
-    """
+    """A whole run."""
 
     ending: str
     errors: Sequence[str] = ()
@@ -62,8 +57,14 @@ class Report:
     plan: Plan | None = None
     left: Left = field(default_factory=Left)
     unplayed: Sequence[int] = ()
-    unmet: Sequence[int] = ()
+    """The numbers of the events that it has not lived to see."""
+    misses: Mapping[int, str] = field(default_factory=dict)
+    """The faults that requests met otherwise than said, by the events' numbers, and how."""
     refused: Mapping[int, str] = field(default_factory=dict)
+    """The events that could not happen, and why."""
     entries: Sequence[EntrySeen] | None = None
+    """None where the program is Python."""
     wrong: Sequence[tuple[tuple[str | int, ...], str]] = ()
+    """What the case itself has that cannot be, so that nothing was tested: where, and why."""
     secrets: Sequence[str] = field(default=(), repr=False)
+    """Values that nobody may be shown."""

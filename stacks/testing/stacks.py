@@ -147,8 +147,8 @@ class StackUnderTest:
         self.inputs = {name: each for name, each in self.inputs.items() if name != "start"}
         missed = [f"{'.'.join(map(str, at))}: {why}" for at, why in report.wrong]
         missed += [f"event {number} did not happen" for number in report.unplayed]
-        missed += [f"event {number}: the fault met no request" for number in report.unmet]
-        missed += [f"event {number}: {why}" for number, why in report.refused.items()]
+        refused = {**report.misses, **report.refused}
+        missed += [f"event {number}: {why}" for number, why in refused.items()]
         if missed:
             raise NotPlayed("\n".join(missed))
         return Run(report)

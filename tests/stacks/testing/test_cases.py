@@ -28,6 +28,7 @@ WRONG = [
         "3:27",
         "not both",
     ),
+    ("cases:\n  a:\n    events: [{stock_out: scp, met: false}]\n", "3:36", "only a `fault`"),
     ("cases:\n  a:\n    events: [{kill: true}]\n", "3:21", "say when"),
     ("cases:\n  a:\n    events: [{kill: true, on: POST /(}]\n", "3:31", "regular expression"),
     ("cases:\n  a:\n    events: [{kill: true, at: soon}]\n", "3:31", "span of time"),

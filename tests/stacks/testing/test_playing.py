@@ -217,6 +217,21 @@ def test_a_job_of_slurm_begins_or_cannot_happen(played: Played, project: Path) -
     }
 
 
+def test_a_fault_may_tell_which_requests_are_not_made(played: Played) -> None:
+    results = played(
+        """\
+        cases:
+          none: {events: [{fault: {method: DELETE, status: 500}, met: false}]}
+          some:
+            events: [{fault: {method: POST, path: /compute/clusters$, status: 400}, met: false}]
+            expect: {error: ["400"]}
+        """
+    )
+    assert {name: told(each) for name, each in results.items() if told(each)} == {
+        "some": ["4: the fault met a request"]
+    }
+
+
 def test_an_object_that_shares_its_name_is_ambiguous(played: Played, project: Path) -> None:
     topology = project / "topology.yaml"
     topology.write_text(
