@@ -77,6 +77,9 @@ class _Comparison:
         for number, name in enumerate(expect.absent or ()):
             if self._seen(name):
                 yield self._found(("absent", number), f"{name} is in the state")
+            elif (known := self._known()) is not None and not _is_one_of(name, known):
+                text = f"{name} is absent, but nothing of this name was there or is declared"
+                yield self._found(("absent", number), text)
         for name, value in (expect.outputs or {}).items():
             given = self.report.left.outputs.get(name)
             yield from self._value(("outputs", name), f"output {name}", value, given)
@@ -164,6 +167,9 @@ class _Comparison:
         change = self._change("replaced_by", name)
         if isinstance(change, Finding):
             yield change
+        elif change.action != "replace":
+            text = f"a replacement of {name} is expected, and the plan is to {_doing(change)}"
+            yield self._found(("replaced_by", name), text)
         elif set(change.replace_paths) != set(paths):
             forced = ", ".join(change.replace_paths) or "nothing"
             wanted = ", ".join(paths)
@@ -183,9 +189,11 @@ class _Comparison:
 
     def _cost(self, wanted: Mapping[str, float]) -> Iterator[Finding]:
         plan = self.report.plan
-        cost = plan.cost.after.hourly() if plan is not None and plan.cost is not None else {}
+        after = plan.cost.after if plan is not None and plan.cost is not None else None
+        cost = {} if after is None else after.hourly()
+        is_free = after is not None and not cost and not after.unknown
         for currency, amount in wanted.items():
-            given = cost.get(currency)
+            given = cost.get(currency, 0.0 if is_free else None)
             if given is None or abs(given - amount) > 0.005:
                 now = "nothing is known of it" if given is None else f"it is {given}"
                 text = f"an hour is expected to cost {amount} {currency}, and {now}"
@@ -258,6 +266,18 @@ class _Comparison:
         seen = self.report.left.resources
         return [each for each in seen if _is_named(pattern, each.name, each.address)]
 
+    def _known(self) -> list[str] | None:
+        """The names and addresses of all that was there, is planned or declared.
+
+        None where a program in Python has not come to a plan: nobody knows what it declares.
+        """
+        plan, entries = self.report.plan, self.report.entries
+        if plan is None and not entries:
+            return None
+        planned = [name for each in (plan.changes if plan else ()) for name in _names(each)]
+        declared = [name for each in entries or () for name in each.names]
+        return [*self.report.before, *planned, *declared]
+
     def _change(self, what: str, name: str) -> ResourceChange | Finding:
         changes = () if self.report.plan is None else self.report.plan.changes
         met = [each for each in changes if _is_named(name, *_names(each))]
@@ -307,6 +327,11 @@ def durations_text(seconds: float) -> str:
 def _is_named(pattern: str, *names: str) -> bool:
     """Whether one of the names is meant; * stands for any text."""
     return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _is_one_of(pattern: str, known: Iterable[str]) -> bool:
+    """Whether a pattern can mean one of these names, in which * stands for any text too."""
+    return any(fnmatchcase(name, pattern) or fnmatchcase(pattern, name) for name in known)
 
 
 def _names(change: ResourceChange) -> tuple[str, str]:

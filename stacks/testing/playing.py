@@ -16,7 +16,6 @@ from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.planning import StepDone
@@ -36,12 +35,10 @@ from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.caller import Message, OperationEvent, RunEnded
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import RunResult, output_values
+from gpuform.stacks.testing.entries import entries_of
 from gpuform.stacks.testing.events import Events, objects_of
 from gpuform.stacks.testing.report import KILLED, EntrySeen, Left, Report, ResourceSeen
 from gpuform.stacks.testing.seeding import SeedError, last_change, read_state, seed, stack_of
-from gpuform.stacks.topology.offline import surroundings_of
-from gpuform.stacks.topology.planning import plan as plan_topology
-from gpuform.stacks.topology.scope import Scope
 
 STACK: Final = "test"
 """The stack of a case that names none."""
@@ -76,14 +73,14 @@ class Part:
 def play(part: Part, tell: Callable[[Plan], None]) -> Report:
     """The run with all that happens. `tell` hears of the plan before anything is done."""
     with _on_emulator(part) as server:
-        begin = server.clock.now()
+        begin, before = server.clock.now(), []
         stage = _Stage(part, tell)
         events = Events(server, part.inputs.events or ())
         try:
             selected = stage.prepared(server)
             if part.inputs.start and part.inputs.start.later:
                 server.clock.advance(durations.seconds(part.inputs.start.later))
-            begin = server.clock.now()
+            begin, before = server.clock.now(), stage.names()
             events.arrange()
             report = stage.run(selected)
         except UserError as error:
@@ -95,6 +92,7 @@ def play(part: Part, tell: Callable[[Plan], None]) -> Report:
             unplayed=events.unplayed,
             misses=events.misses,
             refused=events.failed,
+            before=before,
             entries=stage.entries(),
             secrets=stage.secrets,
         )
@@ -358,28 +356,18 @@ class _Stage:
 
     def entries(self) -> list[EntrySeen] | None:
         """The entries of the topology, as this configuration expands them."""
-        program = self._project.program
-        topology = topology_of(program)
-        if topology is None:
-            return None
         if not self._project.settings_path(self._name).exists():  # there never was a stack
-            return []
-        problems = Diagnostics()
-        file = (program if program.is_dir() else program.parent) / topology.file
-        surroundings = surroundings_of(file, self._name, self._project)
-        planned = plan_topology(file, surroundings, problems)
-        if problems:
-            return []
+            return None if topology_of(self._project.program) is None else []
+        return entries_of(self._project, self._name)
+
+    def names(self) -> list[str]:
+        """What the resources in the state are called: the name and the address of each."""
+        stack = self._opened()
+        resources = [] if stack is None else filter(_is_resource, stack.snapshot.resources)
         return [
-            EntrySeen(
-                group.declaration.address,
-                str(group.declaration.place),
-                tuple(each.address for each in group.instances.values()),
-                tuple(sorted(group.absent)),
-                group.declaration.when is not None,
-            )
-            for scope in Scope(planned.names).every()
-            for group in scope.groups_here()
+            name
+            for each in resources
+            for name in (name_of(each.urn), address_of(each.type, each.urn))
         ]
 
 

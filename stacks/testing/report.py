@@ -34,6 +34,8 @@ class EntrySeen:
     instances: tuple[str, ...]
     absent: tuple[str, ...]
     is_conditional: bool
+    names: tuple[str, ...] = ()
+    """Of its resources, left out or not; * stands for what is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Report:
     """The faults that requests met otherwise than said, by the events' numbers, and how."""
     refused: Mapping[int, str] = field(default_factory=dict)
     """The events that could not happen, and why."""
+    before: Sequence[str] = ()
+    """The names and addresses of the resources that were in the state at the start."""
     entries: Sequence[EntrySeen] | None = None
     """None where the program is Python."""
     wrong: Sequence[tuple[tuple[str | int, ...], str]] = ()

@@ -87,7 +87,7 @@ WRONG = [
     ("properties: {train: {volume_id: x}}", "4:39: train.volume_id is known after apply only"),
     (
         "replaced_by: {train: [region]}",
-        "4:28: region is expected to force the replacement of train, and nothing does",
+        "4:28: a replacement of train is expected, and the plan is to create it",
     ),
     ("gates: {budget: stops}", "4:23: gate budget: stops is expected, and it passes"),
     (
@@ -112,6 +112,14 @@ WRONG = [
         "4:28: scratch is not in the state; it has shared_volumes.data, clusters.train",
     ),
     ("absent: [train]", "4:16: train is in the state"),
+    (
+        "absent: [scratch, shared_volumes.scratch, tran]",
+        "4:49: tran is absent, but nothing of this name was there or is declared",
+    ),
+    (
+        "absent: [cluster.train]",
+        "4:16: cluster.train is absent, but nothing of this name was there or is declared",
+    ),
     ("outputs: {status: Gone}", "4:25: output status is expected to be 'Gone', and it is 'Ready'"),
     ("outputs: {state: Gone}", "4:24: there is no output state"),
     (

@@ -142,6 +142,52 @@ def test_what_can_happen_happens(played: Played) -> None:
     assert {each.status for each in results.values()} == {Status.PASSED}
 
 
+GONE = """\
+    cases:
+      up: {}
+      goes:
+        start: {case: up}
+        run: destroy
+        expect: {absent: [train, data, "*"], hourly_cost: {USD: 0}}
+      goes_at_another_price:
+        start: {case: up}
+        run: destroy
+        expect: {hourly_cost: {USD: 1}}
+      goes_under_another_name:
+        start: {case: up}
+        run: destroy
+        expect: {absent: [tran]}
+      refused:
+        config: {gpus: 9}
+        expect: {error: [multiple of 8], absent: [tran]}
+      moves:
+        start: {case: up}
+        run: preview
+        config: {region: us-central-4}
+        expect: {plan: {"*": replace}, replaced_by: {data: [region]}}
+      grows:
+        start: {case: up}
+        run: preview
+        config: {gpus: 8}
+        expect: {replaced_by: {train: [num_gpus]}}
+"""
+
+
+def test_what_is_gone_was_there(played: Played, project: Path) -> None:
+    topology = project / "topology.yaml"
+    text = topology.read_text().replace(" us-central-8", ' "{{ config.region }}"')
+    topology.write_text(text.replace("config:", "config:\n  region: {default: us-central-8}"))
+    (project / "gates.yaml").unlink()
+    results = played(GONE)
+    nothing = "is absent, but nothing of this name was there or is declared"
+    assert {name: told(each) for name, each in results.items() if told(each)} == {
+        "goes_at_another_price": ["10: an hour is expected to cost 1.0 USD, and it is 0.0"],
+        "goes_under_another_name": [f"14: tran {nothing}"],
+        "refused": [f"17: tran {nothing}"],
+        "grows": ["27: a replacement of train is expected, and the plan is to update it"],
+    }
+
+
 WITHOUT_EFFECT = """\
     cases:
       late:
