@@ -1,15 +1,25 @@
 """The processes that play cases side by side."""
 
 import operator
+import os
+import select
+import signal
+import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from processes.commands import in_a_process
 
 from gpuform.schemas.cases_file import CaseInputs
-from gpuform.stacks.testing import running
+from gpuform.stacks.testing import processes
+from gpuform.stacks.testing.cases import read_cases
 from gpuform.stacks.testing.playing import Part
+from gpuform.stacks.testing.running import Playing, Status
+
+from .conftest import Written
 
 _PROCESSES = 160
 
@@ -17,14 +27,100 @@ _PROCESSES = 160
 def test_no_process_loses_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start in one thread reaps the processes of all: their `join` must not come too late."""
     # Something of the standard library that takes two arguments and ends at once.
-    monkeypatch.setattr(running, "play_in_process", operator.is_)
+    monkeypatch.setattr(processes, "play_in_process", operator.is_)
     part = Part(tmp_path, tmp_path, 0, CaseInputs(), is_begun=False)
 
     def told(_number: int) -> str:
-        process = running.Process(part)
+        process = processes.Process(part)
         process.play()
         return process.told
 
     with ThreadPoolExecutor(8) as threads:
         found = Counter(threads.map(told, range(_PROCESSES)))
     assert found == {"its process ended with 0": _PROCESSES}
+
+
+HANGS = """\
+import os, signal, subprocess, sys
+print("it waits", flush=True)
+if fifo := os.environ.get("FIFO"):
+    told = os.open(fifo, os.O_WRONLY)
+    subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], pass_fds=[told])
+    os.write(told, b"begun")
+signal.pause()
+"""
+
+
+@pytest.fixture
+def hanging(project: Path, written: Written) -> Path:
+    """A project whose program does not end."""
+    (project / "topology.yaml").unlink()
+    (project / "__main__.py").write_text(HANGS)
+    written("cases: {hangs: {}, too: {}}")
+    return project
+
+
+def test_a_case_that_does_not_end_is_ended(hanging: Path) -> None:
+    results = Playing(1, limit=0.01).play(read_cases([hanging], Path()))
+    assert [each.status for each in results] == [Status.BROKEN, Status.BROKEN]
+    assert "it did not end within 0s of real time" in results[0].told
+
+
+@pytest.mark.slow
+def test_the_command_has_a_limit(hanging: Path) -> None:
+    done = in_a_process(hanging, "test", "-k", "too", "--timeout", "1s")
+    assert (done.code, done.stderr) == (1, "")
+    assert "broken  demo/too" in done.stdout
+    assert "  it did not end within 1s of real time" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group"),
+    [
+        (signal.SIGINT, True),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                (signal.SIGINT, False),
+                (signal.SIGTERM, False),
+                (signal.SIGTERM, True),
+                (signal.SIGHUP, True),
+                (signal.SIGKILL, False),
+            )
+        ),
+    ],
+)
+def test_a_signal_ends_all_that_was_begun(
+    hanging: Path, tmp_path: Path, number: signal.Signals, to_group: bool
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "gpuform.stacks.cli", "test", "--jobs", "2"]
+    process = subprocess.Popen(
+        command,
+        cwd=hanging,
+        env={**os.environ, "TMPDIR": str(temporary), "FIFO": str(fifo)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as begun:
+        try:
+            heard = b""
+            while heard != b"begun" * 2:
+                assert select.select([begun], [], [], 60)[0]
+                heard += begun.read(5)
+            (os.killpg if to_group else os.kill)(process.pid, number)
+            out, err = process.communicate(timeout=60)
+            # The end of the pipe: nobody who has inherited it is left.
+            assert select.select([begun], [], [], 60)[0]
+            assert begun.read(1) == b""
+        finally:
+            process.kill()
+    if number is signal.SIGKILL:
+        return
+    assert (process.returncode, out, err.strip()) == (1, "", "error: interrupted")
+    assert list(temporary.iterdir()) == []

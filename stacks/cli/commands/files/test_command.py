@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import in_seconds
 from gpuform.stacks.cli.session import Session, common_flags, session
+from gpuform.stacks.cli.terminal.stopping import unwinding
 from gpuform.stacks.review.paint import Paint
 
 if TYPE_CHECKING:
@@ -38,6 +40,15 @@ _STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skippe
     type=click.IntRange(min=1),
     help="How many cases are played at a time; as many as there are processors when not given.",
 )
+@click.option(
+    "--timeout",
+    "limit",
+    callback=in_seconds,
+    default="5m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long a case may take, in real time. One that takes longer is ended, as broken.",
+)
 @click.option("--update", "-u", is_flag=True, help="Write the snapshots anew.")
 @click.option("--coverage", is_flag=True, help="Show what of the stack no case exercises.")
 @click.option(
@@ -52,6 +63,7 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
     paths: tuple[Path, ...],
     patterns: tuple[str, ...],
     jobs: int | None,
+    limit: float,
     update: bool,
     coverage: bool,
     junit: Path | None,
@@ -82,7 +94,8 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
             return SUCCESS
         if _moves(cases):
             return SUCCESS
-        return _play(current, cases, _Wanted(jobs, update, coverage, junit, as_json))
+        with unwinding():
+            return _play(current, cases, _Wanted(jobs, limit, update, coverage, junit, as_json))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +103,7 @@ class _Wanted:
     """What the flags say."""
 
     jobs: int | None
+    limit: float
     update: bool
     coverage: bool
     junit: Path | None
@@ -134,7 +148,8 @@ def _play(current: Session, cases: Sequence["Case"], wanted: _Wanted) -> int:
             current.screen.print("\n".join(_lines(result, width, paint)))
 
     jobs = wanted.jobs or os.cpu_count() or 1
-    results = Playing(jobs, update=wanted.update, heard=show).play(cases)
+    playing = Playing(jobs, update=wanted.update, limit=wanted.limit, heard=show)
+    results = playing.play(cases)
     covered = coverage_of(results) if wanted.coverage else []
     if wanted.junit is not None:
         _write_junit(wanted.junit, results)
