@@ -35,6 +35,13 @@ def unsaved(texts: Mapping[Path, str]) -> Iterator[None]:
         _unsaved.reset(token)
 
 
+def text_of(path: Path) -> str:
+    """The text of a file as `read_file` takes it. Raises OSError and UnicodeDecodeError."""
+    edited = _unsaved.get()
+    text = edited.get(path.resolve()) if edited else None
+    return path.read_text(encoding="utf-8-sig") if text is None else text.removeprefix("\ufeff")
+
+
 def read_file(
     path: Path, shown: str, problems: Diagnostics, included: tuple[SourcePosition, ...] = ()
 ) -> MappingNode:

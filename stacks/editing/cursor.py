@@ -8,6 +8,8 @@ from typing import Final, Literal
 from gpuform.stacks.editing.outline import KEY
 
 _TYPED: Final = re.compile(r"[\w.-]*$")
+_OPENED: Final = re.compile(r"\s*(?:-\s+)*(?=\{)")
+_IS: Final = re.compile(r"\bis(?:\s+not)?$")
 _PATH: Final = re.compile(r"[\w.\-\[\]\"']*$")
 
 
@@ -15,20 +17,23 @@ _PATH: Final = re.compile(r"[\w.\-\[\]\"']*$")
 class Cursor:
     """`path` are the keys that lead here; of a value the last one is its own key.
 
-    `prefix` is what is typed of the word. `siblings` are the keys beside it.
+    `prefix` is what is typed of the word. `siblings` are the keys beside it. At `nothing`, a
+    comment or a text of an expression, a person writes what they like.
     """
 
-    kind: Literal["key", "value", "expression"]
+    kind: Literal["key", "value", "expression", "nothing"]
     path: tuple[str, ...]
     prefix: str
     siblings: tuple[str, ...] = ()
-    after_pipe: bool = False
+    after: Literal["", "|", "is"] = ""
 
     @classmethod
     def at(cls, lines: Sequence[str], line: int, column: int) -> "Cursor":
         """That at a place of a text, which may be no YAML yet."""
         text = lines[line] if line < len(lines) else ""
         before = text[:column]
+        if _in_comment(before):
+            return cls("nothing", (), "")
         outer = _outer(lines, line, _indent(before if before.strip() else text))
         found = KEY.match(before)
         own = (*outer, found["key"]) if found else outer
@@ -37,6 +42,9 @@ class Cursor:
         rest = before[found.end() :] if found else ""
         if found and "{" in rest:
             return _in_flow(own, rest)
+        opened = _OPENED.match(before)
+        if opened:
+            return _in_flow(outer, before[opened.end() :])
         if found:
             return cls("value", own, rest.strip().lstrip("\"'"))
         typed = _TYPED.search(before)
@@ -48,7 +56,30 @@ def _in_expression(path: tuple[str, ...], text: str) -> Cursor:
     typed = _PATH.search(text)
     prefix = typed[0] if typed else ""
     before = text[: len(text) - len(prefix)].rstrip()
-    return Cursor("expression", path, prefix, after_pipe=before.endswith("|"))
+    if _is_open(before) or prefix[:1] in ("'", '"'):
+        return Cursor("nothing", path, prefix)
+    if before.endswith("|"):
+        return Cursor("expression", path, prefix, after="|")
+    return Cursor("expression", path, prefix, after="is" if _IS.search(before) else "")
+
+
+def _is_open(text: str) -> bool:
+    """Whether a quote is open at its end."""
+    return bool(_quote_at_end(text))
+
+
+def _in_comment(text: str) -> bool:
+    """Whether the end of a line's beginning is in a comment."""
+    starts = (found.start() for found in re.finditer(r"(?:^|(?<=\s))#", text))
+    return any(not _quote_at_end(text[:start]) for start in starts)
+
+
+def _quote_at_end(text: str) -> str:
+    quote = ""
+    for sign in text:
+        if sign in "\"'" and quote in ("", sign):
+            quote = "" if quote else sign
+    return quote
 
 
 def _in_flow(path: tuple[str, ...], text: str) -> Cursor:

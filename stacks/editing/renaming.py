@@ -1,7 +1,7 @@
 """A new name for a declaration, wherever it is named; what is deployed keeps its objects."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -240,7 +240,7 @@ def _alias(
         entry = source.entry(named.section, named.name)
         if entry is None:
             continue
-        repeats = entry.get("for_each") is not None
+        repeats = source.repeats(named.section, named.name)
         earlier, now = (
             f'"{each}-{{{{ each.key }}}}"' if repeats else each for each in (named.name, new)
         )
@@ -268,7 +268,7 @@ def _put_in(source: Source, node: MappingNode | SequenceNode, text: str) -> Edit
         return Edit(source.path, at, text if is_empty else f"{text}, ")
     dash = "- " if isinstance(node, SequenceNode) else ""
     at = Span(line, column, column)
-    return Edit(source.path, at, f"{dash}{text}\n{' ' * column}")
+    return Edit(source.path, at, f"{dash}{text}{source.line_end}{' ' * column}")
 
 
 def _in_tests(
@@ -278,23 +278,60 @@ def _in_tests(
     named: Named,
     new: str,
 ) -> Iterator[Edit]:
-    """The name in test files: of a resource with its section, and without where that is clear."""
-    if named.section not in (*SECTIONS, "config") or _is_of_module(topology):
-        return
+    """The name in test files, where it is clear what is meant."""
     old = named.name
-    names = {old: new, f"{named.section}.{old}": f"{named.section}.{new}"}
-    others = [section for section in SECTIONS if section != named.section]
-    if named.section in SECTIONS and any(
-        source.declared(section, old) for source in sources for section in others
-    ):
-        del names[old]  # it means the other one as well
-    find = config_names if named.section == "config" else resource_names
+    if named.section == "config":
+        find, spans = config_names, _whole(old)
+    elif named.section in SECTIONS:
+        find, spans = resource_names, _of_resource(topology, sources, named)
+    else:
+        return
     for path in sorted((project.directory / _TESTS).glob("*.y*ml")):
         source = _read(topology, path)
         for written, place in find(source.root):
-            if written in names:
+            begin = spans(written)
+            if begin is not None:
                 whole = source.span(place, written)
-                yield Edit(path, Span(whole.line, whole.end - len(old), whole.end), new)
+                at = whole.begin + begin
+                yield Edit(path, Span(whole.line, at, at + len(old)), new)
+
+
+def _whole(name: str) -> Callable[[str], int | None]:
+    return lambda written: 0 if written == name else None
+
+
+def _of_resource(
+    topology: TopologyText, sources: Sequence[Source], named: Named
+) -> Callable[[str], int | None]:
+    """Where a name that a case writes has the name of the resource: alone, behind its section,
+    before the key of an instance, or behind the name of a module.
+    """
+    section, old = named.section, named.name
+    others = {(each, name) for each in SECTIONS for one in sources for name in one.names(each)}
+    others.discard((section, old))
+    repeats = any(each.repeats(section, old) for each in sources)
+    modules = [
+        (node.text, module.get("for_each") is not None)
+        for _, module in topology.sources.including(topology.path)
+        if isinstance(node := module.get("name"), ScalarNode)
+    ]
+
+    def begins(written: str) -> int | None:
+        base = written.removeprefix(f"{section}.")
+        offset = len(written) - len(base)
+        for module, is_repeated in modules:
+            head, tail = f"{module}-", f"-{old}"
+            if base == f"{module}{tail}" or (
+                is_repeated and base.startswith(head) and base.endswith(tail)
+            ):
+                return offset + len(base) - len(old)
+        if modules or not (base == old or (repeats and base.startswith(f"{old}-"))):
+            return None
+        rivals = (name for each, name in others if each == section or not offset)
+        is_clear = not any(base == name or base.startswith(f"{name}-") for name in rivals)
+        return offset if is_clear else None
+
+    return begins
 
 
 def by_file(edits: list[Edit]) -> Mapping[Path, list[Edit]]:

@@ -21,7 +21,7 @@ from gpuform.stacks.editing.renaming import (
     rename,
     renameable,
 )
-from gpuform.stacks.editing.topologies import TopologyText
+from gpuform.stacks.editing.topologies import Completion, TopologyText
 
 _PAUSE: Final = 0.1
 """Seconds that a text has to rest before it is checked: who types changes it at every key."""
@@ -211,12 +211,24 @@ def _add_reading(server: LanguageServer, editing: Editing) -> None:
         topology = editing.topology(uri)
         place = editing.position(uri, parameters.position)
         found = [] if topology is None else topology.completions(*place)
+
+        def edit(each: Completion) -> types.TextEdit | None:
+            line, column = place
+            span = Span(line, column - each.of, column)
+            return (
+                types.TextEdit(editing.range_of(_path(uri), span), each.instead)
+                if each.of
+                else None
+            )
+
         return types.CompletionList(
             is_incomplete=False,
             items=[
                 types.CompletionItem(
                     label=each.name,
                     kind=_KINDS[each.kind],
+                    text_edit=edit(each),
+                    filter_text=f".{each.name}" if each.of else None,
                     sort_text=f"{'0' if each.is_first else '1'}{number:04}",
                     documentation=types.MarkupContent(types.MarkupKind.Markdown, each.text)
                     if each.text

@@ -60,6 +60,16 @@ class Source:
         found = entries.get(name) if isinstance(entries, MappingNode) else None
         return found if isinstance(found, MappingNode) else None
 
+    def repeats(self, section: str, name: str) -> bool:
+        """Whether an entry has an instance for each of something."""
+        entry = self.entry(section, name)
+        return entry is not None and entry.get("for_each") is not None
+
+    @property
+    def line_end(self) -> str:
+        """How its lines end."""
+        return "\r\n" if "\r\n" in self.text else "\n"
+
     def quote_at(self, span: Span) -> str:
         """The quote that the value around a place is written in; empty without one."""
         held = (each for each in self._scalars if each[0] <= (span.line, span.begin) < each[1])
@@ -178,10 +188,10 @@ class _Reading:
 
     def _with_included(self, path: Path, seen: set[Path]) -> Iterator[Source]:
         path = path.resolve()
-        if path in seen or not path.is_file():
+        text = self._texts.get(path)
+        if path in seen or (text is None and not path.is_file()):
             return
         seen.add(path)
-        text = self._texts.get(path)
         source = source_of(path, path.read_text("utf-8", "replace") if text is None else text)
         yield source
         for node in included(source.root, Diagnostics()):

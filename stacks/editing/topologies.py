@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.document.nodes import ScalarNode
+from gpuform.stacks.document.nodes import MappingNode, ScalarNode, SequenceNode
 from gpuform.stacks.editing.cursor import Cursor
 from gpuform.stacks.editing.outline import Named, Outline, Reference, Span
 from gpuform.stacks.editing.sources import Sources
@@ -16,6 +16,7 @@ from gpuform.stacks.editing.vocabulary import Word, outputs_of, values_of, words
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project, topology_in
 from gpuform.stacks.expressions.filters import FILTERS
+from gpuform.stacks.expressions.sandbox import SANDBOX
 
 _HEAD: Final = re.compile(r"^#.*\$schema=\S*topology\.schema\.json", re.MULTILINE)
 _ABOUT: Final = {
@@ -26,6 +27,12 @@ _ABOUT: Final = {
     "stack_references": "Outputs of other stacks.",
     "pulumi": "The names of the running stack and its project.",
 }
+_RESOURCES: Final = ("depends_on", "parent", "deleted_with", "replace_with")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
+_ITEM: Final = re.compile(r"\s*-\s")
+_BARE_ITEM: Final = re.compile(r"\s*-\s+[\w./-]*")
+_FILE: Final = re.compile(r"""\bfile\s*:\s*["']?([^\s"',}]+)""")
+_NO_TOPOLOGY: Final = re.compile(r"(?i)Pulumi\.|gates\.|prices\.|stacks\.")
 _PARTS: Final = {"each": ("key", "value"), "pulumi": ("stack", "project")}
 _MODULE: Final = re.compile(
     r"""\bfile\s*:\s*["']?(?P<file>[^\s"',}]+)["']?.*?\bname\s*:\s*["']?(?P<name>[\w.-]+)"""
@@ -34,12 +41,16 @@ _MODULE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Something that can be written at the cursor."""
+    """Something that can be written at the cursor: `name`, or what is to be put in `instead`, in
+    the place of so many characters before the cursor.
+    """
 
     name: str
     kind: str
     text: str = ""
     is_first: bool = False
+    instead: str = ""
+    of: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,14 +110,32 @@ class TopologyText:
     def completions(self, line: int, column: int) -> list[Completion]:
         """What can be written there, what has to be before the rest."""
         cursor = Cursor.at(self.outline.lines, line, column)
+        if cursor.kind == "nothing":
+            return []
         if cursor.kind == "expression":
-            return self._in_expression(cursor)
+            found = self._in_expression(cursor)
+            return [self._in_brackets(each, cursor, line, column) for each in found]
+        if cursor.path[:1] == ("include",):
+            found = self._of_inclusion(cursor, line)
+            if found and cursor.path != ("include",):
+                return found
+        if cursor.kind == "value" and cursor.path[-1:] and cursor.path[-1] in _RESOURCES:
+            return [
+                Completion(f'"{{{{ {section}.{name} }}}}"', "value")
+                for section in SECTIONS
+                for name in self._names(section)
+                if _IDENTIFIER.fullmatch(name) and (section, name) != cursor.path[:2]
+            ]
         platform = self._platform(cursor.path)
         if cursor.kind == "value":
             values = values_of(cursor.path, platform)
             return [Completion(value, "value") for value in values]
         words = words_at(cursor.path, platform).values()
-        return [
+        is_bare = cursor.path == ("include",) and _BARE_ITEM.fullmatch(
+            self.outline.lines[line][:column]
+        )
+        files = self._of_inclusion(cursor, line) if is_bare else []
+        return files + [
             Completion(word.name, "property", _described(word), word.is_required)
             for word in words
             if word.name not in cursor.siblings
@@ -191,6 +220,54 @@ class TopologyText:
             dict.fromkeys([*own, *(name for each in others for name in each.names(section))])
         )
 
+    def _keys(self, section: str, name: str) -> list[str] | None:
+        """The keys of an entry's instances, as far as they are written; None where it has one."""
+        entries = (each.entry(section, name) for each in self.sources.of(self.path))
+        repeated = next((each.get("for_each") for each in entries if each is not None), None)
+        if isinstance(repeated, MappingNode):
+            return list(repeated.entries)
+        if isinstance(repeated, SequenceNode):
+            return [each.text for each in repeated.items if isinstance(each, ScalarNode)]
+        return None if repeated is None else []
+
+    def _in_brackets(self, found: Completion, cursor: Cursor, line: int, column: int) -> Completion:
+        """A name that is no word of expressions stands in brackets, not behind a dot."""
+        typed = len(re.split(r"\.|\[", cursor.prefix)[-1])
+        begin = column - typed - 1
+        text = self.outline.lines[line]
+        if _IDENTIFIER.fullmatch(found.name) or text[begin : begin + 1] != ".":
+            return found
+        outside = re.findall(r"[\"']", text[: text.rfind("{{", 0, column)])
+        quote = '"' if outside[-1:] == ["'"] else "'"
+        return replace(found, instead=f"[{quote}{found.name}{quote}]", of=typed + 1)
+
+    def _of_inclusion(self, cursor: Cursor, line: int) -> list[Completion]:
+        """The inputs of the module at a line, or files that can be included."""
+        if cursor.kind == "key" and cursor.path[-1] == "with":
+            return [
+                Completion(each, "property")
+                for each in self._inputs_given(line)
+                if each not in cursor.siblings
+            ]
+        is_file = cursor.path == ("include",) or cursor.path[-1] == "file"
+        return [Completion(name, "value") for name in self._beside()] if is_file else []
+
+    def _inputs_given(self, line: int) -> list[str]:
+        """The inputs of the module whose inclusion is written around a line."""
+        lines = self.outline.lines
+        begin = next((at for at in range(line, -1, -1) if _ITEM.match(lines[at])), line)
+        end = next((at for at in range(line + 1, len(lines)) if _ITEM.match(lines[at])), len(lines))
+        found = _FILE.search("\n".join(lines[begin:end]))
+        return (
+            [] if found is None else self._outline_of(self.path.parent / found[1]).names("inputs")
+        )
+
+    def _beside(self) -> list[str]:
+        """The YAML files in the folder that may be topologies."""
+        found = (each for end in ("yaml", "yml") for each in self.path.parent.glob(f"*.{end}"))
+        names = (each.name for each in found if not self.is_own(each))
+        return sorted(each for each in names if not _NO_TOPOLOGY.match(each))
+
     def _platform_of(self, section: str, name: str) -> str | None:
         """That of a declaration, wherever it is."""
         own = self.outline.declared.get((section, name))
@@ -232,8 +309,9 @@ class TopologyText:
         return None if found is None else self.outline.value_of(found, "platform")
 
     def _in_expression(self, cursor: Cursor) -> list[Completion]:
-        if cursor.after_pipe:
-            return [Completion(name, "filter") for name in sorted(FILTERS)]
+        if cursor.after:
+            words = FILTERS if cursor.after == "|" else SANDBOX.tests
+            return [Completion(name, "filter") for name in sorted(words) if name.isidentifier()]
         *steps, _ = re.split(r"\.|\[[\"']?|[\"']?\]\.?", cursor.prefix)
         if not steps:
             sections = [each for each in SECTIONS if self._names(each)]
@@ -248,6 +326,9 @@ class TopologyText:
             return [Completion(name, "name") for name in self._names(first)]
         if first not in SECTIONS or rest[0] not in self._names(first):
             return []
+        keys = self._keys(first, rest[0])
+        if keys is not None and len(rest) == 1:
+            return [Completion(key, "name") for key in keys]
         outputs = outputs_of(first, self._platform_of(first, rest[0])).values()
         return [Completion(word.name, "output", _described(word)) for word in outputs]
 

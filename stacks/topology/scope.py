@@ -13,6 +13,7 @@ from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.composing import LINE_BREAK
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
+from gpuform.stacks.document.reading import text_of
 from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.expressions.needs import Need
 from gpuform.stacks.expressions.template import Template, has_expression, of_step, parse
@@ -355,7 +356,7 @@ def _place_in(value: SourcePosition, part: str) -> SourcePosition:
     if not first or not value.file:
         return value
     try:
-        lines = LINE_BREAK.split(Path(value.file).read_text(encoding="utf-8-sig"))
+        lines = LINE_BREAK.split(text_of(Path(value.file)))
     except (OSError, ValueError):
         return value
     begin, pattern = value.line - 1, re.compile(re.escape(first) + r"(?!\w)")

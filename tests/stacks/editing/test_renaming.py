@@ -220,6 +220,43 @@ def test_a_name_that_another_section_has_is_ambiguous_in_test_files(tmp_path: Pa
     assert done["tests/a.yaml"] == CASES.replace("shared_volumes.data", "shared_volumes.disk")
 
 
+def test_instances_are_renamed_in_test_files(tmp_path: Path) -> None:
+    text = f"shared_volumes:\n  data:\n    for_each: [1, 2]\n  data-x: {{{VOLUME}}}\n"
+    cases = "cases:\n  a:\n    expect:\n      plan: {data-1: same, data-*: same, data-x: same}\n"
+    done = renamed(
+        tmp_path, {"topology.yaml": text, "tests/a.yaml": cases}, "volumes:\n  ", "data", "disk"
+    )
+    assert "plan: {disk-1: same, disk-*: same, data-x: same}" in done["tests/a.yaml"]
+
+
+def test_resources_of_modules_are_renamed_in_test_files(tmp_path: Path) -> None:
+    files = {
+        "topology.yaml": "include:\n  - {file: m.yaml, name: a, with: {size: 5}}\n"
+        "  - {file: m.yaml, name: each, for_each: [x], with: {size: 5}}\n",
+        "m.yaml": MODULE,
+        "tests/a.yaml": "cases:\n  a:\n    expect:\n"
+        "      plan: {a-data: create, each-x-data: create, other-data: create, data: create}\n",
+    }
+    done = renamed(tmp_path, files, "m.yaml|shared_volumes:\n  ", "data", "disk")
+    wanted = "plan: {a-disk: create, each-x-disk: create, other-data: create, data: create}"
+    assert wanted in done["tests/a.yaml"]
+
+
+def test_lines_end_as_they_did(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS)
+    text = "shared_volumes:\r\n  data:\r\n    size_tib: 5\r\n"
+    path = tmp_path / "topology.yaml"
+    path.write_bytes(text.encode())
+    topology = TopologyText(path, text)
+    found = renameable(topology, 1, 3)
+    assert found is not None
+    assert edited(text, rename(topology, found[0], "disk")) == (
+        "shared_volumes:\r\n  disk:\r\n    options: {aliases: [{name: data}]}\r\n"
+        "    size_tib: 5\r\n"
+    )
+
+
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     text = f"shared_volumes:\n  data: {{{VOLUME}}}\noutputs: [\n"
     with pytest.raises(RenameRefused, match=r"topology\.yaml:\d+:\d+"):
