@@ -128,7 +128,9 @@ class Playing:
         if report is None:
             told = process.told
             return Result(case, Status.BROKEN, (), time.monotonic() - begin, None, told)
-        findings = [*findings_of(case, report), *snapshots.findings(case, report)]
+        findings = findings_of(case, report)
+        if not (findings and self.update):  # what is wrong is no snapshot to keep
+            findings += snapshots.findings(case, report)
         status = Status.FAILED if findings else Status.PASSED
         seconds = time.monotonic() - begin
         return Result(case, status, findings, seconds, report, "", snapshots.is_updated(case))

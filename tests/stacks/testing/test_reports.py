@@ -4,6 +4,7 @@ import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
 from processes.commands import in_a_process
 
 from gpuform.stacks.testing.coverage import coverage_of
@@ -91,6 +92,7 @@ LEAKED = """\
 """
 
 
+@pytest.mark.slow
 def test_the_secrets_of_a_case_are_shown_nowhere(written: Written, project: Path) -> None:
     """Also where the program gives one out as if it were none."""
     (project / "topology.yaml").unlink()
@@ -107,6 +109,7 @@ def test_the_secrets_of_a_case_are_shown_nowhere(written: Written, project: Path
         assert "SEKRET" not in text
 
 
+@pytest.mark.slow
 def test_no_proxy_is_asked_for_the_emulator(written: Written, project: Path) -> None:
     written("cases: {up: {}}")
     proxy = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:1")

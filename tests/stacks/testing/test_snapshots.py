@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 import yaml
+from processes.commands import in_a_process
 
-from .conftest import Played, told
+from gpuform.stacks.testing.running import Status
+
+from .conftest import Played, Written, told
 
 CASES = """\
     cases:
@@ -46,3 +50,60 @@ def test_no_two_runs_differ(played: Played, project: Path) -> None:
         texts.add(file.read_text())
         file.unlink()
     assert len(texts) == 1
+
+
+def test_values_count_and_comments_are_kept(played: Played, project: Path) -> None:
+    played(CASES, update=True)
+    file = project / "tests" / "snapshots" / "demo.up.yaml"
+    content = yaml.safe_load(file.read_text())
+    text = "# Why: the volume is shared.\n" + yaml.safe_dump(content, default_flow_style=True)
+    file.write_text(text)
+    assert told(played(CASES)["up"]) == []
+    assert not played(CASES, update=True)["up"].is_updated
+    assert file.read_text() == text
+
+
+def test_a_snapshot_that_is_no_yaml_says_where(played: Played, project: Path) -> None:
+    played(CASES, update=True)
+    file = project / "tests" / "snapshots" / "demo.up.yaml"
+    written = file.read_text()
+    file.write_text("result: succeeded\nplan: [\n")
+    (finding,) = played(CASES)["up"].findings
+    assert str(finding).startswith(f"{file}:3:1: it is no YAML: ")
+    file.write_text("\0")
+    (finding,) = played(CASES)["up"].findings
+    assert str(finding).startswith(f"{file}:1:1: it is no YAML: ")
+    played(CASES, update=True)
+    assert file.read_text() == written
+
+
+def test_no_snapshot_is_written_of_a_case_that_fails(played: Played, project: Path) -> None:
+    result = played("cases: {up: {expect: {result: failed, snapshot: true}}}", update=True)["up"]
+    assert (result.status, result.is_updated) == (Status.FAILED, False)
+    assert not (project / "tests" / "snapshots").exists()
+
+
+@pytest.mark.slow
+def test_a_snapshot_that_no_case_has_is_told_and_removed(written: Written, project: Path) -> None:
+    written("cases: {one: {run: preview, expect: {snapshot: true}}}")
+    (project / "tests" / "other.yaml").write_text(
+        "cases: {one: {run: preview, expect: {snapshot: true}}}"
+    )
+    assert in_a_process(project, "test", "--update").code == 0
+    folder = project / "tests" / "snapshots"
+    (folder / "demo.mine.yaml").write_text("of: a person\n")
+    written("cases: {two: {run: preview, expect: {snapshot: true}}, three: {run: preview}}")
+
+    unused = "no case has the snapshot tests/snapshots/demo.one.yaml any more: "
+    only_one = in_a_process(project, "test", "-k", "three")
+    assert unused not in only_one.stdout
+    done = in_a_process(project, "test", "tests/demo.yaml")
+    assert f"{unused}`gpuform test --update` removes it\n" in done.stdout
+    assert "other" not in done.stdout
+    done = in_a_process(project, "test", "--update")
+    assert (done.code, f"{unused}it is removed\n" in done.stdout) == (0, True)
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "demo.mine.yaml",
+        "demo.two.yaml",
+        "other.one.yaml",
+    ]

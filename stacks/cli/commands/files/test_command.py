@@ -94,8 +94,9 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
             return SUCCESS
         if _moves(cases):
             return SUCCESS
+        wanted = _Wanted(jobs, limit, update, coverage, junit, as_json, is_whole=not patterns)
         with unwinding():
-            return _play(current, cases, _Wanted(jobs, limit, update, coverage, junit, as_json))
+            return _play(current, cases, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class _Wanted:
     coverage: bool
     junit: Path | None
     as_json: bool
+    is_whole: bool
 
 
 def _moves(cases: Sequence["Case"]) -> bool:
@@ -139,6 +141,7 @@ def _list(current: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
 def _play(current: Session, cases: Sequence["Case"], wanted: _Wanted) -> int:
     from gpuform.stacks.testing.coverage import coverage_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.testing.running import Playing, Status  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.snapshots import remove, stale  # noqa: PLC0415 - as above
 
     paint = current.screen.paint
     width = max(len(case.address) for case in cases)
@@ -151,13 +154,18 @@ def _play(current: Session, cases: Sequence["Case"], wanted: _Wanted) -> int:
     playing = Playing(jobs, update=wanted.update, limit=wanted.limit, heard=show)
     results = playing.play(cases)
     covered = coverage_of(results) if wanted.coverage else []
+    unused = stale(cases) if wanted.is_whole else []
+    if wanted.update:
+        remove(unused)
     if wanted.junit is not None:
         _write_junit(wanted.junit, results)
     if wanted.as_json:
-        current.screen.print(json.dumps(_document(results, covered), indent=2))
+        current.screen.print(json.dumps(_document(results, covered, unused), indent=2))
     else:
         for each in covered:
             current.screen.print("\n".join(each.lines()))
+        for path in unused:
+            current.screen.print(_unused(path, is_removed=wanted.update))
         current.screen.print(_summary(results))
     is_passed = all(result.status is Status.PASSED for result in results)
     return SUCCESS if is_passed else FAILED
@@ -180,6 +188,13 @@ def _lines(result: "Result", width: int, paint: Paint) -> Iterator[str]:
     yield from (f"  {text}" for text in result.told.splitlines())
 
 
+def _unused(path: Path, *, is_removed: bool) -> str:
+    from gpuform.stacks.topology.files import shown  # noqa: PLC0415 - the engine, not for help
+
+    done = "it is removed" if is_removed else "`gpuform test --update` removes it"
+    return f"no case has the snapshot {shown(path)} any more: {done}"
+
+
 def _summary(results: Sequence["Result"]) -> str:
     from gpuform.stacks.review.names import counted  # noqa: PLC0415 - the engine, not for help
 
@@ -188,8 +203,12 @@ def _summary(results: Sequence["Result"]) -> str:
     return f"{counted(len(results), 'case')}: {told}"
 
 
-def _document(results: Iterable["Result"], covered: Iterable["Coverage"]) -> dict[str, Any]:
+def _document(
+    results: Iterable["Result"], covered: Iterable["Coverage"], unused: Iterable[Path]
+) -> dict[str, Any]:
     document: dict[str, Any] = {"cases": [_entry(result) for result in results]}
+    if paths := [str(path) for path in unused]:
+        document["unused_snapshots"] = paths
     if covered := list(covered):
         document["coverage"] = [
             {
