@@ -71,9 +71,11 @@ def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
 
     Raises TestFilesError with every problem and its place, and where there are no cases.
     """
-    files = [file for path in paths or (folder,) for file in _files(path)]
+    found = (file for path in paths or (folder,) for file in _files(path))
+    files = list({file.resolve(): file for file in found}.values())
+    _require_own_names(files)
     problems = Diagnostics()
-    cases = [case for file in dict.fromkeys(files) for case in _of_file(file, problems)]
+    cases = [case for file in files for case in _of_file(file, problems)]
     if problems:
         raise TestFilesError(f"the tests are wrong:\n{text(list(problems))}")
     return cases
@@ -87,6 +89,8 @@ def chosen(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
     cases = list(cases)
     wanted: set[tuple[Path, str]] = set()
     for pattern in patterns:
+        if not pattern:
+            raise TestFilesError("the filter is empty: it means every case", hint="leave it out")
         met = [case for case in cases if pattern in case.address]
         if not met:
             names = ", ".join(case.address for case in cases)
@@ -132,6 +136,17 @@ def _files(path: Path) -> list[Path]:
             hint="write one; `gpuform help guides/test-a-stack` shows how",
         )
     return found
+
+
+def _require_own_names(files: Iterable[Path]) -> None:
+    """Raises TestFilesError for t.yaml beside t.yml: their cases would share their snapshots."""
+    by_stem: dict[Path, Path] = {}
+    for file in files:
+        other = by_stem.setdefault(file.resolve().with_suffix(""), file)
+        if other is not file:
+            raise TestFilesError(
+                f"{shown(other)} and {file.name} call their cases alike", hint="rename one of them"
+            )
 
 
 def _of_file(file: Path, problems: Diagnostics) -> list[Case]:

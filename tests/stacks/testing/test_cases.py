@@ -151,6 +151,24 @@ def test_a_stack_without_settings_is_told_with_those_that_there_are(
         assert f":{place}: there is no Pulumi.nope.yaml; there is dev, prod" in found
 
 
+def test_files_that_call_their_cases_alike_are_refused(written: Written, project: Path) -> None:
+    file = written("cases: {a: {}}")
+    other = file.with_suffix(".yml")
+    other.write_text(file.read_text())
+    for paths in ([project], [other, file]):
+        with pytest.raises(FilesError, match=r"demo\.ya?ml and demo\.ya?ml call their cases alike"):
+            read_cases(paths, Path())
+    file.unlink()
+    assert len(read_cases([project], Path())) == 1
+
+
+def test_a_file_that_is_given_twice_is_read_once(written: Written, project: Path) -> None:
+    file = written("cases: {a: {}}")
+    (project.parent / "link").symlink_to(project)
+    paths = [project, file, project.parent / "link", project / "tests" / ".." / "tests" / file.name]
+    assert len(read_cases(paths, Path())) == 1
+
+
 CHAINED = """\
     defaults:
       config: {gpus: 8}
@@ -183,3 +201,5 @@ def test_who_chooses_a_case_chooses_those_before_it(written: Written) -> None:
     assert chosen(cases, []) == cases
     with pytest.raises(FilesError, match="no case is named like 'leav'"):
         chosen(cases, ["leav"])
+    with pytest.raises(FilesError, match="the filter is empty"):
+        chosen(cases, [""])
