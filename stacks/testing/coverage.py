@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.testing.comparing import verdict_of
 from gpuform.stacks.testing.report import EntrySeen
-from gpuform.stacks.testing.running import Result
+from gpuform.stacks.testing.running import Result, Status
 
 
 @dataclass(slots=True)
@@ -41,9 +41,9 @@ class Coverage:
     gates: dict[str, bool] = field(default_factory=dict)
 
     def add(self, result: Result) -> None:
-        """A case that was played."""
+        """A case; only one that has passed has shown anything."""
         report = result.report
-        if report is None:
+        if report is None or result.status is not Status.PASSED:
             return
         self.cases += 1
         for gate in (report.plan.gates if report.plan is not None else None) or ():
@@ -70,6 +70,9 @@ class Coverage:
     def lines(self) -> Iterator[str]:
         """For people."""
         yield f"Coverage of {self.project} ({counted(self.cases, 'case')})"
+        if not self.cases:
+            yield "  nothing: no case has passed"
+            return
         yield f"  {self._entries_text()}"
         if self.gates:
             spoken = sum(self.gates.values())

@@ -12,7 +12,7 @@ def junit_text(results: Sequence[Result]) -> str:
     root = ET.Element("testsuites", {"name": "gpuform test", **_counts(results)})
     for file, of_file in groupby(results, key=lambda each: each.case.file):
         group = list(of_file)
-        suite = ET.SubElement(root, "testsuite", {"name": str(file), **_counts(group)})
+        suite = _element(root, "testsuite", name=str(file), **_counts(group))
         for result in group:
             _add(suite, result)
     ET.indent(root)
@@ -22,7 +22,7 @@ def junit_text(results: Sequence[Result]) -> str:
 def _add(suite: ET.Element, result: Result) -> None:
     case = result.case
     place = case.place()
-    entry = ET.SubElement(
+    entry = _element(
         suite,
         "testcase",
         name=case.name,
@@ -32,13 +32,21 @@ def _add(suite: ET.Element, result: Result) -> None:
         time=f"{result.seconds:.3f}",
     )
     if result.status is Status.SKIPPED:
-        ET.SubElement(entry, "skipped", message=f"{case.first} did not pass")
+        _element(entry, "skipped", message=f"{case.first} did not pass")
     elif result.status is Status.BROKEN:
-        ET.SubElement(entry, "error", message="gpuform could not play it").text = _xml(result.told)
+        _element(entry, "error", result.told, message="gpuform could not play it")
     elif result.findings:
-        texts = [_xml(str(finding)) for finding in result.findings]
+        texts = [str(finding) for finding in result.findings]
         first, *_ = texts[0].splitlines()
-        ET.SubElement(entry, "failure", message=first).text = "\n".join(texts)
+        _element(entry, "failure", "\n".join(texts), message=first)
+
+
+def _element(parent: ET.Element, tag: str, text: str = "", **attributes: str) -> ET.Element:
+    """Every text of it as XML can have it: names of files may be anything."""
+    shown = {name: _xml(value) for name, value in attributes.items()}
+    element = ET.SubElement(parent, tag, shown)
+    element.text = _xml(text) or None
+    return element
 
 
 def _counts(results: Iterable[Result]) -> dict[str, str]:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from processes.commands import in_a_process
 
+from gpuform.stacks.testing.cases import read_cases
 from gpuform.stacks.testing.coverage import coverage_of
 from gpuform.stacks.testing.junit import junit_text
+from gpuform.stacks.testing.running import Playing
 
 from .conftest import Played, Written
 
@@ -33,6 +35,25 @@ def test_junit_has_every_case_once_with_what_it_found(played: Played) -> None:
     assert "output status is expected to be" in str(failure.text)
     assert [each.tag for each in found["follows"]] == ["skipped"]
     assert found["fails"].get("line") == "3"
+
+
+def test_junit_is_xml_whatever_a_file_is_called(project: Path) -> None:
+    file = project / "tests" / "de\x01mo\x1b.yaml"
+    file.write_text("cases: {wrong: {config: {gpsu: 1}}}")
+    results = Playing(1).play(read_cases([project], Path()))
+    (suite,) = ET.fromstring(junit_text(results))
+    assert str(suite.get("name")).endswith("de\ufffdmo\ufffd.yaml")
+
+
+def test_a_case_that_fails_covers_nothing(played: Played) -> None:
+    text = "cases: {refused: {config: {gpus: 24}}, up: {config: {spare: true, gpus: 8}}}"
+    (covered,) = coverage_of(played(text).values())
+    assert "gate budget has never stopped or warned" in covered.missing
+    (covered,) = coverage_of(played("cases: {up: {config: {gpus: 24}}}").values())
+    assert list(covered.lines()) == [
+        "Coverage of demo (0 cases)",
+        "  nothing: no case has passed",
+    ]
 
 
 def test_coverage_tells_what_no_case_exercises(played: Played) -> None:
@@ -61,7 +82,7 @@ def test_the_command_says_what_became_of_each(written: Written, project: Path) -
     assert out.splitlines()[0] == "passed  demo/comes_up  21m"
     assert "  tests/demo.yaml:3:38: output status is expected to be" in out
     assert "skipped demo/follows\n  fails did not pass" in out
-    assert "Coverage of demo (2 cases)" in out
+    assert "Coverage of demo (1 case)" in out
     assert out.splitlines()[-1] == "3 cases: 1 failed, 1 passed, 1 skipped"
     assert ET.parse(junit).getroot().get("failures") == "1"
 
