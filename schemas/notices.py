@@ -43,6 +43,7 @@ class NoticeKind(StrEnum):
     ROLLOUT = "rollout"
     REPAIR = "repair"
     FABRICS = "fabrics"
+    OPTIONS = "options"
 
 
 class Notice(BaseModel):
@@ -52,7 +53,7 @@ class Notice(BaseModel):
 
     kind: NoticeKind = Field(
         description="What it is about: expiry, credit, selection, use, renamed, workers, changed, "
-        "template, image, rollout, repair or fabrics."
+        "template, image, rollout, repair, fabrics or options."
     )
     text: str = Field(description="What there is to know, and what to do.")
     at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")

@@ -19,6 +19,7 @@ from gpuform.stacks.gates.reached import with_unreached
 from gpuform.stacks.operations.opening.worlds import config_of
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import with_costs
+from gpuform.stacks.review.options import changed_options
 from gpuform.stacks.review.renames import renamed
 
 
@@ -57,7 +58,7 @@ class Appraiser:
         """The plan with costs, notices and gates; `steps` are all those of the run that made it."""
         steps = list(steps)
         noticed = notices_of_steps(steps, self.clock.now())
-        notices = (*plan.notices, *noticed, *renamed(steps))
+        notices = (*plan.notices, *noticed, *changed_options(steps), *renamed(steps))
         proofs = proofs_of_steps(steps) if self.keeper.asks("certified") else None
         looked_at = {"exposures": exposures_of_steps(steps), "proofs": proofs}
         plan = with_costs(plan, steps, self.book).model_copy(
