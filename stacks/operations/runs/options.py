@@ -48,7 +48,7 @@ class RunOptions:
     continue_on_error: bool = False
     save_plan: Path | None = None
     plan: Path | None = None
-    digest: str = ""
+    digest: str | None = None
     message: str = ""
     adopt: tuple[str, ...] = ()
     create_anew: bool = False

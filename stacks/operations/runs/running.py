@@ -70,7 +70,7 @@ def run(
     if options.plan is not None:
         project = workspace.project.name
         saved = SavedPlan.read(options.plan, project, name, options.operation)
-    if options.digest:
+    if options.digest is not None:
         require_digest(saved, options.digest)
     if saved is not None:
         options = saved.taken_over(options)

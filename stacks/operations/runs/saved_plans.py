@@ -42,7 +42,7 @@ def require_digest(saved: "SavedPlan | None", digest: str) -> None:
     if saved.basis.seal != digest:
         raise PlanRefused(
             f"{saved.path} is another plan than the one that was reviewed: its digest is "
-            f"{saved.basis.seal}, and {digest} was given",
+            f"{saved.basis.seal}, and {digest or 'an empty one'} was given",
             hint="review it: `gpuform review` shows its digest, and what it does",
         )
 

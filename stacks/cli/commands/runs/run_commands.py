@@ -198,7 +198,6 @@ _PLAN = click.option(
 )
 _DIGEST = click.option(
     "--digest",
-    default="",
     metavar="DIGEST",
     help="With --plan: apply the plan only if it has this digest, which its review shows.",
 )
