@@ -56,6 +56,10 @@ class Case:
         start = self.inputs.start
         return None if start is None or start.state is None else self.file.parent / start.state
 
+    def says(self, *steps: str | int) -> bool:
+        """Whether it says this itself, not only what all cases of its file have."""
+        return reached(self.root, ("cases", self.name, *steps)) is not None
+
     def place(self, *steps: str | int) -> SourcePosition:
         """Where something of it is written; the case itself without `steps`."""
         whole = ("cases", self.name, *steps)

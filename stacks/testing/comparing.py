@@ -51,6 +51,7 @@ class _Comparison:
             return
         yield from self._ending()
         yield from self._events()
+        yield from self._unread()
         if self.report.ending != "succeeded":
             yield from self._texts("error", expect.error or (), self.report.errors)
         yield from self._texts("warning", expect.warning or (), self.report.warnings)
@@ -112,6 +113,18 @@ class _Comparison:
         for number, why in self.report.refused.items():
             text = f"the event cannot happen: {why}"
             yield Finding(self.case.place("events", number), text)
+
+    def _unread(self) -> Iterator[Finding]:
+        """Outputs that the case itself gives of stacks that the program does not read."""
+        plan, inputs = self.report.plan, self.case.inputs
+        if plan is None or plan.errors or (inputs.run or "up") not in ("up", "preview"):
+            return
+        for name in inputs.stack_references or {}:
+            whole = f"organization/{name.removeprefix('organization/')}"
+            if whole not in plan.stack_references and self.case.says("stack_references", name):
+                read = ", ".join(plan.stack_references) or "no stack"
+                text = f"the program does not read {name}; it reads {read}"
+                yield Finding(self.case.place("stack_references", name), text)
 
     def _texts(self, what: str, wanted: Iterable[str], said: Sequence[str]) -> Iterator[Finding]:
         plain = [" ".join(text.split()) for text in said]

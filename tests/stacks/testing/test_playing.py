@@ -398,9 +398,17 @@ def test_outputs_of_other_stacks_are_given(played: Played, project: Path) -> Non
             expect: {outputs: {told: us-central-8}}
           missing:
             expect: {error: [network/prod]}
+          unread:
+            stack_references: {network/prod: {region: x}, network/dev: {region: x}}
+          stays:
+            start: {case: given}
+            run: refresh
+            stack_references: {network/dev: {region: x}}
         """
     )
-    assert {name: told(each) for name, each in results.items() if told(each)} == {}
+    assert {name: told(each) for name, each in results.items() if told(each)} == {
+        "unread": ["8: the program does not read network/dev; it reads organization/network/prod"]
+    }
 
 
 POOL = """
