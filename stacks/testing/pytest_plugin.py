@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuform.stacks.testing.ending import Ending
+
 if TYPE_CHECKING:
     from gpuform.stacks.testing.stacks import StackUnderTest
 
@@ -22,8 +24,17 @@ def gpuform_stack(
     from gpuform.stacks.testing.stacks import StackUnderTest  # noqa: PLC0415 - only where used
 
     def make(project: str | Path | None = None, **inputs: Any) -> StackUnderTest:
+        __tracebackhide__ = True
         folder = request.path.parent if project is None else request.path.parent / project
         kept = tmp_path_factory.mktemp("gpuform")
         return StackUnderTest.of(folder, kept, inputs, request.path.parent)
 
     return make
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """What the run has said, where a test expects another end of it."""
+    if not isinstance(left, Ending):
+        return None
+    said = [line for text in left.errors for line in text.splitlines()]
+    return [f"{str(left)!r} {op} {right!r}", "the run says:", *said] if said else None

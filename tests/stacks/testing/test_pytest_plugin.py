@@ -87,6 +87,45 @@ def test_pytest_has_the_fixture(project: Path) -> None:
     assert "11 passed" in done.stdout
 
 
+FAILING = """\
+def test_ending(gpuform_stack):
+    run = gpuform_stack().up(events=[{"stock_out": "together"}])
+    assert run.ending == "succeeded"
+
+def test_kind(gpuform_stack):
+    gpuform_stack().preview().objects["together/cluster"]
+
+def test_output(gpuform_stack):
+    run = gpuform_stack().up()
+    assert run.outputs["stauts"] == "Ready"
+
+def test_secret(gpuform_stack):
+    stack = gpuform_stack(secrets={"token": "SEKRET-" + str(1234567)})
+    run = stack.up()
+    assert run.outputs["token"] == "SEKRET-1234567"
+    assert not (stack, run)
+
+def test_inputs(gpuform_stack):
+    gpuform_stack().up(evnts=[])
+"""
+
+
+def test_what_fails_says_why(project: Path) -> None:
+    """Without what is gpuform's own, and without secrets."""
+    (project / "tests" / "test_demo.py").write_text(FAILING)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.stdout.rstrip().splitlines()[-1].startswith("5 failed"), done.stdout
+    assert "assert 'failed' == 'succeeded'" in done.stdout
+    assert "has no 16 H100_SXM GPUs free" in done.stdout
+    assert "there is no kind together/cluster; there is together/clusters, " in done.stdout
+    assert "there is no output stauts; there is status, token" in done.stdout
+    assert "(<stack of demo>, <run succeeded>)" in done.stdout
+    assert "evnts: is not known" in done.stdout
+    assert "stacks/testing/" not in done.stdout
+    assert done.stdout.count("SEKRET-1234567") == 1  # in the test's own lines
+
+
 def test_the_plugin_imports_nothing_heavy() -> None:
     """Every pytest run of whoever has gpuform installed imports it."""
     code = (
