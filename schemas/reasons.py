@@ -29,6 +29,8 @@ def reason(model: type[InputModel], error: ErrorDetails) -> str:
 
 def plain(value: Any) -> str:
     """A value as people write it, shortened."""
+    if value is None:
+        return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
@@ -67,7 +69,7 @@ def _field_at(
 def _not_a_choice(owner: type[InputModel], name: str, rules: FieldRules, value: Any) -> str:
     choices = ", ".join(rules.choices)
     if rules.secret or not isinstance(value, str):
-        return f"must be one of {choices}"
+        return f"must be one of {choices}" if len(rules.choices) > 1 else f"must be {choices}"
     meant = owner.retired_values.get(name, {}).get(value) or nearest(value, rules.choices)
     if meant:
         return f"{plain(value)} is not one of {choices}: did you mean {meant}?"

@@ -290,7 +290,8 @@ def _is_map(annotation: Any) -> bool:
 def _choices(annotation: Any) -> tuple[str, ...]:
     arguments = get_args(annotation)
     if get_origin(annotation) is Literal:
-        return tuple(str(argument) for argument in arguments)
+        spelled = {True: "true", False: "false"}
+        return tuple(spelled[each] if isinstance(each, bool) else str(each) for each in arguments)
     return tuple(choice for argument in arguments for choice in _choices(argument))
 
 

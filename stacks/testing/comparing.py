@@ -1,5 +1,6 @@
 """What a run has done, held against what its case expects."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -173,7 +174,8 @@ class _Comparison:
             elif found.unknown:
                 yield self._found(steps, f"{name}.{path} is known after apply only")
             elif not is_as(value, found.after):
-                text = f"{name}.{path} is expected to become {value!r}, and becomes {found.after!r}"
+                text = f"{name}.{path} is expected to become {_shown(value)}"
+                text += f", and becomes {_shown(found.after)}"
                 yield self._found(steps, text)
 
     def _replaced_by(self, name: str, paths: Sequence[str]) -> Iterator[Finding]:
@@ -246,8 +248,12 @@ class _Comparison:
                 text = f"{each.name} is expected to be {each.status}, and is {of_name[0]['status']}"
                 yield self._found((*steps, number), text)
             else:
-                there = ", ".join(one["name"] for one in known[kind]) or "nothing"
-                text = f"{each.name} is not on the platform; there is {there}"
+                names = [one["name"] for one in known[kind]]
+                text = (
+                    f"{each.name} is not on the platform; there is {', '.join(names) or 'nothing'}"
+                )
+                if each.name in names:
+                    text = f"{each.name} is expected once more than it is on the platform"
                 yield self._found((*steps, number), text)
         for one in left:
             yield self._found(steps, f"{one['name']} is there too ({one['status']})")
@@ -271,8 +277,8 @@ class _Comparison:
         if given is None:
             yield self._found(steps, f"there is no {what}")
         elif not is_as(wanted, given.value):
-            shown = "it is not (it is secret)" if given.secret else f"it is {given.value!r}"
-            yield self._found(steps, f"{what} is expected to be {wanted!r}, and {shown}")
+            is_now = "it is not (it is secret)" if given.secret else f"it is {_shown(given.value)}"
+            yield self._found(steps, f"{what} is expected to be {_shown(wanted)}, and {is_now}")
 
     def _seen(self, pattern: str) -> list[ResourceSeen]:
         """The resources of that name in the state."""
@@ -349,6 +355,11 @@ def _is_one_of(pattern: str, known: Iterable[str]) -> bool:
 
 def _names(change: ResourceChange) -> tuple[str, str]:
     return change.name, address_of(change.type, change.urn)
+
+
+def _shown(value: Any) -> str:
+    """A value as test files have it."""
+    return repr(value) if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _part(whole: OutputValue, path: str) -> OutputValue | None:

@@ -126,7 +126,10 @@ class Events:
 
     def _credit_gone(self, platform: str) -> None:
         _require(platform)
-        self._ask("POST", f"{_CONTROLS}/{platform}/credit", {"exhausted": True})
+        control = f"{_CONTROLS}/{platform}/credit"
+        if not self._has(control):
+            raise EventError(f"{platform} has no credit that could be gone")
+        self._ask("POST", control, {"exhausted": True})
 
     def _node_not_ready(self, wanted: NodeInputs) -> None:
         cluster = self._id_of(wanted.cluster)
@@ -169,7 +172,13 @@ class Events:
         return self._ask("POST", f"{_CONTROLS}/faults", rule)
 
     def _control(self, wanted: ControlInputs) -> None:
-        self._ask("POST", f"{_CONTROLS}/{self._filled(wanted.path)}", wanted.body or {})
+        path = f"{_CONTROLS}/{self._filled(wanted.path)}"
+        if not self._has(path):
+            raise EventError(f"the emulator has no control {wanted.path}")
+        self._ask("POST", path, wanted.body or {})
+
+    def _has(self, control: str) -> bool:
+        return self.server.app.url_map.bind("").test(control, "POST")
 
     def _request(self, wanted: OutsideRequestInputs) -> None:
         self._ask(wanted.method, self._filled(wanted.path), wanted.body)

@@ -84,6 +84,14 @@ WRONG = [
     ),
     ("properties: {trian: {num_gpus: 24}}", "4:27: trian is not in the plan"),
     ("properties: {'*': {num_gpus: 24}}", "4:25: * means 2 resources"),
+    (
+        "properties: {train: {num_gpus: null}}",
+        "4:38: train.num_gpus is expected to become null, and becomes 16",
+    ),
+    (
+        "resources: {train: {ready: false}}",
+        "4:34: train.ready is expected to be false, and it is true",
+    ),
     ("properties: {train: {volume_id: x}}", "4:39: train.volume_id is known after apply only"),
     (
         "replaced_by: {train: [region]}",
@@ -132,7 +140,7 @@ WRONG = [
     ),
     (
         "objects: {together/clusters: [{name: training}, {name: training}]}",
-        "4:55: training is not on the platform; there is training",
+        "4:55: training is expected once more than it is on the platform",
     ),
     ("takes: {at_most: 20m}", "4:24: the run is expected to take at most 20m, and took 21m"),
     ("takes: {at_least: 22m}", "4:25: the run is expected to take at least 22m, and took 21m"),

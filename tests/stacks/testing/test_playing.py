@@ -200,6 +200,10 @@ WITHOUT_EFFECT = """\
         events: [{stock_out: togehter}]
       refused:
         events: [{control: {path: together/credit, body: {gone: true}}}]
+      no_credit:
+        events: [{credit_gone: aios}]
+      no_control:
+        events: [{control: {path: together/nothing}}]
       on_no_node:
         start: {case: up}
         events: [{job: {cluster: training, name: work, node: nope}}]
@@ -228,12 +232,15 @@ def test_an_event_that_tests_nothing_fails_its_case(played: Played) -> None:
     assert "there is no platform 'togehter'; there is together, scp" in found["unknown_platform"]
     assert "was answered with 422" in found["refused"] or "400" in found["refused"]
     unhappened = "the event cannot happen: "
-    assert found["on_no_node"] == f"14: {unhappened}there is no node nope"
+    assert found["no_credit"] == f"13: {unhappened}aios has no credit that could be gone"
+    no_control = "the emulator has no control together/nothing"
+    assert found["no_control"] == f"15: {unhappened}{no_control}"
+    assert found["on_no_node"] == f"18: {unhappened}there is no node nope"
     no_room = "the job work does not begin: no node has room for it"
-    assert found["too_large"] == f"17: {unhappened}{no_room}"
+    assert found["too_large"] == f"21: {unhappened}{no_room}"
     no_room = "the job work does not begin: training-worker-0 has no room for it"
-    assert found["too_large_for_its_node"] == f"20: {unhappened}{no_room}"
-    for name, line in (("met_by_none", 23), ("met_too_late", 25), ("met_by_too_few", 27)):
+    assert found["too_large_for_its_node"] == f"24: {unhappened}{no_room}"
+    for name, line in (("met_by_none", 27), ("met_too_late", 29), ("met_by_too_few", 31)):
         assert found[name] == f"{line}: the fault met no request"
 
 
