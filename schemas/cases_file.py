@@ -32,6 +32,21 @@ def _request(text: str) -> str:
     return text
 
 
+_HOURS: Final = {"ms": 1 / 3_600_000, "s": 1 / 3600, "m": 1 / 60, "h": 1.0}
+_MOST_HOURS: Final = 87_600
+"""Ten years: the emulator's clock has no end, and dates have."""
+
+
+def _not_too_long(text: str) -> str:
+    parts = re.findall(r"([0-9.]+)(ms|s|m|h)", text)
+    if sum(float(number) * _HOURS[unit] for number, unit in parts) > _MOST_HOURS:
+        raise ValueError(f"{text} is too long: the most is {_MOST_HOURS}h")
+    return text
+
+
+PlayedSpan = Annotated[Span, AfterValidator(_not_too_long)]
+"""How far the emulator's clock is moved."""
+
 RequestPattern = Annotated[str, AfterValidator(_request)]
 
 _T = TypeVar("_T")
@@ -74,7 +89,7 @@ class StartInputs(InputModel):
         "writes it. The emulator then has the objects that it knows.",
         examples=["states/prod.json"],
     )
-    later: Span | None = Field(
+    later: PlayedSpan | None = Field(
         default=None,
         description="How long after that the run begins, by the platform's clock.",
         examples=["25h"],
@@ -128,7 +143,7 @@ class JobInputs(InputModel):
     gpus: int | None = Field(
         default=None, ge=0, description="GPUs that it takes; none when not given.", examples=[8]
     )
-    runs_for: Span | None = Field(
+    runs_for: PlayedSpan | None = Field(
         default=None,
         description="When it ends, by the platform's clock; never when not given.",
         examples=["2h"],
@@ -167,7 +182,7 @@ class OutsideRequestInputs(InputModel):
 class EventInputs(InputModel):
     """Something that happens on the platform or to the run; exactly one thing."""
 
-    at: Span | None = Field(
+    at: PlayedSpan | None = Field(
         default=None,
         description="When, from the beginning of the run, by the platform's clock; before the run "
         "when neither `at` nor `on` is given.",
