@@ -8,6 +8,7 @@ from typing import Final, Literal
 from gpuform.stacks.editing.outline import KEY
 
 _TYPED: Final = re.compile(r"[\w.-]*$")
+_SIGN: Final = re.compile(r"""\"[^"]*"?|'[^']*'?|[{}\[\],:]|[^{}\[\],:"']+""")
 _OPENED: Final = re.compile(r"\s*(?:-\s+)*(?=\{)")
 _IS: Final = re.compile(r"\bis(?:\s+not)?$")
 _PATH: Final = re.compile(r"[\w.\-\[\]\"']*$")
@@ -84,32 +85,28 @@ def _quote_at_end(text: str) -> str:
 
 def _in_flow(path: tuple[str, ...], text: str) -> Cursor:
     """Inside of `{...}` in one line: `data: {platform: together, vol`."""
-    keys: list[list[str]] = []
-    word, quote = "", ""
-    in_value = False
-    for sign in text:
-        if quote:
-            quote = "" if sign == quote else quote
-            word += sign
-        elif sign in "\"'":
-            quote = sign
-            word += sign
-        elif sign in "{[":
-            keys.append([])
-            word, in_value = "", False
+    keys: list[list[str] | None] = []
+    """Those of each mapping that is open; None for a list."""
+    word, in_value = "", False
+    for sign in _SIGN.findall(text):
+        if sign in "{[":
+            keys.append([] if sign == "{" else None)
+            word, in_value = "", sign == "["
         elif sign in "}]":
             if keys:
                 keys.pop()
             word, in_value = "", True
         elif sign == ",":
-            word, in_value = "", False
-        elif sign == ":" and keys:
+            word, in_value = "", bool(keys) and keys[-1] is None
+        elif sign == ":" and keys and keys[-1] is not None:
             keys[-1].append(word.strip().strip("\"'"))
             word, in_value = "", True
         else:
             word += sign
+    while keys and keys[-1] is None:  # an item of a list
+        keys.pop()
     inner = tuple(each[-1] for each in keys[:-1] if each)
-    last = keys[-1] if keys else []
+    last = (keys[-1] if keys else None) or []
     prefix = word.strip().lstrip("\"'")
     if in_value and last:
         return Cursor("value", (*path, *inner, last[-1]), prefix, tuple(last))

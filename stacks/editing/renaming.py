@@ -17,8 +17,9 @@ from gpuform.stacks.document.nodes import (
     scalars,
 )
 from gpuform.stacks.editing.case_names import config_names, resource_names
+from gpuform.stacks.editing.checking import check
 from gpuform.stacks.editing.outline import Named, Reference, Span
-from gpuform.stacks.editing.sources import Source, Sources, source_of
+from gpuform.stacks.editing.sources import Source, source_of
 from gpuform.stacks.editing.topologies import TopologyText
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
@@ -28,6 +29,7 @@ from gpuform.stacks.topology.scope import template_of
 _RENAMED: Final = (*SECTIONS, "config", "inputs", "stack_references")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
 _TESTS: Final = "tests"
+_ANCHOR: Final = re.compile(r"&\S+\s*")
 
 
 class RenameRefused(EngineError):
@@ -66,34 +68,20 @@ def rename(topology: TopologyText, named: Named, name: str) -> list[Edit]:
     _require_name(name, named, sources)
     edits = [*_of_names(sources, named, name)]
     if named.section == "inputs":
-        edits += _given(topology.sources, topology.path, named.name, name)
+        places = topology.sources.given(topology.path, named.name)
+        edits += [Edit(path, span, name) for path, span in places]
     _require_whole(sources, edits, named, name)
     if named.section == "config":
         edits += _in_settings(topology, named.name, name)
     elif named.section in SECTIONS:
-        edits += _alias(topology, sources, named, name)
-        _require_own_alias(sources, edits, named)
+        aliases = list(_alias(topology, sources, named, name))
+        edits += aliases
+        if aliases:
+            _require_own_alias(sources, edits, named)
+    _require_valid(topology, edits, named)
     if topology.project is not None:
         edits += _in_tests(topology, topology.project, sources, named, name)
     return edits
-
-
-def left_to_do(topology: TopologyText, named: Named) -> str:
-    """What a person has to do about a rename; empty where nothing is left."""
-    if named.section in SECTIONS and _is_of_module(topology) and _has_stacks(topology):
-        return (
-            f"{named.section}.{named.name} is in a module, which does not know the whole names of "
-            "its resources, so it got no alias: `gpuform state rename` keeps what is deployed"
-        )
-    return ""
-
-
-def _is_of_module(topology: TopologyText) -> bool:
-    return any(topology.sources.including(topology.path))
-
-
-def _has_stacks(topology: TopologyText) -> bool:
-    return topology.project is not None and bool(stacks_with_settings(topology.project))
 
 
 def _require_name(name: str, named: Named, sources: Sequence[Source]) -> None:
@@ -102,16 +90,29 @@ def _require_name(name: str, named: Named, sources: Sequence[Source]) -> None:
             f"{name!r} is no name", hint="write letters, digits, hyphens, underscores and dots"
         )
     for source in sources:
-        if source.problems:
-            problem = next(iter(source.problems))
-            raise RenameRefused(
-                f"{problem.place}: {problem.message}: what is named there is not known",
-                hint="mend it before you rename",
-            )
+        _require_readable(source)
         if source.declared(named.section, name) is not None:
             raise RenameRefused(
                 f"{named.section}.{name} is there already", hint="choose another name"
             )
+        for other in source.names(named.section):
+            own = source.entry(named.section, other)
+            if other != named.name and _is_alias(own, name):
+                raise RenameRefused(
+                    f"{named.section}.{other} was called {name} before, and a stack may have it "
+                    "under that name",
+                    hint="choose another name, or apply the earlier rename first and take its "
+                    "alias out",
+                )
+
+
+def _require_readable(source: Source) -> None:
+    problem = next(iter(source.problems), None)
+    if problem is not None:
+        raise RenameRefused(
+            f"{problem.place}: {problem.message}: what is named there is not known",
+            hint="mend it before you rename",
+        )
 
 
 def _of_names(sources: Sequence[Source], named: Named, name: str) -> Iterator[Edit]:
@@ -137,15 +138,6 @@ def _of_reference(source: Source, reference: Reference, name: str) -> Edit:
     return Edit(source.path, Span(span.line, dot, span.end), f"[{quote}{name}{quote}]")
 
 
-def _given(sources: Sources, path: Path, old: str, new: str) -> Iterator[Edit]:
-    """The input where modules are given it."""
-    for source, module in sources.including(path):
-        given = module.get("with")
-        entry = given.entries.get(old) if isinstance(given, MappingNode) else None
-        if entry is not None:
-            yield Edit(source.path, source.span(entry.place, old), new)
-
-
 def _require_whole(
     sources: Sequence[Source], edits: Iterable[Edit], named: Named, name: str
 ) -> None:
@@ -166,29 +158,51 @@ def _require_whole(
             )
 
 
+def _require_valid(topology: TopologyText, edits: Iterable[Edit], named: Named) -> None:
+    """What was right before is right after."""
+    by_path = by_file(list(edits))
+    spaces = topology.sources.namespaces
+    before = {source.path: source.text for space in spaces for source in space}
+    after = {path: edited(text, by_path.get(path, ())) for path, text in before.items()}
+    for first, *_ in spaces:
+        if check(first.path, {**topology.others, **before}):
+            continue
+        found = check(first.path, {**topology.others, **after}).values()
+        wrong = next((each for problems in found for each in problems), None)
+        if wrong is not None:
+            raise RenameRefused(
+                f"{named.section}.{named.name} cannot be renamed so: {wrong.message}",
+                hint=wrong.hint or "rename it by hand",
+            )
+
+
 def _require_own_alias(sources: Sequence[Source], edits: Iterable[Edit], named: Named) -> None:
     """Two resources with one earlier name would both ask for its object."""
     by_path = by_file(list(edits))
-    after = [
-        source_of(each.path, edited(each.text, by_path.get(each.path, ()))) for each in sources
-    ]
     having = [
         name
-        for source in after
-        for name in source.names(named.section)
-        if f"'name': '{named.name}" in str(_aliases(source.entry(named.section, name)))
+        for each in sources
+        for after in (source_of(each.path, edited(each.text, by_path.get(each.path, ()))),)
+        for name in after.names(named.section)
+        if _is_alias(after.entry(named.section, name), named.name)
     ]
-    if len(having) > 1:
+    if len(having) != 1:
         raise RenameRefused(
             f"{named.section}.{named.name} has options that stand elsewhere, or that others share",
             hint="give it options of its own before you rename it",
         )
 
 
-def _aliases(entry: MappingNode | None) -> object:
+def _is_alias(entry: MappingNode | None, name: str) -> bool:
+    """Whether a resource was called so before, or its instances were."""
     options = entry.get("options") if entry is not None else None
     aliases = options.get("aliases") if isinstance(options, MappingNode) else None
-    return None if aliases is None else plain(aliases)
+    items = plain(aliases) if aliases is not None else None
+    names = [each.get("name") for each in items or () if isinstance(each, dict)]
+    return any(
+        each == name or str(each).endswith(f"-{name}") or f"{name}-{{{{" in str(each)
+        for each in names
+    )
 
 
 def _needs(root: Node) -> Iterator[tuple[str, str]]:
@@ -216,8 +230,13 @@ def _in_settings(topology: TopologyText, old: str, new: str) -> Iterator[Edit]:
     paths = [project.path, *map(project.settings_path, stacks_with_settings(project))]
     for path in paths:
         source = _read(topology, path)
+        _require_readable(source)
         config = source.root.get("config")
         for key, entry in config.entries.items() if isinstance(config, MappingNode) else ():
+            if key in (new, f"{project.name}:{new}"):
+                raise RenameRefused(
+                    f"{path.name} has {key} already", hint="choose another name, or take it out"
+                )
             if key in (old, f"{project.name}:{old}"):
                 whole = source.span(entry.place, key)
                 yield Edit(path, Span(whole.line, whole.end - len(old), whole.end), new)
@@ -233,17 +252,19 @@ def _read(topology: TopologyText, path: Path) -> Source:
 def _alias(
     topology: TopologyText, sources: Sequence[Source], named: Named, new: str
 ) -> Iterator[Edit]:
-    """The earlier name, where a stack may have the resource. A module's resources get none."""
-    if not _has_stacks(topology) or _is_of_module(topology):
+    """The earlier name, where a stack may have the resource. Raises RenameRefused where a module's
+    resource has more than one.
+    """
+    if topology.project is None or not stacks_with_settings(topology.project):
         return
+    head = _head(topology, named)
     for source in sources:
         entry = source.entry(named.section, named.name)
         if entry is None:
             continue
         repeats = source.repeats(named.section, named.name)
-        earlier, now = (
-            f'"{each}-{{{{ each.key }}}}"' if repeats else each for each in (named.name, new)
-        )
+        names = (f"{head}{each}" for each in (named.name, new))
+        earlier, now = (f'"{each}-{{{{ each.key }}}}"' if repeats else each for each in names)
         options = entry.get("options")
         aliases = options.get("aliases") if isinstance(options, MappingNode) else None
         for alias in aliases.items if isinstance(aliases, SequenceNode) else ():
@@ -251,21 +272,59 @@ def _alias(
             if isinstance(before, ScalarNode) and before.text == now.strip('"'):
                 yield Edit(source.path, source.span(before.place, before.text), earlier.strip('"'))
                 return
+        if options is not None and source.is_shared(entry.entries["options"]):
+            raise RenameRefused(
+                f"{named.section}.{named.name} has options that stand elsewhere, or that others "
+                "share",
+                hint="give it options of its own before you rename it",
+            )
         if isinstance(aliases, SequenceNode):
             yield _put_in(source, aliases, f"{{name: {earlier}}}")
         elif isinstance(options, MappingNode):
             yield _put_in(source, options, f"aliases: [{{name: {earlier}}}]")
+        elif options is not None:  # there are none in it yet
+            key = source.span(entry.entries["options"].place, "options")
+            at = Span(key.line, key.end + 1, key.end + 1)
+            yield Edit(source.path, at, f" {{aliases: [{{name: {earlier}}}]}}")
         else:
             yield _put_in(source, entry, f"options: {{aliases: [{{name: {earlier}}}]}}")
+
+
+def _head(topology: TopologyText, named: Named) -> str:
+    """What the whole name of the resource begins with: nothing, or the one module that it is in."""
+    including = [
+        (source, module.get("name"), module.get("for_each"))
+        for source, module in topology.sources.including(topology.path)
+    ]
+    if not including:
+        return ""
+    (source, name, repeated), *others = including
+    is_outer = source in topology.sources.namespaces[0]
+    if others or repeated is not None or not is_outer or not isinstance(name, ScalarNode):
+        raise RenameRefused(
+            f"{named.section}.{named.name} has another whole name in each instance of its module, "
+            "so that no alias can keep the objects of stacks",
+            hint="rename it by hand, and its deployed resources by `gpuform state rename`",
+        )
+    return f"{name.text}-"
 
 
 def _put_in(source: Source, node: MappingNode | SequenceNode, text: str) -> Edit:
     """One more first item of a mapping or a list, in the form that it has."""
     line, column = node.place.line - 1, node.place.column - 1
+    anchor = _ANCHOR.match(source.lines[line], column)
+    column = anchor.end() if anchor else column
     if source.lines[line][column : column + 1] in ("{", "["):
         at = Span(line, column + 1, column + 1)
         is_empty = not (node.entries if isinstance(node, MappingNode) else node.items)
         return Edit(source.path, at, text if is_empty else f"{text}, ")
+    if anchor:  # the first item is on another line
+        own = node.entries.values() if isinstance(node, MappingNode) else node.items
+        places = [each.place for each in own]
+        first = min(places, key=lambda place: (place.line, place.column))
+        line, column = first.line - 1, first.column - 1
+        if isinstance(node, SequenceNode):
+            column = source.lines[line].rfind("-", 0, column)
     dash = "- " if isinstance(node, SequenceNode) else ""
     at = Span(line, column, column)
     return Edit(source.path, at, f"{dash}{text}{source.line_end}{' ' * column}")
@@ -288,6 +347,7 @@ def _in_tests(
         return
     for path in sorted((project.directory / _TESTS).glob("*.y*ml")):
         source = _read(topology, path)
+        _require_readable(source)
         for written, place in find(source.root):
             begin = spans(written)
             if begin is not None:

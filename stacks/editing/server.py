@@ -17,7 +17,6 @@ from gpuform.stacks.editing.outline import Span
 from gpuform.stacks.editing.renaming import (
     RenameRefused,
     by_file,
-    left_to_do,
     rename,
     renameable,
 )
@@ -45,13 +44,17 @@ class Editing:
 
     def topology(self, uri: str) -> TopologyText | None:
         """The open file, where it is a topology."""
-        document = self._server.workspace.get_text_document(uri)
-        found = TopologyText(_path(document.uri), document.source, self._texts())
+        document, path = self._open.get(uri), _path(uri)
+        if document is None or path is None:
+            return None
+        found = TopologyText(path, document.source, self._texts())
         return found if found.is_topology else None
 
     async def check_soon(self, uri: str) -> None:
         """Tells what is wrong, unless the text has changed by then."""
-        document = self._server.workspace.get_text_document(uri)
+        document = self._open.get(uri)
+        if document is None:
+            return
         at_first = document.version
         await asyncio.sleep(_PAUSE)
         async with self._checking:  # one at a time, the newest text of each
@@ -73,24 +76,37 @@ class Editing:
         """The file is closed: nothing is told of it any more."""
         self._publish(uri, {})
 
+    async def check_all(self) -> None:
+        """Tells what is wrong in all open files: one that is not open has changed."""
+        for uri in list(self._open):
+            await self.check_soon(uri)
+
     def range_of(self, path: Path, span: Span) -> types.Range:
         """A part of a line as the client counts."""
-        return self._client_range(self._document(path).lines, span)
+        return self._client_range(self._lines(path), span)
 
-    def _document(self, path: Path) -> TextDocument:
-        return self._server.workspace.get_text_document(self.uri(path))
+    def _lines(self, path: Path) -> Sequence[str]:
+        """Those of a file, with their ends, as they are in the editor where it is open."""
+        text = self._texts().get(path.resolve())
+        if text is None:
+            try:
+                text = path.read_bytes().decode("utf-8", "replace")
+            except OSError:
+                text = ""
+        return _lines_of(text)
 
     def uri(self, path: Path) -> str:
         """The file's, spelt as the client has it where it is open there."""
-        documents = self._server.workspace.text_documents.values()
-        known = {_path(each.uri).resolve(): each.uri for each in documents}
+        paths = ((_path(uri), uri) for uri in self._open)
+        known = {own.resolve(): uri for own, uri in paths if own is not None}
         return known.get(path.resolve()) or from_fs_path(str(path)) or ""
 
     def position(self, uri: str, place: types.Position) -> tuple[int, int]:
         """A client's place as line and column in characters."""
-        document = self._server.workspace.get_text_document(uri)
+        document = self._open.get(uri)
         codec = self._server.workspace.position_codec
-        found = codec.position_from_client_units(document.lines, place)
+        lines = _lines_of("" if document is None else document.source)
+        found = codec.position_from_client_units(lines, place)
         return found.line, found.character
 
     def edits(self, uri: str, place: types.Position, name: str) -> types.WorkspaceEdit | None:
@@ -99,15 +115,12 @@ class Editing:
         found = None if topology is None else renameable(topology, *self.position(uri, place))
         if topology is None or found is None:
             return None
-        left = left_to_do(topology, found[0])
-        if left:
-            told = types.ShowMessageParams(types.MessageType.Warning, left)
-            self._server.window_show_message(told)
         changes = []
         for path, edits in by_file(rename(topology, found[0], name)).items():
-            document = self._document(path)
-            lines = document.lines
-            which = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
+            lines, where = self._lines(path), self.uri(path)
+            document = self._open.get(where)
+            version = None if document is None else document.version
+            which = types.OptionalVersionedTextDocumentIdentifier(where, version)
             texts = [
                 types.TextEdit(self._client_range(lines, each.span), each.text) for each in edits
             ]
@@ -125,12 +138,17 @@ class Editing:
         ]
 
     def _is_current(self, uri: str, number: int | None) -> bool:
-        known = self._server.workspace.text_documents.get(uri)
+        known = self._open.get(uri)
         return known is not None and known.version == number
 
+    @property
+    def _open(self) -> dict[str, TextDocument]:
+        """The open documents by their addresses, as the client spells them."""
+        return {each.uri: each for each in self._server.workspace.text_documents.values()}
+
     def _texts(self) -> dict[Path, str]:
-        documents = self._server.workspace.text_documents.values()
-        return {_path(each.uri).resolve(): each.source for each in documents}
+        paths = ((_path(uri), document) for uri, document in self._open.items())
+        return {path.resolve(): each.source for path, each in paths if path is not None}
 
     def _publish(self, uri: str, found: Mapping[Path, list[Diagnostic]]) -> None:
         """Tells of each file, and of those that were told of before and have nothing more."""
@@ -143,8 +161,8 @@ class Editing:
             self._told[uri] = set(by_uri)
 
     def _tell(self, uri: str, problems: list[Diagnostic]) -> None:
-        document = self._server.workspace.get_text_document(uri)
-        lines = document.lines if problems else []
+        document, path = self._open.get(uri), _path(uri)
+        lines = self._lines(path) if problems and path is not None else []
         diagnostics = [
             types.Diagnostic(
                 range=self._client_range(lines, span_of(each, lines)),
@@ -158,7 +176,9 @@ class Editing:
             for each in problems
         ]
         self._server.text_document_publish_diagnostics(
-            types.PublishDiagnosticsParams(uri, diagnostics, version=document.version)
+            types.PublishDiagnosticsParams(
+                uri, diagnostics, version=None if document is None else document.version
+            )
         )
 
     def _client_range(self, lines: Sequence[str], span: Span) -> types.Range:
@@ -197,8 +217,26 @@ def _add_checking(server: LanguageServer, editing: Editing) -> None:
         await editing.check_soon(parameters.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    def closed(parameters: types.DidCloseTextDocumentParams) -> None:
+    async def closed(parameters: types.DidCloseTextDocumentParams) -> None:
         editing.forget(parameters.text_document.uri)
+        await editing.check_all()
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    async def watched(_parameters: types.DidChangeWatchedFilesParams) -> None:
+        await editing.check_all()
+
+    @server.feature(types.INITIALIZED)
+    async def watch(_parameters: types.InitializedParams) -> None:
+        workspace = server.client_capabilities.workspace
+        able = workspace.did_change_watched_files if workspace else None
+        if able is not None and able.dynamic_registration:
+            yaml = types.FileSystemWatcher("**/*.{yaml,yml}")
+            watching = types.Registration(
+                "files",
+                types.WORKSPACE_DID_CHANGE_WATCHED_FILES,
+                types.DidChangeWatchedFilesRegistrationOptions([yaml]),
+            )
+            await server.client_register_capability_async(types.RegistrationParams([watching]))
 
 
 def _add_reading(server: LanguageServer, editing: Editing) -> None:
@@ -215,11 +253,9 @@ def _add_reading(server: LanguageServer, editing: Editing) -> None:
         def edit(each: Completion) -> types.TextEdit | None:
             line, column = place
             span = Span(line, column - each.of, column)
-            return (
-                types.TextEdit(editing.range_of(_path(uri), span), each.instead)
-                if each.of
-                else None
-            )
+            if topology is None or not each.of:
+                return None
+            return types.TextEdit(editing.range_of(topology.path, span), each.instead)
 
         return types.CompletionList(
             is_incomplete=False,
@@ -297,5 +333,13 @@ def _add_renaming(server: LanguageServer, editing: Editing) -> None:
             return None
 
 
-def _path(uri: str) -> Path:
-    return Path(to_fs_path(uri) or "")
+def _path(uri: str) -> Path | None:
+    """The file of an address; None for an address of anything else."""
+    path = to_fs_path(uri) if uri.startswith("file:") else None
+    return None if not path or "\0" in path else Path(path)
+
+
+def _lines_of(text: str) -> list[str]:
+    """With their ends; the last one may be empty, and a cursor be in it."""
+    lines = text.splitlines(keepends=True)
+    return lines if lines and not text.endswith(("\n", "\r")) else [*lines, ""]

@@ -15,7 +15,7 @@ import yaml
 
 from gpuform.stacks.document.composing import LINE_BREAK
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import MappingNode, ScalarNode
+from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.editing.outline import NAMED, Named, Reference, Span, references_in
 from gpuform.stacks.engine.language_host import topology_of
@@ -64,6 +64,10 @@ class Source:
         """Whether an entry has an instance for each of something."""
         entry = self.entry(section, name)
         return entry is not None and entry.get("for_each") is not None
+
+    def is_shared(self, entry: Entry) -> bool:
+        """Whether more than one mapping has an entry, by an alias or a merge."""
+        return sum(each is entry for each in _entries(self.root)) > 1
 
     @property
     def line_end(self) -> str:
@@ -157,6 +161,16 @@ class Sources:
                     seen.add(key)
                     yield source, module
 
+    def given(self, path: Path, name: str) -> list[tuple[Path, Span]]:
+        """Where the modules that a file is, are given an input."""
+        found = []
+        for source, module in self.including(path):
+            given = module.get("with")
+            entry = given.entries.get(name) if isinstance(given, MappingNode) else None
+            if entry is not None:
+                found.append((source.path, source.span(entry.place, name)))
+        return found
+
 
 def _topology_of(project: Project) -> Path | None:
     program, found = project.program, topology_of(project.program)
@@ -205,6 +219,17 @@ def source_of(path: Path, text: str) -> Source:
     problems = Diagnostics()
     root = read_text(text, path.name, problems)
     return Source(path, text, root, problems)
+
+
+def _entries(node: Node) -> Iterator[Entry]:
+    """Those at any depth, as often as mappings have them."""
+    if isinstance(node, MappingNode):
+        for entry in node.entries.values():
+            yield entry
+            yield from _entries(entry.node)
+    elif isinstance(node, SequenceNode):
+        for item in node.items:
+            yield from _entries(item)
 
 
 def _unescaped(written: str) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.document.nodes import MappingNode, ScalarNode, SequenceNode
+from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.editing.cursor import Cursor
 from gpuform.stacks.editing.outline import Named, Outline, Reference, Span
-from gpuform.stacks.editing.sources import Sources
+from gpuform.stacks.editing.sources import Sources, source_of
 from gpuform.stacks.editing.vocabulary import Word, outputs_of, values_of, words_at
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project, topology_in
@@ -34,9 +34,6 @@ _BARE_ITEM: Final = re.compile(r"\s*-\s+[\w./-]*")
 _FILE: Final = re.compile(r"""\bfile\s*:\s*["']?([^\s"',}]+)""")
 _NO_TOPOLOGY: Final = re.compile(r"(?i)Pulumi\.|gates\.|prices\.|stacks\.")
 _PARTS: Final = {"each": ("key", "value"), "pulumi": ("stack", "project")}
-_MODULE: Final = re.compile(
-    r"""\bfile\s*:\s*["']?(?P<file>[^\s"',}]+)["']?.*?\bname\s*:\s*["']?(?P<name>[\w.-]+)"""
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +92,21 @@ class TopologyText:
     @cached_property
     def modules(self) -> dict[str, Path]:
         """The files of the modules that the text includes, by their names."""
+        own = next((each for each in self.sources.of(self.path) if self.is_own(each.path)), None)
+        inclusions = own.modules() if own is not None else ()
+        pairs = ((each.get("name"), each.get("file")) for each in inclusions)
         return {
-            found["name"]: self.path.parent / found["file"]
-            for line in self._including
-            for found in _MODULE.finditer(line)
+            name.text: self.path.parent / file.text
+            for name, file in pairs
+            if isinstance(name, ScalarNode) and isinstance(file, ScalarNode)
         }
-
-    @cached_property
-    def _including(self) -> list[str]:
-        """What stands under `include`, each item in one line."""
-        found = re.search(r"(?ms)^include\s*:(.*?)(?=^\S|\Z)", self.text)
-        return re.split(r"(?m)^\s*-\s", found[1].replace("\n", " \n")) if found else []
 
     def completions(self, line: int, column: int) -> list[Completion]:
         """What can be written there, what has to be before the rest."""
         cursor = Cursor.at(self.outline.lines, line, column)
         if cursor.kind == "nothing":
+            return []
+        if cursor.kind == "expression" and cursor.path[:1] in (("config",), ("inputs",)):
             return []
         if cursor.kind == "expression":
             found = self._in_expression(cursor)
@@ -173,12 +169,13 @@ class TopologyText:
         outlines = {source.path: source.references for source in self.sources.of(self.path)}
         if not outlines:
             outlines = {self.path: list(self.outline.references())}
-        return [
+        found = [
             (path, reference.spans[1])
             for path, references in outlines.items()
             for reference in references
             if reference.steps[:2] == (section, name)
         ]
+        return found + (self.sources.given(self.path, name) if section == "inputs" else [])
 
     def meant(self, line: int, column: int) -> tuple[Path, Named] | None:
         """The declaration that is under the cursor, or referred to there, and its file."""
@@ -215,20 +212,32 @@ class TopologyText:
     def _names(self, section: str) -> list[str]:
         """Those of this text, and those of files that share its names."""
         own = self.outline.names(section)
-        others = (each for each in self.sources.of(self.path) if not self.is_own(each.path))
+        others = self.sources.of(self.path)
         return list(
             dict.fromkeys([*own, *(name for each in others for name in each.names(section))])
         )
 
+    def _has(self, name: str, cursor: Cursor) -> bool:
+        """Whether an expression at the cursor can begin with the name."""
+        if name == "each":
+            return cursor.path[:1] == ("include",) or cursor.path[:1] in {(s,) for s in SECTIONS}
+        if name == "modules":
+            return bool(self.modules)
+        return name in ("config", "pulumi") or bool(self._names(name))
+
     def _keys(self, section: str, name: str) -> list[str] | None:
         """The keys of an entry's instances, as far as they are written; None where it has one."""
         entries = (each.entry(section, name) for each in self.sources.of(self.path))
-        repeated = next((each.get("for_each") for each in entries if each is not None), None)
-        if isinstance(repeated, MappingNode):
-            return list(repeated.entries)
-        if isinstance(repeated, SequenceNode):
-            return [each.text for each in repeated.items if isinstance(each, ScalarNode)]
-        return None if repeated is None else []
+        return _keys_of(next((each.get("for_each") for each in entries if each is not None), None))
+
+    def _keys_of_module(self, name: str) -> list[str] | None:
+        """The same of a module that the files include."""
+        modules = (one for each in self.sources.of(self.path) for one in each.modules())
+        for module in modules:
+            own = module.get("name")
+            if isinstance(own, ScalarNode) and own.text == name:
+                return _keys_of(module.get("for_each"))
+        return None
 
     def _in_brackets(self, found: Completion, cursor: Cursor, line: int, column: int) -> Completion:
         """A name that is no word of expressions stands in brackets, not behind a dot."""
@@ -258,9 +267,10 @@ class TopologyText:
         begin = next((at for at in range(line, -1, -1) if _ITEM.match(lines[at])), line)
         end = next((at for at in range(line + 1, len(lines)) if _ITEM.match(lines[at])), len(lines))
         found = _FILE.search("\n".join(lines[begin:end]))
-        return (
-            [] if found is None else self._outline_of(self.path.parent / found[1]).names("inputs")
-        )
+        if found is None:
+            return []
+        path = self.path.parent / found[1]
+        return source_of(path, self._text_of(path)).names("inputs")
 
     def _beside(self) -> list[str]:
         """The YAML files in the folder that may be topologies."""
@@ -288,17 +298,19 @@ class TopologyText:
         path = self.modules.get(steps[1])
         if path is None or not path.is_file():
             return None
-        outline = self._outline_of(path)
-        return path, outline.declared.get(("outputs", steps[2])) if len(steps) > 2 else None
+        source = source_of(path, self._text_of(path))
+        # Behind the name of a module may be the key of its instance.
+        outputs = (source.declared("outputs", name) for name in steps[2:4])
+        return path, next((each for each in outputs if each is not None), None)
 
-    def _outline_of(self, path: Path) -> Outline:
+    def _text_of(self, path: Path) -> str:
         text = self.others.get(path.resolve())
         if text is None:
             try:
                 text = path.read_text(encoding="utf-8", errors="replace")
             except OSError:
                 text = ""
-        return Outline.of(text)
+        return text
 
     def _platform(self, path: tuple[str, ...]) -> str | None:
         """The platform of the entry that a place is in."""
@@ -315,7 +327,8 @@ class TopologyText:
         *steps, _ = re.split(r"\.|\[[\"']?|[\"']?\]\.?", cursor.prefix)
         if not steps:
             sections = [each for each in SECTIONS if self._names(each)]
-            known = {**_ABOUT, **dict.fromkeys(sections, "Resources of this file.")}
+            about = {name: text for name, text in _ABOUT.items() if self._has(name, cursor)}
+            known = {**about, **dict.fromkeys(sections, "Resources of this file.")}
             return [Completion(name, "variable", text) for name, text in known.items()]
         first, *rest = steps
         if first in _PARTS and not rest:
@@ -324,11 +337,17 @@ class TopologyText:
             return self._of_modules(rest)
         if not rest:
             return [Completion(name, "name") for name in self._names(first)]
-        if first not in SECTIONS or rest[0] not in self._names(first):
+        return self._of_resource(first, rest) if first in SECTIONS else []
+
+    def _of_resource(self, first: str, rest: list[str]) -> list[Completion]:
+        """The keys of its instances, and what it or one of them gives out."""
+        if rest[0] not in self._names(first):
             return []
         keys = self._keys(first, rest[0])
         if keys is not None and len(rest) == 1:
             return [Completion(key, "name") for key in keys]
+        if len(rest) > (1 if keys is None else 2):
+            return []
         outputs = outputs_of(first, self._platform_of(first, rest[0])).values()
         return [Completion(word.name, "output", _described(word)) for word in outputs]
 
@@ -336,7 +355,10 @@ class TopologyText:
         if not rest:
             return [Completion(name, "name") for name in self.modules]
         path = self.modules.get(rest[0])
-        names = [] if path is None else self._outline_of(path).names("outputs")
+        keys = self._keys_of_module(rest[0])
+        if keys is not None and len(rest) == 1:
+            return [Completion(key, "name") for key in keys]
+        names = [] if path is None else source_of(path, self._text_of(path)).names("outputs")
         return [Completion(name, "output") for name in names]
 
     def _about_reference(self, reference: Reference, at: int) -> str:
@@ -364,6 +386,15 @@ class TopologyText:
         if word is None:
             return ""
         return f"**{first}.{rest[0]}.{word.name}** ({word.type})\n\n{word.text}"
+
+
+def _keys_of(repeated: Node | None) -> list[str] | None:
+    """The keys of `for_each`, as far as they are written; None where there is none."""
+    if isinstance(repeated, MappingNode):
+        return list(repeated.entries)
+    if isinstance(repeated, SequenceNode):
+        return [each.text for each in repeated.items if isinstance(each, ScalarNode)]
+    return None if repeated is None else []
 
 
 def _described(word: Word) -> str:

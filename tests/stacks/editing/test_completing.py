@@ -21,7 +21,7 @@ shared_volumes:
 
 def completed(folder: Path, text: str) -> dict[str, Completion]:
     """Those at the place of the mark ¦."""
-    (folder / "m.yaml").write_text("inputs:\n  size: {}\n  n: {}\n")
+    (folder / "m.yaml").write_text("inputs:\n  size: {}\n  n: {}\noutputs: {out: 1}\n")
     (folder / "gates.yaml").write_text("gates: {}\n")
     whole = BEFORE + text
     at = whole.index("¦")
@@ -46,6 +46,24 @@ PLACES = [
         {'"{{ shared_volumes.one }}"'},
         {'"{{ clusters.t }}"'},
     ),
+    (
+        "clusters:\n  t:\n    options: {protect: true, depends_on: [x, ¦",
+        {'"{{ shared_volumes.one }}"'},
+        {"depends_on", "aliases"},
+    ),
+    ("clusters:\n  t:\n    options: {depends_on: [x], ¦", {"aliases"}, {"depends_on"}),
+    (
+        'include: [{file: m.yaml, name: t, for_each: [k]}]\noutputs: {o: "{{ modules.t.¦ }}"}',
+        {"k"},
+        {"out"},
+    ),
+    (
+        'include: [{file: m.yaml, name: t, for_each: [k]}]\noutputs: {o: "{{ modules.t.k.¦ }}"}',
+        {"out"},
+        {"k"},
+    ),
+    ('include: [{file: m.yaml, name: t}]\noutputs: {o: "{{ modules.t.¦ }}"}', {"out"}, set()),
+    ('outputs: {o: "{{ ¦ }}"}', {"config", "shared_volumes"}, {"each", "inputs", "modules"}),
 ]
 
 

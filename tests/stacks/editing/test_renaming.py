@@ -9,7 +9,6 @@ from gpuform.stacks.editing.renaming import (
     RenameRefused,
     by_file,
     edited,
-    left_to_do,
     rename,
     renameable,
 )
@@ -117,18 +116,50 @@ def test_an_input_is_renamed_where_modules_are_given_it(tmp_path: Path) -> None:
     )
 
 
-def test_a_deployed_resource_of_a_module_is_told_of(tmp_path: Path) -> None:
+def test_a_deployed_resource_of_one_module_keeps_its_object(tmp_path: Path) -> None:
+    """Its whole name has the module's."""
     (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS)
     files = {
         "topology.yaml": "include: [{file: m.yaml, name: a, with: {size: 5}}]\n",
         "m.yaml": MODULE,
     }
     done = renamed(tmp_path, files, "m.yaml|shared_volumes:\n  ", "data", "disk")
-    assert "aliases" not in done["m.yaml"]
-    topology = TopologyText(tmp_path / "m.yaml", MODULE)
-    found = renameable(topology, 3, 3)
-    assert found is not None
-    assert "gpuform state rename" in left_to_do(topology, found[0])
+    assert "  disk: {options: {aliases: [{name: a-data}]}, " in done["m.yaml"]
+
+
+@pytest.mark.parametrize("more", ["- {file: m.yaml, name: b, with: {size: 5}}", "- n.yaml"])
+def test_one_of_several_modules_is_left_to_a_person(tmp_path: Path, more: str) -> None:
+    (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS)
+    repeated = "for_each: [x], " if more == "- n.yaml" else ""
+    files = {
+        "topology.yaml": f"include:\n  - {{file: m.yaml, name: a, {repeated}with: {{size: 5}}}}\n"
+        f"  {more}\n",
+        "m.yaml": MODULE,
+        "n.yaml": "outputs: {a: 1}\n",
+    }
+    with pytest.raises(RenameRefused, match="another whole name in each instance"):
+        renamed(tmp_path, files, "m.yaml|shared_volumes:\n  ", "data", "disk")
+
+
+def test_a_name_that_another_one_had_is_refused(tmp_path: Path) -> None:
+    """A stack may have that one under it, and would take the one for the other."""
+    (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS)
+    text = f"shared_volumes:\n  t: {{options: {{aliases: [{{name: a}}]}}, {VOLUME}}}\n"
+    text += f"  b: {{{VOLUME}}}\n"
+    with pytest.raises(RenameRefused, match="was called a before"):
+        renamed(tmp_path, {"topology.yaml": text}, "\n  ", "b", "a")
+
+
+def test_what_would_be_wrong_is_refused_with_its_reason(tmp_path: Path) -> None:
+    text = f"shared_volumes:\n  a: {{for_each: {{b: 1}}, {VOLUME}}}\n  c: {{{VOLUME}}}\n"
+    with pytest.raises(RenameRefused, match="would both be called a-b"):
+        renamed(tmp_path, {"topology.yaml": text}, "\n  ", "c", "a-b")
+
+
+def test_a_key_that_settings_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.dev.yaml").write_text('config:\n  demo:a: "1"\n  demo:b: "2"\n')
+    with pytest.raises(RenameRefused, match="has demo:b already"):
+        renamed(tmp_path, {"topology.yaml": "config: {a: {}}\n"}, "config: {", "a", "b")
 
 
 ALIASED = [
@@ -150,6 +181,15 @@ ALIASED = [
         "data:\n    options:\n      aliases:\n        - name: old",
         "disk:\n    options:\n      aliases:\n        - {name: data}\n        - name: old",
     ),
+    (
+        "data:\n    options: &o {protect: true}",
+        "disk:\n    options: &o {aliases: [{name: data}], protect: true}",
+    ),
+    (
+        "data: &d\n    options: &o\n      protect: true",
+        "disk: &d\n    options: &o\n      aliases: [{name: data}]\n      protect: true",
+    ),
+    ("data:\n    options:", "disk:\n    options: {aliases: [{name: data}]}"),
     ("data:\n    options: {aliases: []}", "disk:\n    options: {aliases: [{name: data}]}"),
     # Back to a name that it had: an alias of itself would say nothing.
     (
@@ -255,6 +295,15 @@ def test_lines_end_as_they_did(tmp_path: Path) -> None:
         "shared_volumes:\r\n  disk:\r\n    options: {aliases: [{name: data}]}\r\n"
         "    size_tib: 5\r\n"
     )
+
+
+def test_a_test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    files = {
+        "topology.yaml": f"shared_volumes:\n  data: {{{VOLUME}}}\n",
+        "tests/a.yaml": "cases: {",
+    }
+    with pytest.raises(RenameRefused, match=r"a\.yaml:\d+:\d+"):
+        renamed(tmp_path, files, "shared_volumes:\n  ", "data", "disk")
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

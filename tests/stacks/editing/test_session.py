@@ -292,3 +292,57 @@ def test_other_files_are_left_alone(session: Session[Any]) -> None:
         assert labels(await editor.client.text_document_completion_async(params)) == []
 
     session(steps)
+
+
+def test_addresses_of_all_sorts(session: Session[Any], folder: Path) -> None:
+    """Blanks and signs in a path; what is no file, and what no file can be."""
+    odd = folder / "a b" / "é#%20"
+    odd.mkdir(parents=True)
+    (odd / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (odd / FILE).write_text("")
+
+    async def steps(editor: Editor) -> None:
+        for uri in (
+            f"{folder.as_uri()}/%00/topology.yaml",
+            "untitled:topology.yaml",
+            "git:/x.yaml",
+        ):
+            item = types.TextDocumentItem(uri, "yaml", 1, "foo: 1\n")
+            editor.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+        editor.folder = odd
+        editor.open(FILE, "foo: 1\n")
+        await editor.until(lambda: bool(editor.told.get(FILE)))
+        params = types.CompletionParams(**editor.at(FILE, 1, 0))
+        found = labels(await editor.client.text_document_completion_async(params))
+        assert "clusters" in found
+
+    session(steps)
+
+
+def test_a_file_that_is_closed_counts_as_it_is_on_disk(session: Session[Any], folder: Path) -> None:
+    (folder / "volume.yaml").write_text("inputs:\n  size: {type: integer}\n")
+    text = "include:\n  - {file: volume.yaml, name: store, with: {size: 5}}\n"
+
+    async def steps(editor: Editor) -> None:
+        editor.open(FILE, text)
+        editor.open("volume.yaml", "inputs: {}\n")
+        await editor.until(lambda: bool(editor.told.get(FILE)))
+        which = types.TextDocumentIdentifier(editor.uri("volume.yaml"))
+        editor.client.text_document_did_close(types.DidCloseTextDocumentParams(which))
+        await editor.until(lambda: editor.told[FILE] == [])
+        (folder / "volume.yaml").write_text("inputs: {}\n")
+        editor.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([]))
+        await editor.until(lambda: bool(editor.told[FILE]))
+
+    session(steps)
+
+
+def test_a_file_that_is_no_utf_8_is_told_of(session: Session[Any], folder: Path) -> None:
+    (folder / "other.yaml").write_bytes(b"# caf\xe9\n")
+
+    async def steps(editor: Editor) -> None:
+        editor.open(FILE, "include: [other.yaml]\n")
+        await editor.until(lambda: bool(editor.told.get("other.yaml")))
+        assert "not UTF-8" in editor.told["other.yaml"][0].message
+
+    session(steps)
