@@ -186,15 +186,27 @@ def unwrap_secrets(value: PropertyValue) -> PropertyValue:
 
 
 def secret_texts(value: PropertyValue) -> Iterator[str]:
-    """Every text that is secret in a value."""
+    """Every text that is secret in a value, and every number as it is written."""
     if isinstance(value, Secret):
-        yield from texts_in(unwrap_secrets(value.value))
+        plain = unwrap_secrets(value.value)
+        yield from texts_in(plain)
+        yield from _numbers_in(plain)
     elif isinstance(value, dict):
         for item in value.values():
             yield from secret_texts(item)
     elif isinstance(value, list):
         for item in value:
             yield from secret_texts(item)
+
+
+def _numbers_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _numbers_in(item)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield f"{value:.15g}"
 
 
 def mark_echoed_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:

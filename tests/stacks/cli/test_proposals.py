@@ -101,3 +101,18 @@ def test_a_secret_that_is_declared_as_none_is_one(proposed: Scene) -> None:
     """It is encrypted in the stack's settings."""
     told = previewed(proposed, TOPOLOGY.replace("{secret: true}", "{default: x}"))
     assert "[secret]" in told or "unchanged" in told
+
+
+def test_a_number_in_a_secret_object_is_not_told(scene: Scene) -> None:
+    """Neither as it is nor by what is wrong with it."""
+    (scene.project / "__main__.py").unlink()
+    (scene.project / "topology.yaml").write_text(
+        "config: {ob: {type: object, secret: true}}\n"
+        "clusters:\n  dev: {platform: tensorone, name: dev, project_id: proj_456, gpu_type: A100,"
+        " gpu_count: 1, storage_gb: 500, template_id: t, region: us-west-2, tags: '{{ config.ob }}'}\n"
+    )
+    assert scene.run("config", "set", "--secret", "ob", '{"n": 77123}').code == 0
+    ran = scene.run("preview")
+    assert ran.code != 0
+    assert "tags.n" in ran.out + ran.err
+    assert "77123" not in ran.out + ran.err
