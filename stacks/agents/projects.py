@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from gpuform.stacks.agents.answers import LONGEST
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, ScalarNode
 from gpuform.stacks.document.reading import read_text
@@ -25,7 +26,7 @@ _SETTINGS: Final = ("Pulumi.yaml", "Pulumi.yml")
 _OF_THE_TEAM: Final = ("gates.yaml", "prices.yaml", "stacks.yaml")
 _YAML: Final = (".yaml", ".yml")
 _READABLE: Final = (*_YAML, ".py", ".md")
-_LARGEST: Final = 256 * 1024
+_LARGEST: Final = LONGEST
 _NOT_COPIED: Final = shutil.ignore_patterns(".*", "venv", "node_modules", "__pycache__")
 
 

@@ -1,9 +1,14 @@
 """The tools as a server of the Model Context Protocol, on stdin and stdout."""
 
+import os
+import shutil
 import signal
+import tempfile
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 
 from gpuform.stacks.engine.errors import EngineError
 
@@ -44,6 +49,17 @@ def serve(root: Path, *, runs_programs: bool) -> None:
     # It writes one file into the project, and asks platforms.
     saving = ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True)
     server.tool(annotations=saving)(tools.save_plan)
-    # Clients end a server so; what it has copied for a proposal goes with it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    server.run("stdio")
+    with tempfile.TemporaryDirectory(prefix="gpuform-", ignore_cleanup_errors=True) as folder:
+        # What is copied for proposals and simulations goes with the server, however that ends.
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        for each in ("SIGTERM", "SIGHUP", "SIGINT"):
+            number = getattr(signal, each, None)
+            if number is not None:
+                signal.signal(number, partial(_end, folder))
+        server.run("stdio")
+
+
+def _end(folder: str, number: int, _frame: FrameType | None) -> None:
+    """Ends at once: who waits for a client that says no more is not waited for."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(128 + number)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -15,9 +16,10 @@ from gpuform.providers.asking import schedulers_in
 from gpuform.providers.catalog import capability_table
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.agents.answers import Answer
+from gpuform.stacks.agents.answers import Answer, shortened
 from gpuform.stacks.agents.commands import Commands, Done
 from gpuform.stacks.agents.projects import (
+    Place,
     Projects,
     Refused,
     backend_of,
@@ -48,7 +50,7 @@ def _answering(tool: Callable[P, Answer]) -> Callable[P, Answer]:
     @wraps(tool)
     def answered(*arguments: P.args, **named: P.kwargs) -> Answer:
         try:
-            return tool(*arguments, **named)
+            return shortened(tool(*arguments, **named))
         except UserError as error:
             said = {"problem": error.message, "what_to_do": error.hint or ""}
             return Answer(ok=False, data=said)
@@ -65,6 +67,8 @@ class Tools:
 
     projects: Projects
     commands: Commands = field(default_factory=Commands)
+    _saving: threading.Lock = field(default_factory=threading.Lock)
+    """An answer is about the plan that it has made, and no other call's."""
 
     @_answering
     def list_stacks(self) -> Answer:
@@ -242,20 +246,22 @@ class Tools:
         words: tuple[str, ...] = (
             ("preview",) if operation == "up" else (operation, "--preview-only")
         )
-        with self.projects.with_files(project, files or {}) as place:
-            environ = {**place.environ, "PULUMI_BACKEND_URL": backend_of(project, os.environ)}
-            if place.is_proposal:
-                environ[KNOWN_SCHEDULERS] = self._schedulers(project, stack)
-            words = (*words, "--stack", stack, "--save-plan", str(target))
-            made = self.commands.propose(place, *words, asks=True, environ=environ)
-        if not made.succeeded and made.code != _STOPPED:
-            return _failed(made)
-        return self._reviewed(project, target, stack)
+        words = (*words, "--stack", stack, "--save-plan", str(target))
+        with self._saving:
+            with self.projects.with_files(project, files or {}) as place:
+                environ = {**place.environ, "PULUMI_BACKEND_URL": backend_of(project, os.environ)}
+                if place.is_proposal:
+                    environ[KNOWN_SCHEDULERS] = self._schedulers(project, stack)
+                made = self.commands.propose(place, *words, asks=True, environ=environ)
+            if not made.succeeded and made.code != _STOPPED:
+                return _failed(made)
+            return self._reviewed(project, target, stack)
 
     def _reviewed(self, project: Project, target: Path, stack: str) -> Answer:
         plan = read_plan(target)
         name = target.relative_to(project.directory).as_posix()
-        done = self.commands.run(project.directory, "review", name, "--format", "markdown")
+        own = Place(project.directory, {})
+        done = self.commands.propose(own, "review", name, "--format", "markdown", asks=False)
         digest = plan.basis.seal if plan.basis is not None else ""
         command = ("gpuform", _verb(plan), "--stack", stack, "--plan", name, "--digest", digest)
         told = {

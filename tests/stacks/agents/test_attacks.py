@@ -1,7 +1,11 @@
 """Proposals that would get at secrets by what a plan turns out to be, or reach other machines."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -172,3 +176,24 @@ def test_nothing_of_a_project_is_run(world: World) -> None:
     assert [each["ok"] for each in gated] == [False, False, True]
     assert "written in Python" in str(gated[0]["data"])
     assert not proof.exists()
+
+
+def test_a_server_that_is_ended_leaves_nothing(world: World, tmp_path: Path) -> None:
+    """Also while its client still holds the pipe."""
+    environ = {**os.environ, **world.environ, "TMPDIR": str(tmp_path)}
+    command = (sys.executable, "-P", "-m", "gpuform.stacks.cli", "mcp", "--cwd", str(world.root))
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        version = "2025-06-18"
+        about = {"name": "x", "version": "1"}
+        hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": about}
+        said = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        server.stdin.write(json.dumps(said).encode() + b"\n")
+        server.stdin.flush()
+        assert b"gpuform" in server.stdout.readline()
+        assert list(tmp_path.iterdir())
+        server.terminate()
+        assert server.wait(30) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
