@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from processes.commands import in_a_process
 
 from gpuform.providers.emulator.faults import Faults, Rule
@@ -177,6 +178,8 @@ def test_a_platform_that_echoes_a_key_does_not_get_it_out(world: World, asked: A
     assert PLANTED["variable"] not in told
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_proposal_that_reads_secrets_gets_none(world: World, asked: Asked) -> None:
     """Not by an output, a name, a part of the text, or an error that shows the value."""
     stealing = TOPOLOGY.replace("cluster_name: training", 'cluster_name: "x{{ config.other }}"')
@@ -194,6 +197,8 @@ def test_a_proposal_that_reads_secrets_gets_none(world: World, asked: Asked) -> 
     (world.project / "plan.json").unlink(missing_ok=True)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_command_that_changes_something_is_refused_where_only_reading_is_allowed(
     world: World,
 ) -> None:
