@@ -3,9 +3,11 @@
 import operator
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -93,8 +95,8 @@ def test_the_command_has_a_limit(hanging: Path) -> None:
 def test_a_signal_ends_all_that_was_begun(
     hanging: Path, tmp_path: Path, number: signal.Signals, to_group: bool
 ) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
+    # Its path is short, as those of sockets have to be.
+    temporary = Path(tempfile.mkdtemp(dir="/tmp"))
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     command = [sys.executable, "-m", "gpuform.stacks.cli", "test", "--jobs", "2"]
@@ -111,7 +113,9 @@ def test_a_signal_ends_all_that_was_begun(
         try:
             heard = b""
             while heard != b"begun" * 2:
-                assert select.select([begun], [], [], 60)[0]
+                if not select.select([begun], [], [], 60)[0]:
+                    process.kill()
+                    pytest.fail(f"{heard!r} of the programs is heard: {process.communicate()}")
                 heard += begun.read(5)
             (os.killpg if to_group else os.kill)(process.pid, number)
             out, err = process.communicate(timeout=60)
@@ -120,7 +124,9 @@ def test_a_signal_ends_all_that_was_begun(
             assert begun.read(1) == b""
         finally:
             process.kill()
+    left = list(temporary.iterdir())
+    shutil.rmtree(temporary)
     if number is signal.SIGKILL:
         return
     assert (process.returncode, out, err.strip()) == (1, "", "error: interrupted")
-    assert list(temporary.iterdir()) == []
+    assert left == []
