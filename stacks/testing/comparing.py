@@ -16,7 +16,7 @@ from gpuform.stacks.operations.runs.results import OutputValue
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.testing.cases import Case
 from gpuform.stacks.testing.playing import address_of
-from gpuform.stacks.testing.report import Report, ResourceSeen
+from gpuform.stacks.testing.report import KILLED, Report, ResourceSeen
 
 _DONE_BY_NOBODY = ("same", "read", "refresh")
 _MISSING = object()
@@ -105,9 +105,11 @@ class _Comparison:
         """An event that did not happen tests nothing."""
         for number in self.report.unplayed:
             event = (self.case.inputs.events or ())[number]
-            when = f"at {event.at}" if event.at else f"on {event.on}"
+            moments = (event.at and f"at {event.at}", event.on and f"on {event.on}")
+            when = next(filter(None, moments), "before the run")
             took = durations_text(self.report.left.seconds)
-            text = f"the event {when} did not happen: the run was over after {took}"
+            over = "was killed" if self.report.ending == KILLED else f"was over after {took}"
+            text = f"the event {when} did not happen: the run {over}"
             yield Finding(self.case.place("events", number), text)
         for number, text in self.report.misses.items():
             yield Finding(self.case.place("events", number), text)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from flask import Response, request
@@ -43,23 +44,33 @@ class EventError(EngineError):
 class Events:
     """Those of one case, made before the server is asked anything.
 
-    `failed` are the ones that could not happen, each with the reason.
+    `failed` are the ones that could not happen, each with the reason. What has happened is kept in
+    the file `kept`, for who looks after the run was killed.
     """
 
     server: Server
     events: Sequence[EventInputs]
+    kept: Path
     failed: dict[int, str] = field(default_factory=dict)
     _open: dict[int, EventInputs] = field(default_factory=dict)
-    _faults: dict[int, int] = field(default_factory=dict)
-    """The numbers that the emulator has given to the faults, by their events."""
+    _happened: dict[int, int | None] = field(default_factory=dict)
+    """By event; of a fault the number that the emulator has given to it."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.server.app.after_request(self._seen)
 
+    @classmethod
+    def of_killed(cls, server: Server, events: Sequence[EventInputs], kept: Path) -> "Events":
+        """Those of a run that was killed, as far as they have happened."""
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        failed, happened = dict(found["failed"]), dict(found["happened"])
+        return cls(server, events, kept, failed=failed, _happened=happened)
+
     def arrange(self) -> None:
         """Lets those happen that come before the run, and waits for the others from now on."""
         self._open = dict(enumerate(self.events))
+        self._keep()
         begin = self.server.clock.now()
         for number, event in enumerate(self.events):
             if event.at is not None:
@@ -71,15 +82,16 @@ class Events:
     @property
     def unplayed(self) -> list[int]:
         """The events that the run has not lived to see."""
-        return sorted(self._open)
+        return [each for each in range(len(self.events)) if each not in self._happened]
 
     @property
     def misses(self) -> dict[int, str]:
         """The faults that no request of the run has met, or one that none was to meet."""
-        if not self._faults:
+        rules = {event: rule for event, rule in self._happened.items() if rule is not None}
+        if not rules:
             return {}
         applied = self._ask("GET", f"{_CONTROLS}/faults/applied", None)
-        met = {number: str(rule) in applied for number, rule in sorted(self._faults.items())}
+        met = {event: str(rule) in applied for event, rule in sorted(rules.items())}
         return {
             number: "the fault met a request" if is_met else "the fault met no request"
             for number, is_met in met.items()
@@ -99,13 +111,21 @@ class Events:
             event = self._open.pop(number, None)
         if event is None:
             return
+        self._happened[number] = None
+        if event.kill:
+            self._keep()
         try:
             made = self._happen(event)
         except EventError as error:
             self.failed[number] = error.message
         else:
             if event.fault is not None:
-                self._faults[number] = made["number"]
+                self._happened[number] = made["number"]
+
+    def _keep(self) -> None:
+        happened, failed = list(self._happened.items()), list(self.failed.items())
+        content = {"happened": happened, "failed": failed}
+        self.kept.write_text(json.dumps(content), encoding="utf-8")
 
     def _happen(self, event: EventInputs) -> Any:
         kind = next(name for name in EVENTS if getattr(event, name) is not None)

@@ -49,6 +49,7 @@ _NAME: Final = "stack"
 """The file that has the stack's name for the cases that follow."""
 _BEGIN: Final = 1767225600.0
 """The platform's clock at the start of an empty stack: 2026-01-01T00:00:00Z."""
+_EVENTS: Final = "events.json"
 _SEED: Final = "gpuform test"
 _SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
 
@@ -75,7 +76,7 @@ def play(part: Part, tell: Callable[[Plan], None]) -> Report:
     with _on_emulator(part) as server:
         begin, before = server.clock.now(), []
         stage = _Stage(part, tell)
-        events = Events(server, part.inputs.events or ())
+        events = Events(server, part.inputs.events or (), part.folder / _EVENTS)
         try:
             selected = stage.prepared(server)
             if part.inputs.start and part.inputs.start.later:
@@ -103,7 +104,15 @@ def look(part: Part) -> Report:
     with _on_emulator(part) as server:
         stage = _Stage(part, lambda _plan: None)
         stage.learn_secrets()
-        return Report(KILLED, left=stage.left(server, 0.0), secrets=stage.secrets)
+        events = Events.of_killed(server, part.inputs.events or (), part.folder / _EVENTS)
+        return Report(
+            KILLED,
+            left=stage.left(server, 0.0),
+            unplayed=events.unplayed,
+            misses=events.misses,
+            refused=events.failed,
+            secrets=stage.secrets,
+        )
 
 
 @contextmanager

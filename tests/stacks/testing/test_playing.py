@@ -214,6 +214,17 @@ WITHOUT_EFFECT = """\
         start: {case: up}
         events: [{job: {cluster: training, name: work, node: training-worker-0, gpus: 9}}]
       up: {}
+      killed_before:
+        events:
+          - {at: 10m, kill: true}
+          - {at: 15m, stock_out: together}
+          - {fault: {method: DELETE, status: 503}}
+          - {at: 5m, status: {object: trainig, status: Degraded}}
+        expect: {result: killed}
+      refused_before:
+        config: {gpus: many}
+        events: [{stock_out: together}]
+        expect: {error: [whole number]}
       met_by_none:
         events: [{fault: {method: POST, path: /nothing$, status: 503}}]
       met_too_late:
@@ -226,6 +237,13 @@ WITHOUT_EFFECT = """\
 def test_an_event_that_tests_nothing_fails_its_case(played: Played) -> None:
     results = played(WITHOUT_EFFECT)
     found = {name: told(each)[0] for name, each in results.items() if name != "up"}
+    assert told(results["killed_before"]) == [
+        "29: the event at 15m did not happen: the run was killed",
+        "30: the fault met no request",
+        "31: the event cannot happen: no object is named 'trainig' at that time",
+    ]
+    before = "35: the event before the run did not happen: the run was over after 0s"
+    assert found["refused_before"] == before
     assert found["late"] == "3: the event at 30h did not happen: the run was over after 21m"
     assert "the event on DELETE /compute/clusters did not happen" in found["unseen"]
     assert "no object is named 'trainig' at that time" in found["unknown_object"]
@@ -240,7 +258,7 @@ def test_an_event_that_tests_nothing_fails_its_case(played: Played) -> None:
     assert found["too_large"] == f"21: {unhappened}{no_room}"
     no_room = "the job work does not begin: training-worker-0 has no room for it"
     assert found["too_large_for_its_node"] == f"24: {unhappened}{no_room}"
-    for name, line in (("met_by_none", 27), ("met_too_late", 29), ("met_by_too_few", 31)):
+    for name, line in (("met_by_none", 38), ("met_too_late", 40), ("met_by_too_few", 42)):
         assert found[name] == f"{line}: the fault met no request"
 
 
