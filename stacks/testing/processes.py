@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import Plan
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.testing.comparing import durations_text
 from gpuform.stacks.testing.playing import Part, look, play
 from gpuform.stacks.testing.report import Report
@@ -219,13 +221,19 @@ def _without_ctrl_c() -> Iterator[None]:
 
 def prepare() -> None:
     """Begins the server that processes are forked from, unless it runs. Begun by the main thread,
-    it is not ended by Ctrl-C before its processes are."""
+    it is not ended by Ctrl-C before its processes are. Raises EngineError where it cannot begin."""
     if "forkserver" in multiprocessing.get_all_start_methods():
         _context()
         from multiprocessing import forkserver  # noqa: PLC0415 - not on all systems
 
-        with _without_ctrl_c():
-            forkserver.ensure_running()
+        try:
+            with _without_ctrl_c():
+                forkserver.ensure_running()
+        except OSError as error:
+            raise EngineError(
+                f"the processes of cases cannot be begun in {tempfile.gettempdir()}: {error}",
+                hint="set TMPDIR to a folder with a short path, which can be written",
+            ) from error
 
 
 def _context() -> "ForkServerContext | SpawnContext":

@@ -76,6 +76,15 @@ def test_the_command_has_a_limit(hanging: Path) -> None:
     assert "  it did not end within 1s of real time" in done.stdout
 
 
+def test_a_temporary_folder_with_too_long_a_path_is_told(hanging: Path, tmp_path: Path) -> None:
+    temporary = tmp_path / ("long" * 30)
+    temporary.mkdir()
+    done = in_a_process(hanging, "test", TMPDIR=str(temporary))
+    assert (done.code, done.stdout) == (1, "")
+    assert "set TMPDIR to a folder with a short path" in done.stderr
+    assert "internal error" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("number", "to_group"),
     [
