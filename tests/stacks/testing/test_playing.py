@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from processes.commands import in_a_process
 
 from gpuform.stacks.testing.running import Status
 
-from .conftest import Played, told
+from .conftest import Played, Written, told
 
 CHAIN = """\
     cases:
@@ -47,16 +48,9 @@ def test_nothing_of_a_case_is_left_in_the_project(played: Played, project: Path)
     assert after == sorted([*before, Path("tests/demo.yaml")])
 
 
-def test_the_environment_does_not_reach_a_case(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_does_not_reach_a_case(written: Written, project: Path) -> None:
     """Not the keys and addresses of platforms, nor a backend, nor permissions."""
-    monkeypatch.setenv("TOGETHER_BASE_URL", "http://127.0.0.1:1")
-    monkeypatch.setenv("TOGETHER_API_KEY", "real-key")
-    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://nowhere")
-    monkeypatch.setenv("GPUFORM_ALLOW", "gate:budget")
-    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "another")
-    results = played(
+    written(
         """\
         cases:
           too_many:
@@ -66,8 +60,16 @@ def test_the_environment_does_not_reach_a_case(
             config: {gpus: 8}
         """
     )
-    assert [told(each) for each in results.values()] == [[], []]
-    assert os.environ["TOGETHER_API_KEY"] == "real-key"
+    done = in_a_process(
+        project,
+        "test",
+        TOGETHER_BASE_URL="http://127.0.0.1:1",
+        TOGETHER_API_KEY="real-key",
+        PULUMI_BACKEND_URL="s3://nowhere",
+        GPUFORM_ALLOW="gate:budget",
+        PULUMI_CONFIG_PASSPHRASE="another",
+    )
+    assert done.stdout.splitlines()[-1] == "2 cases: 2 passed"
 
 
 def test_a_permission_lifts_a_gate(played: Played) -> None:
