@@ -1,8 +1,7 @@
 """A new name for a declaration, wherever it is named; what is deployed keeps its objects."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,16 +11,15 @@ from gpuform.stacks.document.nodes import (
     MappingNode,
     Node,
     ScalarNode,
-    SequenceNode,
-    plain,
     scalars,
 )
+from gpuform.stacks.editing.aliasing import aliases_for
 from gpuform.stacks.editing.case_names import config_names, resource_names
 from gpuform.stacks.editing.checking import check
+from gpuform.stacks.editing.edits import Edit, RenameRefused, by_file, edited
 from gpuform.stacks.editing.outline import Named, Reference, Span
 from gpuform.stacks.editing.sources import Source, source_of
 from gpuform.stacks.editing.topologies import TopologyText
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.estate import stacks_with_settings
 from gpuform.stacks.topology.scope import template_of
@@ -29,22 +27,6 @@ from gpuform.stacks.topology.scope import template_of
 _RENAMED: Final = (*SECTIONS, "config", "inputs", "stack_references")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
 _TESTS: Final = "tests"
-_ANCHOR: Final = re.compile(r"&\S+\s*")
-
-
-class RenameRefused(EngineError):
-    """A name that cannot be given."""
-
-    page = "guides/editors"
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A part of a file that is replaced; nothing where a text is put in."""
-
-    path: Path
-    span: Span
-    text: str
 
 
 def renameable(topology: TopologyText, line: int, column: int) -> tuple[Named, Span] | None:
@@ -74,10 +56,7 @@ def rename(topology: TopologyText, named: Named, name: str) -> list[Edit]:
     if named.section == "config":
         edits += _in_settings(topology, named.name, name)
     elif named.section in SECTIONS:
-        aliases = list(_alias(topology, sources, named, name))
-        edits += aliases
-        if aliases:
-            _require_own_alias(sources, edits, named)
+        edits += aliases_for(topology, named, name, edits)
     _require_valid(topology, edits, named)
     if topology.project is not None:
         edits += _in_tests(topology, topology.project, sources, named, name)
@@ -95,15 +74,6 @@ def _require_name(name: str, named: Named, sources: Sequence[Source]) -> None:
             raise RenameRefused(
                 f"{named.section}.{name} is there already", hint="choose another name"
             )
-        for other in source.names(named.section):
-            own = source.entry(named.section, other)
-            if other != named.name and _is_alias(own, name):
-                raise RenameRefused(
-                    f"{named.section}.{other} was called {name} before, and a stack may have it "
-                    "under that name",
-                    hint="choose another name, or apply the earlier rename first and take its "
-                    "alias out",
-                )
 
 
 def _require_readable(source: Source) -> None:
@@ -142,7 +112,7 @@ def _require_whole(
     sources: Sequence[Source], edits: Iterable[Edit], named: Named, name: str
 ) -> None:
     """What the files name after the edits is what they named before, by the new name."""
-    by_path = by_file(list(edits))
+    by_path = by_file(edits)
     for source in sources:
         text = edited(source.text, by_path.get(source.path, ()))
         after = source_of(source.path, text)
@@ -160,7 +130,7 @@ def _require_whole(
 
 def _require_valid(topology: TopologyText, edits: Iterable[Edit], named: Named) -> None:
     """What was right before is right after."""
-    by_path = by_file(list(edits))
+    by_path = by_file(edits)
     spaces = topology.sources.namespaces
     before = {source.path: source.text for space in spaces for source in space}
     after = {path: edited(text, by_path.get(path, ())) for path, text in before.items()}
@@ -176,50 +146,12 @@ def _require_valid(topology: TopologyText, edits: Iterable[Edit], named: Named) 
             )
 
 
-def _require_own_alias(sources: Sequence[Source], edits: Iterable[Edit], named: Named) -> None:
-    """Two resources with one earlier name would both ask for its object."""
-    by_path = by_file(list(edits))
-    having = [
-        name
-        for each in sources
-        for after in (source_of(each.path, edited(each.text, by_path.get(each.path, ()))),)
-        for name in after.names(named.section)
-        if _is_alias(after.entry(named.section, name), named.name)
-    ]
-    if len(having) != 1:
-        raise RenameRefused(
-            f"{named.section}.{named.name} has options that stand elsewhere, or that others share",
-            hint="give it options of its own before you rename it",
-        )
-
-
-def _is_alias(entry: MappingNode | None, name: str) -> bool:
-    """Whether a resource was called so before, or its instances were."""
-    options = entry.get("options") if entry is not None else None
-    aliases = options.get("aliases") if isinstance(options, MappingNode) else None
-    items = plain(aliases) if aliases is not None else None
-    names = [each.get("name") for each in items or () if isinstance(each, dict)]
-    return any(
-        each == name or str(each).endswith(f"-{name}") or f"{name}-{{{{" in str(each)
-        for each in names
-    )
-
-
 def _needs(root: Node) -> Iterator[tuple[str, str]]:
     for scalar in scalars(root):
         template = template_of(scalar, Diagnostics())
         for need in template.needs if template else ():
             first = need.steps[0] if need.steps else ""
             yield need.root, first if isinstance(first, str) else ""
-
-
-def edited(text: str, edits: Iterable[Edit]) -> str:
-    """The text with the edits of its file."""
-    lines = text.splitlines(keepends=True) or [""]
-    for edit in sorted(edits, key=lambda each: each.span, reverse=True):
-        line = lines[edit.span.line]
-        lines[edit.span.line] = line[: edit.span.begin] + edit.text + line[edit.span.end :]
-    return "".join(lines)
 
 
 def _in_settings(topology: TopologyText, old: str, new: str) -> Iterator[Edit]:
@@ -247,87 +179,6 @@ def _read(topology: TopologyText, path: Path) -> Source:
     if text is None:
         text = path.read_text(encoding="utf-8", errors="replace")
     return source_of(path, text)
-
-
-def _alias(
-    topology: TopologyText, sources: Sequence[Source], named: Named, new: str
-) -> Iterator[Edit]:
-    """The earlier name, where a stack may have the resource. Raises RenameRefused where a module's
-    resource has more than one.
-    """
-    if topology.project is None or not stacks_with_settings(topology.project):
-        return
-    head = _head(topology, named)
-    for source in sources:
-        entry = source.entry(named.section, named.name)
-        if entry is None:
-            continue
-        repeats = source.repeats(named.section, named.name)
-        names = (f"{head}{each}" for each in (named.name, new))
-        earlier, now = (f'"{each}-{{{{ each.key }}}}"' if repeats else each for each in names)
-        options = entry.get("options")
-        aliases = options.get("aliases") if isinstance(options, MappingNode) else None
-        for alias in aliases.items if isinstance(aliases, SequenceNode) else ():
-            before = alias.get("name") if isinstance(alias, MappingNode) else None
-            if isinstance(before, ScalarNode) and before.text == now.strip('"'):
-                yield Edit(source.path, source.span(before.place, before.text), earlier.strip('"'))
-                return
-        if options is not None and source.is_shared(entry.entries["options"]):
-            raise RenameRefused(
-                f"{named.section}.{named.name} has options that stand elsewhere, or that others "
-                "share",
-                hint="give it options of its own before you rename it",
-            )
-        if isinstance(aliases, SequenceNode):
-            yield _put_in(source, aliases, f"{{name: {earlier}}}")
-        elif isinstance(options, MappingNode):
-            yield _put_in(source, options, f"aliases: [{{name: {earlier}}}]")
-        elif options is not None:  # there are none in it yet
-            key = source.span(entry.entries["options"].place, "options")
-            at = Span(key.line, key.end + 1, key.end + 1)
-            yield Edit(source.path, at, f" {{aliases: [{{name: {earlier}}}]}}")
-        else:
-            yield _put_in(source, entry, f"options: {{aliases: [{{name: {earlier}}}]}}")
-
-
-def _head(topology: TopologyText, named: Named) -> str:
-    """What the whole name of the resource begins with: nothing, or the one module that it is in."""
-    including = [
-        (source, module.get("name"), module.get("for_each"))
-        for source, module in topology.sources.including(topology.path)
-    ]
-    if not including:
-        return ""
-    (source, name, repeated), *others = including
-    is_outer = source in topology.sources.namespaces[0]
-    if others or repeated is not None or not is_outer or not isinstance(name, ScalarNode):
-        raise RenameRefused(
-            f"{named.section}.{named.name} has another whole name in each instance of its module, "
-            "so that no alias can keep the objects of stacks",
-            hint="rename it by hand, and its deployed resources by `gpuform state rename`",
-        )
-    return f"{name.text}-"
-
-
-def _put_in(source: Source, node: MappingNode | SequenceNode, text: str) -> Edit:
-    """One more first item of a mapping or a list, in the form that it has."""
-    line, column = node.place.line - 1, node.place.column - 1
-    anchor = _ANCHOR.match(source.lines[line], column)
-    column = anchor.end() if anchor else column
-    if source.lines[line][column : column + 1] in ("{", "["):
-        at = Span(line, column + 1, column + 1)
-        is_empty = not (node.entries if isinstance(node, MappingNode) else node.items)
-        return Edit(source.path, at, text if is_empty else f"{text}, ")
-    if anchor:  # the first item is on another line
-        own = node.entries.values() if isinstance(node, MappingNode) else node.items
-        places = [each.place for each in own]
-        first = min(places, key=lambda place: (place.line, place.column))
-        line, column = first.line - 1, first.column - 1
-        if isinstance(node, SequenceNode):
-            column = source.lines[line].rfind("-", 0, column)
-    dash = "- " if isinstance(node, SequenceNode) else ""
-    at = Span(line, column, column)
-    return Edit(source.path, at, f"{dash}{text}{source.line_end}{' ' * column}")
 
 
 def _in_tests(
@@ -392,11 +243,3 @@ def _of_resource(
         return offset if is_clear else None
 
     return begins
-
-
-def by_file(edits: list[Edit]) -> Mapping[Path, list[Edit]]:
-    """The edits of each file."""
-    found: dict[Path, list[Edit]] = {}
-    for edit in edits:
-        found.setdefault(edit.path, []).append(edit)
-    return found

@@ -13,13 +13,9 @@ from pygls.workspace import TextDocument
 
 from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.editing.checking import check, span_of
+from gpuform.stacks.editing.edits import RenameRefused, by_file
 from gpuform.stacks.editing.outline import Span
-from gpuform.stacks.editing.renaming import (
-    RenameRefused,
-    by_file,
-    rename,
-    renameable,
-)
+from gpuform.stacks.editing.renaming import rename, renameable
 from gpuform.stacks.editing.topologies import Completion, TopologyText
 
 _PAUSE: Final = 0.1

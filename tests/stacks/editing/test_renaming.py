@@ -5,13 +5,8 @@ from pathlib import Path
 import pytest
 
 from gpuform.stacks.editing.checking import check
-from gpuform.stacks.editing.renaming import (
-    RenameRefused,
-    by_file,
-    edited,
-    rename,
-    renameable,
-)
+from gpuform.stacks.editing.edits import RenameRefused, by_file, edited
+from gpuform.stacks.editing.renaming import rename, renameable
 from gpuform.stacks.editing.topologies import TopologyText
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
