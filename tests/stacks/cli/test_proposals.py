@@ -109,7 +109,8 @@ def test_a_number_in_a_secret_object_is_not_told(scene: Scene) -> None:
     (scene.project / "topology.yaml").write_text(
         "config: {ob: {type: object, secret: true}}\n"
         "clusters:\n  dev: {platform: tensorone, name: dev, project_id: proj_456, gpu_type: A100,"
-        " gpu_count: 1, storage_gb: 500, template_id: t, region: us-west-2, tags: '{{ config.ob }}'}\n"
+        " gpu_count: 1, storage_gb: 500, template_id: t, region: us-west-2,"
+        " tags: '{{ config.ob }}'}\n"
     )
     assert scene.run("config", "set", "--secret", "ob", '{"n": 77123}').code == 0
     ran = scene.run("preview")
