@@ -17,6 +17,8 @@ import pytest
 
 from .conftest import TOPOLOGY, World
 
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
+
 Asked = Callable[..., Any]
 STACK = {"folder": "training", "stack": "prod"}
 
@@ -83,8 +85,6 @@ node_pools:
 """
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
 def test_a_proposal_sends_no_file_of_this_machine_to_a_server_of_its_choice(
     world: World, tmp_path: Path
 ) -> None:
@@ -151,8 +151,6 @@ def test_no_path_ends_a_call_without_an_answer(world: World) -> None:
     assert not any(each["ok"] for each in world.ask(*calls))
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
 def test_nothing_of_a_project_is_run(world: World) -> None:
     """Neither a gate that is code, nor an interpreter that Pulumi.yaml names."""
     settings, proof = world.project / "Pulumi.yaml", world.root / "it-ran"

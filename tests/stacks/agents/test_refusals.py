@@ -12,6 +12,8 @@ from gpuform.providers.emulator.faults import Faults, Rule
 
 from .conftest import LARGER, PLANTED, TOPOLOGY, World
 
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
+
 STACK = {"folder": "training", "stack": "prod"}
 Asked = Callable[..., Any]
 
@@ -178,8 +180,6 @@ def test_a_platform_that_echoes_a_key_does_not_get_it_out(world: World, asked: A
     assert PLANTED["variable"] not in told
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
 def test_a_proposal_that_reads_secrets_gets_none(world: World, asked: Asked) -> None:
     """Not by an output, a name, a part of the text, or an error that shows the value."""
     stealing = TOPOLOGY.replace("cluster_name: training", 'cluster_name: "x{{ config.other }}"')
@@ -197,8 +197,6 @@ def test_a_proposal_that_reads_secrets_gets_none(world: World, asked: Asked) -> 
     (world.project / "plan.json").unlink(missing_ok=True)
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
 def test_a_command_that_changes_something_is_refused_where_only_reading_is_allowed(
     world: World,
 ) -> None:

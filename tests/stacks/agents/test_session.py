@@ -6,13 +6,13 @@ import pytest
 
 from .conftest import LARGER, PLANTED, TOPOLOGY, World
 
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
+
 PROJECT = {"folder": "training"}
 STACK = {**PROJECT, "stack": "prod"}
 PROPOSED = {"topology.yaml": LARGER}
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
 def test_a_change_is_planned_by_an_agent_and_applied_by_a_person(world: World) -> None:
     kubeconfig = json.loads(world.gpuform("stack", "output", "--json", "--show-secrets").stdout)
     before = world.digests
