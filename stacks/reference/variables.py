@@ -317,6 +317,7 @@ VARIABLES: Final = (
     Variable("KUBECONFIG", MACHINE, "The kubeconfig files.", default="`~/.kube/config`"),
     Variable("HOME", MACHINE, "Your home: Samsung's files are in its `.scpconf`."),
     Variable("PATH", MACHINE, "Where programs are: git, ssh, kubectl, pulumi."),
+    Variable("TMPDIR", MACHINE, "Where temporary files are."),
     Variable("TZ", MACHINE, "The time zone. What a program sets is put back."),
     Variable(
         "SCP_TF_AUTH_URL",

@@ -36,6 +36,7 @@ PASSED_ON = {
     "stacks/estate/ordering.py": 1,
     "stacks/estate/references.py": 1,
     "stacks/operations/several/process.py": 1,
+    "stacks/testing/playing.py": 1,  # what a reference or a selection of the case is wrong in
     "stacks/topology/scope.py": 2,
 }
 
