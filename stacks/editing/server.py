@@ -194,6 +194,7 @@ def make_server() -> LanguageServer:
     server = LanguageServer("gpuform", version("gpuform"))
     editing = Editing(server)
     _add_checking(server, editing)
+    _add_completing(server, editing)
     _add_reading(server, editing)
     _add_renaming(server, editing)
     return server
@@ -235,7 +236,7 @@ def _add_checking(server: LanguageServer, editing: Editing) -> None:
             await server.client_register_capability_async(types.RegistrationParams([watching]))
 
 
-def _add_reading(server: LanguageServer, editing: Editing) -> None:
+def _add_completing(server: LanguageServer, editing: Editing) -> None:
     @server.feature(
         types.TEXT_DOCUMENT_COMPLETION,
         types.CompletionOptions(trigger_characters=[".", ":", "{", " ", "|"]),
@@ -270,6 +271,8 @@ def _add_reading(server: LanguageServer, editing: Editing) -> None:
             ],
         )
 
+
+def _add_reading(server: LanguageServer, editing: Editing) -> None:
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(parameters: types.HoverParams) -> types.Hover | None:
         uri = parameters.text_document.uri
