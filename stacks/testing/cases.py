@@ -12,6 +12,7 @@ from gpuform.stacks.document.nodes import MappingNode, find, find_key, reached
 from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
+from gpuform.stacks.estate import stacks_with_settings
 from gpuform.stacks.topology.files import shown
 
 FOLDER: Final = "tests"
@@ -178,7 +179,7 @@ def without_settings(project: Project, stack: str) -> str | None:
     """What to say of a stack that has no settings to give; None of one that has."""
     if project.settings_path(stack).is_file():
         return None
-    known = ", ".join(project.stacks_with_settings()) or "none of any stack"
+    known = ", ".join(stacks_with_settings(project)) or "none of any stack"
     return f"there is no {project.settings_path(stack).name}; there is {known}"
 
 

@@ -81,14 +81,6 @@ class Project:
         """Where the stack's settings are, whether the file exists or not."""
         return self.directory / self.stack_config_dir / f"Pulumi.{stack}{self.path.suffix}"
 
-    def stacks_with_settings(self) -> list[str]:
-        """The names of the stacks whose settings are kept beside the project."""
-        anywhere = self.settings_path("*")
-        return sorted(
-            file.name.removeprefix("Pulumi.").removesuffix(self.path.suffix)
-            for file in anywhere.parent.glob(anywhere.name)
-        )
-
     def qualified_key(self, key: str) -> str:
         """The configuration key with its namespace: `size` of project demo is `demo:size`."""
         parts = key.split(":")
