@@ -190,9 +190,7 @@ def secret_defaults(project: Project) -> list[str]:
     found = [str(each.value) for each in project.config.values() if each.secret and each.value]
     topology = topology_of(project.program)
     if topology is not None:
-        program = project.program
-        file = (program if program.is_dir() else program.parent) / topology.file
-        variables = load(file, Diagnostics()).config.values()
+        variables = load(topology.path, Diagnostics()).config.values()
         for said in (variable.said for variable in variables if variable.secret):
             found += [str(said[name]) for name in ("default", "emulator_default") if said.get(name)]
     return found

@@ -18,6 +18,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.editing.outline import NAMED, Named, Reference, Span, references_in
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.topology.files import included
@@ -173,9 +174,11 @@ class Sources:
 
 
 def _topology_of(project: Project) -> Path | None:
-    program, found = project.program, topology_of(project.program)
-    folder = program if program.is_dir() else program.parent
-    return None if found is None else folder / found.file
+    try:
+        found = topology_of(project.program)
+    except EngineError:  # its program is not there
+        return None
+    return None if found is None else found.path
 
 
 class _Reading:

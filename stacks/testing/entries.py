@@ -18,12 +18,11 @@ def entries_of(project: Project, stack: str) -> list[EntrySeen] | None:
 
     None where the program is Python; none of a topology that cannot be expanded.
     """
-    program = project.program
-    topology = topology_of(program)
+    topology = topology_of(project.program)
     if topology is None:
         return None
     problems = Diagnostics()
-    file = (program if program.is_dir() else program.parent) / topology.file
+    file = topology.path
     planned = plan_topology(file, surroundings_of(file, stack, project), problems)
     if problems:
         return []

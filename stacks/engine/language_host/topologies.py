@@ -80,10 +80,17 @@ TopologyRunner = Callable[[TopologyRun], None]
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The file that a program consists of; the line of the program that says so."""
+    """The file that a program consists of, from the program's folder; the line of the program that
+    says so.
+    """
 
     file: Path
     handed_over: tuple[Path, int]
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self.handed_over[0].parent / self.file
 
 
 def topology_of(directory: Path) -> Topology | None:

@@ -107,3 +107,8 @@ def test_a_problem_in_an_expression_is_where_it_is_in_the_editor(tmp_path: Path)
     text = 'outputs:\n  x: "{{ 1 ~ clusters.no.id }}"\n'
     ((problem,),) = check(path, {path.resolve(): text}).values()
     assert (problem.place.line, problem.place.column) == (2, text.index("clusters") - 8)
+
+
+def test_a_program_that_is_not_there_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\nmain: nowhere\n")
+    assert "shared_volumes" in completed(tmp_path, 'outputs: {o: "{{ ¦ }}"}')
