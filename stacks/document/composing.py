@@ -14,6 +14,7 @@ MOST_NODES: Final = 500_000
 """Values of one file, each counted as often as aliases repeat it; long texts count for more."""
 DEEPEST: Final = 64
 """Lists and objects inside each other."""
+_TOO_DEEP: Final = f"more than {DEEPEST} lists and objects inside each other"
 LINE_BREAK: Final = re.compile(r"\r\n|[\n\r]")
 _TEXT_OF_ONE: Final = 64
 """Characters that count for one value."""
@@ -151,9 +152,7 @@ class Composer:
         self.count += number
         self.deepest = max(self.deepest, depth)
         if self.deepest > DEEPEST:
-            raise self.failure(
-                event, "limit", f"more than {DEEPEST} lists and objects inside each other"
-            )
+            raise self.failure(event, "limit", _TOO_DEEP)
         if self.count > MOST_NODES:
             raise self.failure(
                 event, "limit", f"more than {MOST_NODES} values, with what aliases repeat"
@@ -182,6 +181,8 @@ class Composer:
         place = self.at(mark.line + 1, mark.column + 1) if mark else self.start
         if place.line > len(self.lines):
             place = self.at(len(self.lines), len(self.lines[-1]) + 1)
+        if "nesting depth" in (error.problem or ""):  # PyYAML's own limit, from 6.0.4 on
+            return place, "limit", _TOO_DEEP, ""
         line = self.lines[place.line - 1]
         hint = ""
         if line[place.column - 1 : place.column] == "\t":
