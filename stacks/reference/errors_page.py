@@ -26,6 +26,7 @@ what you see.
 _GROUPS: Final[Mapping[str, str]] = {
     "providers/calls": "Waiting",
     "providers/creating": "Creating",
+    "providers/evidence": "Changes and deletions",
     "providers/draining": "Taking nodes away",
     "providers/asking": "Taking nodes away",
     "providers/kubernetes": "Taking nodes away",

@@ -7,6 +7,7 @@ from gpuform.stacks.reference.cases_page import cases_page
 from gpuform.stacks.reference.command_pages import command_pages
 from gpuform.stacks.reference.configuration_page import configuration_page
 from gpuform.stacks.reference.errors_page import errors_page
+from gpuform.stacks.reference.evidence_page import evidence_page
 from gpuform.stacks.reference.exit_codes_page import exit_codes_page
 from gpuform.stacks.reference.expressions_page import expressions_page
 from gpuform.stacks.reference.plan_page import plan_page
@@ -26,6 +27,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "configuration.md", configuration_page()
     yield "exit-codes.md", exit_codes_page()
     yield "errors.md", errors_page()
+    yield "evidence.md", evidence_page()
     yield "plan-json.md", plan_page()
     yield "prices-and-gates.md", prices_page()
     yield "stacks.md", stacks_file_page()

@@ -1,0 +1,62 @@
+"""Compare what was observed with what a decision needs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.evidence.decisions import Decision
+
+
+class NotEnoughEvidence(GpuformError):
+    """What was observed does not prove enough for a decision; nothing was changed."""
+
+    page = "reference/evidence"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one party reported about one subject.
+
+    Args:
+        source: who reported it ("the Kubernetes API at https://...").
+        missing: what it should have shown and did not, one text each; empty if it is complete.
+        age_s: seconds since the party measured it.
+    """
+
+    source: str
+    missing: Sequence[str] = ()
+    age_s: float = 0.0
+
+
+def find_gaps(decision: Decision, *observations: Observation) -> list[str]:
+    """Return what the observations lack for `decision`, one text each; empty if they suffice.
+
+    No observation at all is a gap: silence never means "empty", "zero" or "idle".
+    """
+    if not observations:
+        return ["nobody was observed"]
+    gaps = [f"{seen.source}: {text}" for seen in observations for text in seen.missing]
+    limit = decision.max_age_s
+    if limit is not None:
+        gaps += [
+            f"{seen.source}: the answer is {seen.age_s:.0f} s old, more than {limit:.0f} s"
+            for seen in observations
+            if seen.age_s > limit
+        ]
+    return gaps
+
+
+def require_evidence(
+    decision: Decision, subject: str, *observations: Observation, hint: str | None = None
+) -> None:
+    """Return if the observations suffice to take `decision` about `subject`.
+
+    Raises:
+        NotEnoughEvidence: they do not; the message names each gap, and `hint` what to do.
+    """
+    gaps = find_gaps(decision, *observations)
+    if gaps:
+        raise NotEnoughEvidence(
+            f"{subject}: cannot {decision.name}: {'; '.join(gaps)}",
+            hint=hint or decision.without,
+        )
