@@ -16,6 +16,18 @@ from hostile.signing import sign
 Json = dict[str, Any]
 
 
+GUEST: Json = {
+    "id": "guest-1",
+    "gpus": {"count": 1, "memory": 4096, "gpus": [{"modelName": "L4", "memory": 4096}]},
+    "vcpus": {"count": 8},
+    "memory": 4096,
+    "swap": 0,
+    "storage": {"disks": 1, "size": 1024},
+    "network": {"interfaces": 1, "txBandwidth": 100, "rxBandwidth": 100},
+}
+"""The entry of a node of the colleague's in a cluster of ours."""
+
+
 class Colleague:
     """Works over HTTP, as everybody does."""
 
@@ -33,8 +45,19 @@ class Colleague:
         """An object as our stack declares it, with `equal` or `other` properties."""
         self._send(*self._requests.create(kind, like))
 
+    def gather(self, count: int) -> None:
+        """Make objects of other names, which fill the lists."""
+        for number in range(count):
+            kind = self._requests.kinds[number % len(self._requests.kinds)]
+            self._send(*self._requests.create(kind, "equal", f"-other-{number}"))
+
     def race(self, like: str, call: Call) -> None:
         """The same as a request of ours that is on its way."""
+        if like in ("join", "leave"):
+            self._join(like, call.path[-1])
+            return
+        if call.method != "POST":
+            return
         body = json.loads(json.dumps(call.body).replace(CONFIG_SECRET, OTHER_SECRET))
         if like == "other":
             body = self._requests.altered(body)
@@ -50,6 +73,27 @@ class Colleague:
         thing = self._one_of_its_own(chance)
         if thing is not None:
             self._send(*self._requests.delete(thing))
+
+    def visit(self, what: str) -> None:
+        """Let a node of the colleague's join or leave a cluster of ours, where there can be one."""
+        clusters = self._world.all_of("aios", "cluster")
+        if clusters:
+            self._join(what, clusters[0].id)
+
+    def _join(self, what: str, cluster_id: str) -> None:
+        """The first entry of all, so that the places of ours change."""
+        if self._requests.platform != "aios":
+            return
+        entry = {"$each": [GUEST], "$position": 0}
+        update = {"$push": {"nodes.nodeData": entry}}
+        sign = 1
+        if what == "leave":
+            update, sign = {"$pull": {"nodes.nodeData": {"id": GUEST["id"]}}}, -1
+        elif self._world.get("aios", "node", f"{cluster_id}/{GUEST['id']}") is not None:
+            return
+        sums = {"nodes.count": sign, "memory": sign * GUEST["memory"]}
+        address = f"/aios/clusters/{quote(cluster_id, safe='')}"
+        self._send("PUT", address, {**update, "$inc": sums})
 
     def own(self) -> list[Thing]:
         return [
@@ -78,7 +122,8 @@ class Requests(ABC):
     kinds: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def create(self, kind: str, like: str) -> tuple[str, str, Any]: ...
+    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
+        """Return the request for an object of the stack's name, with `name` behind it."""
 
     @abstractmethod
     def altered(self, body: Json) -> Json: ...
@@ -113,8 +158,10 @@ class TogetherRequests(Requests):
         "volume": {"volume_name": "training-data", "region": "us-central-8", "size_tib": 5},
     }
 
-    def create(self, kind: str, like: str) -> tuple[str, str, Any]:
-        body = self._BODIES[kind]
+    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
+        body = dict(self._BODIES[kind])
+        field = "cluster_name" if kind == "cluster" else "volume_name"
+        body[field] += name
         return "POST", self._ADDRESSES[kind], body if like == "equal" else self.altered(body)
 
     def altered(self, body: Json) -> Json:
@@ -139,11 +186,11 @@ class ScpRequests(Requests):
     platform = "scp"
     kinds = ("node",)
 
-    def create(self, kind: str, like: str) -> tuple[str, str, Any]:
+    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
         body: Json = {
             "cluster_fabric_details": {
                 "cluster_fabric_id": None,
-                "cluster_fabric_name": "train-a",
+                "cluster_fabric_name": f"train-a{name}",
                 "node_pool_id": "POOL001-krw1a",
             },
             "image_id": "IMAGE-7XFMaJpLsapKvskFMjCtmm",
@@ -152,7 +199,7 @@ class ScpRequests(Requests):
             "region_id": "kr-west1",
             "server_details": [
                 {
-                    "gpu_node_name": f"train-00{number}",
+                    "gpu_node_name": f"train{name}-00{number}",
                     "nat_enabled": False,
                     "server_type_id": "f90e8ef54cc2451b825608e9f95f7bcb",
                 }
@@ -197,9 +244,9 @@ class TensorOneRequests(Requests):
         "tags": {"team": "research"},
     }
 
-    def create(self, kind: str, like: str) -> tuple[str, str, Any]:
-        body = self._BODY if like == "equal" else self.altered(self._BODY)
-        return "POST", "/tensorone/v1/clusters", body
+    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
+        body = {**self._BODY, "name": f"{self._BODY['name']}{name}"}
+        return "POST", "/tensorone/v1/clusters", body if like == "equal" else self.altered(body)
 
     def altered(self, body: Json) -> Json:
         return {**body, "gpu_count": 8}
@@ -218,10 +265,10 @@ class AiosRequests(Requests):
     platform = "aios"
     kinds = ("cluster",)
 
-    def create(self, kind: str, like: str) -> tuple[str, str, Any]:
+    def create(self, kind: str, like: str, name: str = "") -> tuple[str, str, Any]:
         totals = {"count": 0, "memory": 0}
         body: Json = {
-            "id": "east-001",
+            "id": f"east-001{name}",
             "regionId": "us-east-1",
             "nodes": {"count": 0, "nodeData": []},
             "gpus": totals,

@@ -9,14 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hostile import planted
-from hostile.fakes.world import COLLEAGUE, OURS, Thing, World
+from hostile.fakes.behavior import LONGEST_DELAY
+from hostile.fakes.world import COLLEAGUE, OURS, Entry, Thing, World
+from hostile.projects import ENDS_AT, TTL, TTL_S
 from processes.commands import Result
 
 LOST, TOUCHED, DOUBLED, EXIT, LEAKED = "lost", "touched", "doubled", "exit", "leaked"
+EARLY, LET_PASS, SUMS = "early", "let pass", "sums"
+"""Destroyed before its end; let through a gate without evidence; a registry's totals are wrong."""
 HARNESS = "harness"
 """Not gpuform's fault: a course asked for something senseless."""
 
 _SETTLE_SECONDS = 60
+_CLOCKS_DIFFER_S = 1200
+"""How far a platform's clock, and what it says of a creation, are off together."""
 _USAGE = 2
 _FAULT = 255
 _KILLED = (-9, -15)
@@ -53,9 +59,9 @@ def _means(record: dict[str, Any], thing: Thing) -> bool:
     if json.dumps(thing.id) in text:
         return True
     names = [thing.name, *thing.data.get("made_in", ())]
-    # A pool's record has the pool's own id before it knows its nodes.
-    is_searched = not (record.get("ids") if record.get("names") else record.get("id"))
-    return is_searched and any(json.dumps(name) in text for name in names)
+    # The names that were asked for identify the nodes of a pool, whatever ids an answer had.
+    is_searched = record.get("names") or not record.get("id")
+    return bool(is_searched) and any(json.dumps(name) in text for name in names)
 
 
 def read(files: Mapping[str, bytes], project: str, exported: str | None) -> Known:
@@ -109,6 +115,7 @@ class Model:
     world: World
     permitted: set[str] = field(default_factory=set)
     """Ids that an explicit flag of ours has taken over."""
+    lifetime: str = ""
 
     def check(self, result: Result, known: Known, *, is_settled: bool) -> list[Violation]:
         return [
@@ -118,6 +125,46 @@ class Model:
             *_exits(result),
             *_leaks({"stdout": result.stdout.encode(), "stderr": result.stderr.encode()}),
         ]
+
+    def check_step(self, result: Result, command: str) -> list[Violation]:
+        """Return what is wrong with what the command has done, apart from what is left of it."""
+        entries = [
+            each
+            for each in self.world.ledger
+            if each.step == self.world.step and each.actor == OURS
+        ]
+        found = list(self._find_early(entries)) if command == "expire" else []
+        return [*found, *self._find_let_pass(entries), *self._find_wrong_sums(result, entries)]
+
+    def _find_early(self, entries: list[Entry]) -> Iterable[Violation]:
+        """The oldest object counts, for the ttl of a pool does so."""
+        deleted = [each for each in entries if each.action == "deleted"]
+        for entry in deleted[:1]:
+            end = ENDS_AT
+            if self.lifetime == TTL:
+                end = min(each.thing.made for each in deleted) + TTL_S
+            if entry.moment < end - _CLOCKS_DIFFER_S:
+                yield Violation(EARLY, str(entry))
+
+    def _find_let_pass(self, entries: list[Entry]) -> Iterable[Violation]:
+        for entry in entries:
+            is_gated = entry.action == "made" and self.world.is_gated
+            if is_gated and not self.world.was_healthy:
+                yield Violation(LET_PASS, str(entry))
+
+    def _find_wrong_sums(self, result: Result, entries: list[Entry]) -> Iterable[Violation]:
+        """Only after a command that has succeeded, and was the last to write there."""
+        touched = {
+            each.thing.data.get("cluster", each.thing.id)
+            for each in entries
+            if each.thing.platform == "aios"
+        }
+        for id_ in touched if result.code == 0 else ():
+            cluster = self.world.get("aios", "cluster", id_)
+            if cluster is not None:
+                writer, is_sound, text = cluster.data.get("sums", (COLLEAGUE, True, ""))
+                if writer == OURS and not is_sound:
+                    yield Violation(SUMS, f"{text} in {cluster}")
 
     def check_files(self, files: Mapping[str, bytes]) -> list[Violation]:
         return _leaks(files)
@@ -151,8 +198,9 @@ class Model:
         return any(
             not each.had_effect
             and _equal(each.body, thing.sent)
-            and (thing.raced or thing.made > each.moment - each.list_lag)
-            and each.moment - each.list_lag <= thing.made <= each.moment + _SETTLE_SECONDS
+            and (thing.raced or thing.listed_from > each.moment - each.list_lag)
+            and each.moment - each.list_lag - LONGEST_DELAY <= thing.made
+            and thing.made <= each.moment + _SETTLE_SECONDS
             for each in self.world.asked
         )
 

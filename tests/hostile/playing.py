@@ -11,9 +11,11 @@ from bucket_server import BucketServer
 from hostile.backends import Backend, Bucket, Folder
 from hostile.colleague import REQUESTS, Colleague
 from hostile.courses import Act, Course, Step
+from hostile.fakes.behavior import USUAL
 from hostile.fakes.faults import Plan
+from hostile.fakes.lens import HEALTHY
 from hostile.fakes.serving import Fakes
-from hostile.fakes.world import World
+from hostile.fakes.world import PLATFORM, World
 from hostile.machines import Machine, Warm
 from hostile.model import Known, Model, Violation, read
 from hostile.planted import CONFIG_SECRET
@@ -29,6 +31,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "refresh": ("refresh", "--skip-preview", *_ORDERED),
     "destroy": ("destroy", "--skip-preview", *_ORDERED),
     "expire": ("expire", *_ORDERED),
+    "repair": ("repair", *_ORDERED),
     "stack rm": ("stack", "rm", "--yes", *_STACK),
     "status": ("status", "--refresh", *_STACK),
     "orphans": ("orphans", *_STACK),
@@ -83,8 +86,9 @@ class _Playing:
     def __init__(self, stage: Stage, course: Course, place: Path) -> None:
         self.stage, self.course = stage, course
         self.project = PROJECTS[course.platform]
-        self.world = World(course.seed, odd_ids=course.odd_ids)
-        self.model = Model(self.world)
+        self.world = World(course.seed, odd_ids=course.odd_ids, behavior=course.behavior)
+        self.world.is_gated = course.platform == "lens"
+        self.model = Model(self.world, lifetime=course.lifetime)
         self.played = Played(course)
         self.chance = random.Random(course.seed)
         self.backend: Backend = (
@@ -126,26 +130,30 @@ class _Playing:
         self.machine.set_up(self.project, self.course.form, self.stage.sealed)
         self._declare("base")
         self._command("init")
+        self.colleague.gather(self.course.behavior.crowd)
 
     def _declare(self, variant: str) -> None:
-        self.machine.declare(self.project.topologies[variant])
+        self.machine.declare(self.project.write_topology(variant, self.course.lifetime))
 
     def _take(self, step: Step) -> bool:
         """Whether something is wrong now."""
         self._move_to(step)
         self._pass_time(step)
-        arguments = _ARGUMENTS.get(step.command) or self._import()
+        arguments = self._choose_arguments(step.command)
         fakes = self.stage.fakes
         fakes.plan = Plan(step.faults)
         fakes.signal = self.machine.signal
         fakes.race = self.colleague.race
         self.world.list_lag = step.lag
+        self.world.lens_mood = step.mood
         result = self._run(step.command, arguments)
         hit = ", ".join(str(each) for each in fakes.plan.hit)
         fakes.plan = Plan()
         self.world.list_lag = 0
+        self.world.lens_mood = HEALTHY
         self._note(f"{step.command}: exit {result.code}" + (f" under {hit}" if hit else ""))
         found = self.model.check(result, self._known(result), is_settled=False)
+        found += self.model.check_step(result, step.command)
         if step.command == "stack rm" and result.code == 0:
             found += self._begin_anew()
         return self._is_wrong(found, result)
@@ -168,8 +176,22 @@ class _Playing:
             self.colleague.make(requests.kinds[act.kind % len(requests.kinds)], act.like)
         elif act.what == "change":
             self.colleague.change(self.chance)
+        elif act.what in ("join", "leave"):
+            self.colleague.visit(act.what)
+        elif act.what == "break":
+            nodes = [each for each in self.model.ours() if each.kind == "node"]
+            if nodes:
+                self.world.change(PLATFORM, self.chance.choice(nodes), broken=True)
         else:
             self.colleague.delete(self.chance)
+
+    def _choose_arguments(self, command: str) -> tuple[str, ...]:
+        if command == "import":
+            return self._import()
+        if command == "repair node":
+            nodes = [each.name for each in self.model.ours() if each.kind == "node"]
+            return ("repair", self.chance.choice(nodes or ["train-001"]), *_ORDERED)
+        return _ARGUMENTS[command]
 
     def _import(self) -> tuple[str, ...]:
         """Takes one of the colleague's objects over, which the flags allow from here on."""
@@ -223,6 +245,7 @@ class _Playing:
         self._declare("base")
         result = self._command(self.course.end)
         found = self.model.check(result, self._known(result), is_settled=True)
+        found += self.model.check_step(result, self.course.end)
         for machine in self.machines:
             own = Folder.__new__(Folder)
             own.place = machine.place
@@ -286,6 +309,7 @@ def _simpler(course: Course) -> list[Course]:
             replace(step, fresh=False),
             replace(step, passes=0),
             replace(step, lag=0),
+            replace(step, mood=HEALTHY),
         ]
         found += [
             replace(course, steps=(*steps[:number], each, *steps[number + 1 :]))
@@ -296,5 +320,10 @@ def _simpler(course: Course) -> list[Course]:
         replace(course, form="dynamic"),
         replace(course, backend="folder"),
         replace(course, odd_ids=False),
+        replace(course, lifetime=""),
+        *(
+            replace(course, behavior=replace(course.behavior, **{name: usual}))
+            for name, usual in vars(USUAL).items()
+        ),
     ]
     return found + [each for each in plainer_courses if each != course]

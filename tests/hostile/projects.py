@@ -4,10 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import dedent
 
-from hostile.fakes.world import Thing
+from hostile.fakes.world import START, Thing
 
 BASE, GROWN, RENAMED, LESS = "base", "grown", "renamed", "less"
-VARIANTS = (BASE, GROWN, RENAMED, LESS)
+ROLLED = "rolled"
+"""With another image, node by node."""
+TTL = "ttl"
+_EXPIRES = "expires: 2026-01-03"
+ENDS_AT = START + 3 * 86_400
+"""The end of that day."""
+TTL_S = 2 * 86_400
 SECRET = "password"
 
 
@@ -21,6 +27,10 @@ class Project:
     token: str
     kind: str
     """The type that `gpuform import` is given, and what the platform calls such an object."""
+
+    def write_topology(self, variant: str, lifetime: str) -> str:
+        topology = self.topologies[variant]
+        return topology.replace(_EXPIRES, "ttl: 2d") if lifetime == TTL else topology
 
     def importable(self, things: list[Thing]) -> list[Thing]:
         return [each for each in things if each.kind == self.kind]
@@ -86,6 +96,16 @@ def _scp(count: int = 2, name: str = "train", *, full: bool = True) -> str:
     hardware = dedent(_HARDWARE).replace("\n", "\n    ").rstrip()
     pool = f"{dedent(pool)}    {hardware}\n"
     return pool + (f"{dedent(node)}    {hardware}\n" if full else "")
+
+
+def _pool(count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train") -> str:
+    """A pool that is repaired and rolled over, node by node."""
+    policies = """\
+    rollout: {max_unavailable: 1}
+    repair: {on: [platform], approve: automatic, max_unhealthy: 50%}
+"""
+    pool = _scp(count, name, full=False).replace("IMAGE-7XFMaJpLsapKvskFMjCtmm", image)
+    return pool + policies
 
 
 def _tensorone(gpus: int = 2, name: str = "workbench", *, full: bool = True) -> str:
@@ -190,6 +210,19 @@ PROJECTS = {
                 GROWN: _scp(count=3),
                 RENAMED: _scp(name="renamed"),
                 LESS: _scp(full=False),
+            },
+            "scp:GpuNode",
+            "node",
+        ),
+        Project(
+            "pool",
+            "scp",
+            {
+                BASE: _pool(),
+                GROWN: _pool(count=6),
+                RENAMED: _pool(name="renamed"),
+                LESS: _pool(count=2),
+                ROLLED: _pool(image="IMAGE-8XFMaJpLsapKvskFMjCtmm"),
             },
             "scp:GpuNode",
             "node",

@@ -1,6 +1,7 @@
 """The AIOS registry and its parser, from their reference; documents and updates by mongomock."""
 
 import copy
+from collections import Counter
 from typing import Any
 
 import mongomock
@@ -31,7 +32,11 @@ class Aios:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._documents = mongomock.MongoClient().registry.clusters
+        client = mongomock.MongoClient()
+        self._documents = client.registry.clusters
+        self._replica = client.registry.replica
+        self._history: dict[str, list[tuple[float, Json | None]]] = {}
+        """Of each cluster: when it changed, and its document from then on, None without one."""
 
     def kind(self, call: Call) -> str:
         match (call.method, *call.path):
@@ -45,7 +50,31 @@ class Aios:
                 return DELETE
         return GET
 
+    def refuse(self, status: int, text: str) -> Answer:
+        return Answer(status, {"error": "Cluster not found" if status == 404 else text})
+
     def serve(self, call: Call) -> Answer:
+        answer = self._serve(call)
+        self._remember()
+        return answer
+
+    def _remember(self) -> None:
+        """Keep each document that this request has changed, for the reads that lag behind."""
+        documents = {each["id"]: each for each in self._documents.find({})}
+        for id_ in documents.keys() | self._history.keys():
+            versions = self._history.setdefault(id_, [])
+            if not versions or versions[-1][1] != documents.get(id_):
+                versions.append((self._world.now, copy.deepcopy(documents.get(id_))))
+
+    def _documents_of(self, moment: float) -> list[Json]:
+        """Return the documents as they were."""
+        past = (
+            [document for since, document in versions if since <= moment]
+            for versions in self._history.values()
+        )
+        return [documents[-1] for documents in past if documents and documents[-1] is not None]
+
+    def _serve(self, call: Call) -> Answer:
         match (call.method, *call.path):
             case ("POST", "clusters", "query"):
                 return self._query(call.body)
@@ -59,16 +88,11 @@ class Aios:
 
     def _query(self, body: Any) -> Answer:
         asked = body.get("query", body) if isinstance(body, dict) else {}
-        moment = self._world.now - self._world.list_lag
-        found = list(self._documents.find(asked))
-        if self._world.list_lag:
-            shown = {
-                each.id
-                for each in self._world.things
-                if each.kind == "cluster" and each.exists(moment)
-            }
-            found = [each for each in found if each["id"] in shown]
-        return Answer(200, [_told(each) for each in found])
+        lag = max(self._world.list_lag, self._world.behavior.list_delay)
+        self._replica.delete_many({})
+        for document in self._documents_of(self._world.now - lag):
+            self._replica.insert_one(copy.deepcopy(document))
+        return Answer(200, [_told(each) for each in self._replica.find(asked)])
 
     def _parse(self, call: Call) -> Answer:
         try:
@@ -103,11 +127,12 @@ class Aios:
         return Answer(200, _told(self._documents.find_one({"id": id_})))
 
     def _one(self, call: Call, method: str, id_: str) -> Answer:
-        document = self._documents.find_one({"id": id_})
-        if document is None:
-            return Answer(404, {"error": "Cluster not found"})
         if method == "GET":
-            return Answer(200, _told(document))
+            past = self._documents_of(self._world.now - self._world.behavior.get_delay)
+            found = [each for each in past if each["id"] == id_]
+            return Answer(200, _told(found[0])) if found else self.refuse(404, "")
+        if self._documents.find_one({"id": id_}) is None:
+            return self.refuse(404, "")
         if method == "PUT":
             return self._update(call, id_)
         if not call.ignored:
@@ -133,13 +158,13 @@ class Aios:
         """Totals and counts follow whoever adds a node, so they change nobody's object."""
         totals = ("gpus", "vcpus", "memory", "swap", "storage", "network", "nodes")
         if any(path.split(".")[0] not in totals for path in paths):
-            thing = self._world.find("aios", "cluster", id_)
+            thing = self._world.get("aios", "cluster", id_)
             assert thing
             self._world.record(call.actor, f"changed {', '.join(paths)} of", thing)
 
     def _remove(self, call: Call, id_: str) -> None:
         self._documents.delete_one({"id": id_})
-        thing = self._world.find("aios", "cluster", id_)
+        thing = self._world.get("aios", "cluster", id_)
         assert thing
         for node in self._nodes_of(id_):
             self._world.remove(call.actor, node, 0)
@@ -152,17 +177,33 @@ class Aios:
         """What the document says of nodes now, as objects that come, change and go."""
         document = self._documents.find_one({"id": id_}) or {}
         entries: list[Json] = (document.get("nodes") or {}).get("nodeData") or []
-        told = {each.get("id"): each for each in entries}
+        occurrences: Counter[str] = Counter()
+        told: dict[str, Json] = {}
+        for entry in entries:
+            name = str(entry.get("id"))
+            occurrences[name] += 1
+            number = occurrences[name]
+            told[f"{id_}/{name}" if number == 1 else f"{id_}/{name} again {number}"] = entry
         for thing in self._nodes_of(id_):
-            entry = told.pop(thing.name, None)
-            if entry is None:
+            entry_now = told.pop(thing.id, None)
+            if entry_now is None:
                 self._world.remove(actor, thing, 0)
-            elif entry != thing.data["entry"]:
-                self._world.change(actor, thing, entry=copy.deepcopy(entry))
-        for name, entry in told.items():
+            elif entry_now != thing.data["entry"]:
+                self._world.change(actor, thing, entry=copy.deepcopy(entry_now))
+        for key, entry in told.items():
             data = {"cluster": id_, "entry": copy.deepcopy(entry), "made_in": [id_]}
-            thing = self._world.add(actor, "aios", "node", f"{id_}/{name}", name, data)
+            thing = self._world.add(actor, "aios", "node", key, str(entry.get("id")), data)
             thing.sent = entry
+        self._compare_sums(actor, id_, document, entries)
+
+    def _compare_sums(self, actor: str, id_: str, document: Json, entries: list[Json]) -> None:
+        """Note whether the totals that somebody has just written fit the entries."""
+        thing = self._world.get("aios", "cluster", id_)
+        if thing is not None:
+            count = (document.get("nodes") or {}).get("count")
+            memory = sum(each.get("memory") or 0 for each in entries)
+            is_sound = count == len(entries) and document.get("memory") == memory
+            thing.data["sums"] = (actor, is_sound, f"{count} nodes, {len(entries)} entries")
 
 
 def _told(document: Json | None) -> Json:

@@ -8,7 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Call:
-    """A request. `path` is below the platform's address; `ignored` and `late` are of its effect."""
+    """A request. `path` is below the platform's address.
+
+    `ignored`, `late` and `delay` are of its effect: none, that of a delete much later, that of a
+    create so many seconds later. `shift` is of the pages of a list behind the first one: so many
+    rows before them have gone, or below zero, have come.
+    """
 
     actor: str
     method: str
@@ -20,11 +25,13 @@ class Call:
     """The whole address as it was asked for, which some sign."""
     ignored: bool = False
     late: bool = False
+    delay: int = 0
+    shift: int = 0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, and how it is delivered: whole, by `drip` or `truncated`."""
+    """An answer, and how it is delivered: whole, by `drip`, `truncated`, or with a `stall`."""
 
     status: int
     body: Any
@@ -35,3 +42,12 @@ class Answer:
 
     def data(self) -> bytes:
         return self.raw if self.raw is not None else json.dumps(self.body).encode()
+
+
+def choose_page(call: Call, rows: list[Any], first: int, size: int) -> list[Any]:
+    """Return the rows of a page, of which `first` are before it."""
+    if first and call.shift > 0:
+        rows = rows[call.shift :]
+    elif first and call.shift < 0:
+        rows = [*rows[: -call.shift], *rows]
+    return rows[first : first + size]

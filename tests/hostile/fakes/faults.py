@@ -4,7 +4,7 @@ import copy
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hostile.fakes.answers import Answer, Call
@@ -26,14 +26,23 @@ _STRANGERS: dict[str, tuple[int, str, bytes]] = {
     "list-200": (200, "application/json", b"[]"),
 }
 _STATUSES: dict[str, int] = {"429": 429, "500": 500, "502": 502, "503": 503}
-_MUTATIONS = ("doubled", "wrong-types", "backwards")
-_BREAKS = ("closed", "truncated", "drip")
+_OWN_ERRORS: dict[str, int] = {"own-404": 404, "own-409": 409, "own-500": 500}
+"""The platform's own error document, though a list or a lookup that works has no reason for it."""
+_SHIFTS: dict[str, int] = {"shifted-up": 1, "shifted-down": -1}
+_ROWS = ("wrong-total", "missing-rows", "fewer-rows", "partial-rows")
+_MUTATIONS = ("doubled", "wrong-types", "backwards", *_ROWS)
+_BREAKS = ("closed", "truncated", "drip", "stall")
 _SIGNALS = ("kill", "term")
 IGNORED = "ignored"
 LATE = "late"
 NOTHING = "nothing"
 
-KINDS = (*_STRANGERS, *_STATUSES, *_MUTATIONS, *_BREAKS, *_SIGNALS, IGNORED, LATE)
+ON_LISTS = ("own-404", "own-500", "doubled", *_SHIFTS, *_ROWS)
+"""What happens to lists alone. `fewer-rows` have a total that fits; `missing-rows` do not."""
+ON_LOOKUPS = ("own-404", "own-500")
+ON_CREATES = ("own-409", "own-500")
+KINDS = (*_STRANGERS, *_STATUSES, "doubled", "wrong-types", "backwards", *_BREAKS)
+"""What can happen to any request."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,9 @@ class Fault:
     """From the `nth` request of the kind `on`, for so many `times`, `what` goes wrong.
 
     `effect`: whether the request takes effect before what goes wrong (after) or not (before).
-    `race`: right before a create, the colleague makes the same, with `equal` or `other` properties.
+    `race`: right before a create, the colleague makes the same, with `equal` or `other` properties;
+    right before a change of an AIOS cluster, it lets a node `join` or `leave` there.
+    `delay`: a create takes effect so many seconds later.
     """
 
     on: str
@@ -50,6 +61,7 @@ class Fault:
     nth: int = 1
     times: int = 1
     race: str = ""
+    delay: int = 0
 
     def matches(self, kind: str) -> bool:
         return self.on in (ANY, kind) or kind in _GROUPS.get(self.on, ())
@@ -80,24 +92,33 @@ class Plan:
 
 
 def answer_under(
-    fault: Fault | None, call: Call, serve: Callable[[Call], Answer], signal: Callable[[str], None]
+    fault: Fault | None,
+    call: Call,
+    serve: Callable[[Call], Answer],
+    refuse: Callable[[int, str], Answer],
+    signal: Callable[[str], None],
 ) -> Answer | None:
-    """What the client gets, or None when the connection closes without an answer."""
-    if fault is None or fault.what == NOTHING:
+    """Return what the client gets, or None when the connection closes without an answer."""
+    if fault is None:
+        return serve(call)
+    call = replace(call, delay=fault.delay, shift=_SHIFTS.get(fault.what, 0))
+    if fault.what == NOTHING or fault.what in _SHIFTS:
         return serve(call)
     if fault.what in (IGNORED, LATE):
-        return serve(Call(**{**vars(call), fault.what: True}))
+        return serve(replace(call, **{fault.what: True}))
     if fault.what in _MUTATIONS:
         return _mutated(fault.what, serve(call))
     if fault.what in _SIGNALS and fault.effect == BEFORE:
         signal(fault.what)
     answer = None
-    if fault.effect == AFTER or fault.what in ("drip", "term"):
+    if fault.effect == AFTER or fault.what in ("drip", "stall", "term"):
         answer = serve(call)
     if fault.what in _SIGNALS:
         if fault.effect == AFTER:
             signal(fault.what)
         return answer
+    if fault.what in _OWN_ERRORS:
+        return refuse(_OWN_ERRORS[fault.what], "Not Found" if "404" in fault.what else "Try later")
     return _broken(fault.what, answer)
 
 
@@ -117,8 +138,39 @@ def _mutated(what: str, answer: Answer) -> Answer:
     if answer.status >= 300:
         return answer
     body = copy.deepcopy(answer.body)
+    if what in _ROWS:
+        _change_rows(what, body)
+        return replace(answer, body=body)
     change = {"doubled": _double, "wrong-types": _retype, "backwards": _set_back}[what]
-    return Answer(**{**vars(answer), "body": change(body)})
+    return replace(answer, body=change(body))
+
+
+def _change_rows(what: str, body: Any) -> None:
+    """Change the rows of a list in place, or the total that stands beside them."""
+    holder, rows = _find_rows(body)
+    total = next((name for name in ("count", "total") if name in holder), None)
+    if what == "wrong-total":
+        if total:
+            holder[total] += 1
+        return
+    if what == "partial-rows":
+        rows[:] = [{name: row[name] for name in list(row)[::2]} for row in rows]
+        return
+    gone = len(rows) - len(rows) // 2
+    del rows[:gone]
+    if what == "fewer-rows" and total:
+        holder[total] -= gone
+
+
+def _find_rows(body: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return the rows of a list's answer, and the object that has their total, if there is one."""
+    if isinstance(body, list):
+        return {}, body
+    data = body.get("data", body)
+    if not isinstance(data, dict):
+        return {}, []
+    rows = next((value for value in data.values() if isinstance(value, list)), [])
+    return data.get("pagination", data), rows
 
 
 def _double(body: Any) -> Any:

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from hostile.fakes.answers import Answer, Call
+from hostile.fakes import behavior
+from hostile.fakes.answers import Answer, Call, choose_page
 from hostile.fakes.faults import CHANGE, CREATE, DELETE, GET, LIST
-from hostile.fakes.world import PLATFORM, Json, Thing, World, written
+from hostile.fakes.world import PLATFORM, Json, Thing, World
 from hostile.planted import COLLEAGUES_KEY, OUR_KEY, OUR_SECRET_KEY
 from hostile.signing import sign
 
@@ -14,6 +15,8 @@ _NODE, _FABRIC = "node", "fabric"
 _STAGES = [(0.0, "CREATING"), (6.0, "RUNNING")]
 _LEAVES, _LATE = 4.0, 120.0
 _SWITCHES = 4.0
+_MOST_SERVERS = 5
+"""Of one create."""
 _POOL = "POOL001-krw1a"
 _IMAGES = [
     {
@@ -24,7 +27,16 @@ _IMAGES = [
         "priority": 20,
         "scp_image_type": "STANDARD",
         "scp_os_version": "22.04",
-    }
+    },
+    {
+        "created_at": "2025-07-11 08:56:59",
+        "id": "IMAGE-8XFMaJpLsapKvskFMjCtmm",
+        "name": "RHEL 9.4 for BM",
+        "os_distro": "RHEL",
+        "priority": 30,
+        "scp_image_type": "STANDARD",
+        "scp_os_version": "9.4",
+    },
 ]
 _PRODUCTS = [
     {
@@ -69,6 +81,9 @@ class Scp:
         if call.path[1:] == ("gpu-nodes",):
             return CREATE if call.method == "POST" else DELETE
         return CHANGE
+
+    def refuse(self, status: int, text: str) -> Answer:
+        return _error(status, text)
 
     def serve(self, call: Call) -> Answer:
         refused = self._refuse(call)
@@ -139,22 +154,47 @@ class Scp:
         sent: Json = call.body if isinstance(call.body, dict) else {}
         servers = sent.get("server_details") or []
         wanted = sent.get("cluster_fabric_details") or {}
+        if len(servers) > _MOST_SERVERS:
+            return _error(400, f"At most {_MOST_SERVERS} servers can be created at once")
         if not servers or not wanted.get("cluster_fabric_name") or not sent.get("image_id"):
             return _error(400, "cluster_fabric_name, image_id and server_details are required")
-        fabric = self._fabric_of(wanted, sent)
+        fabric = self._fabric_of(wanted, sent, call.delay)
         if fabric is None:
             return _error(404, f"Cluster Fabric {wanted['cluster_fabric_id']} is not found")
         made = [self._make_node(call, fabric, server, sent) for server in servers]
-        return _moved(",".join(each.id for each in made))
+        return _moved(self._answer_ids(made, fabric))
 
-    def _fabric_of(self, wanted: Json, sent: Json) -> Thing | None:
+    def _answer_ids(self, made: list[Thing], fabric: Thing) -> str:
+        """Return the `resource_id` of the answer to a create: one id, as the document has it."""
+        ids = [each.id for each in made]
+        match self._world.behavior.batch_ids:
+            case behavior.ALL:
+                return ",".join(ids)
+            case behavior.FEWER:
+                return ", ".join(ids[:-1])
+            case behavior.MORE:
+                return ",".join([self._world.new_id(), *ids])
+            case behavior.FABRIC:
+                return fabric.id
+            case behavior.REQUEST:
+                return "req-002daa83-52d9-41e8-9b0f-d31d35610f65"
+            case behavior.STRANGER:
+                others = [each for each in self._world.all_of("scp", _NODE) if each.id not in ids]
+                return others[0].id if others else self._world.new_id()
+            case behavior.NONE:
+                return ""
+        return ids[0]
+
+    def _fabric_of(self, wanted: Json, sent: Json, delay: float) -> Thing | None:
         """The one that is named by its id, or a new one."""
         id_ = wanted.get("cluster_fabric_id")
         if id_:
-            return self._world.find("scp", _FABRIC, id_)
+            return self._world.get("scp", _FABRIC, id_)
         name = wanted["cluster_fabric_name"]
         data = {"node_pool_id": wanted["node_pool_id"], "region_id": sent["region_id"]}
-        return self._world.add(PLATFORM, "scp", _FABRIC, self._world.new_id(), name, data)
+        return self._world.add(
+            PLATFORM, "scp", _FABRIC, self._world.new_id(), name, data, delay=delay
+        )
 
     def _make_node(self, call: Call, fabric: Thing, server: Json, sent: Json) -> Thing:
         number = self._world.number()
@@ -174,7 +214,8 @@ class Scp:
             "policy_nat": "203.0.113.7" if server.get("nat_enabled") else None,
         }
         name = server["gpu_node_name"]
-        thing = self._world.add(call.actor, "scp", _NODE, self._world.new_id(), name, data)
+        id_ = self._world.new_id()
+        thing = self._world.add(call.actor, "scp", _NODE, id_, name, data, delay=call.delay)
         thing.sent = sent
         return thing
 
@@ -209,7 +250,8 @@ class Scp:
         size, page = int(call.query.get("size") or 20), int(call.query.get("page") or 0)
         field, _, order = call.query.get("sort", "created_at:desc").partition(":")
         found.sort(key=lambda each: str(each.get(field)), reverse=order == "desc")
-        shown = found[page * size : (page + 1) * size]
+        size = min(size, self._world.behavior.page_cap or size)
+        shown = choose_page(call, found, page * size, size)
         return Answer(200, {name: shown, "count": len(found)})
 
     def _fabrics(self, call: Call, rest: list[str]) -> Answer:
@@ -245,6 +287,8 @@ class Scp:
         now = self._world.now
         if now >= thing.leaves:
             return "TERMINATING"
+        if thing.data.get("broken"):
+            return "ERROR"
         switch, moment = thing.data.get("switched", ("", 0.0))
         if switch:
             is_over = now >= moment + _SWITCHES
@@ -256,8 +300,8 @@ class Scp:
         return self._world.stage(thing, _STAGES)
 
     def _node(self, thing: Thing) -> Json:
-        fabric = self._world.find("scp", _FABRIC, thing.data["fabric"])
-        own = {"fabric", "made_in", "switched"}
+        fabric = self._world.get("scp", _FABRIC, thing.data["fabric"])
+        own = {"fabric", "made_in", "switched", "broken"}
         shown = {name: value for name, value in thing.data.items() if name not in own}
         return {
             **shown,
@@ -268,13 +312,17 @@ class Scp:
             "cluster_fabric_id": fabric.id if fabric else None,
             "cluster_fabric_name": fabric.name if fabric else "",
             "node_pool_id": fabric.data["node_pool_id"] if fabric else "",
-            "image_version": "Ubuntu 22.04 for BM",
+            "image_version": _image_name(thing.data["image_id"]),
             "os_type": "LINUX",
             "server_type": "s2v16m128_metal",
             "pfs_ip": ["10.252.128.2", "10.252.128.3"],
             "time_zone": "Asia/Seoul",
-            **_stamps(thing),
+            **self._stamps(thing),
         }
+
+    def _stamps(self, thing: Thing) -> Json:
+        who, moment = "90dddfc2b1e04edba54ba2b41539a9ac", self._world.created_at(thing)
+        return {"created_at": moment, "created_by": who, "modified_at": moment, "modified_by": who}
 
     def _fabric(self, thing: Thing) -> Json:
         members = self._members(thing)
@@ -302,13 +350,12 @@ class Scp:
             "pirp_id": "20",
             "used_server_count": len(members),
             "gpu_node_details": details,
-            **_stamps(thing),
+            **self._stamps(thing),
         }
 
 
-def _stamps(thing: Thing) -> Json:
-    moment, who = written(thing.made), "90dddfc2b1e04edba54ba2b41539a9ac"
-    return {"created_at": moment, "created_by": who, "modified_at": moment, "modified_by": who}
+def _image_name(image_id: str) -> str:
+    return next((each["name"] for each in _IMAGES if each["id"] == image_id), "unknown")
 
 
 def _matches(shown: Json, query: Any, names: tuple[str, ...]) -> bool:

@@ -5,7 +5,10 @@ The standard library's server, because an answer may also be a closed connection
 
 import json
 import socket
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from email.utils import formatdate
@@ -15,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from hostile.fakes.aios import Aios
 from hostile.fakes.answers import Answer, Call
-from hostile.fakes.faults import CREATE, Plan, answer_under
+from hostile.fakes.faults import CHANGE, CREATE, Plan, answer_under
 from hostile.fakes.lens import Lens
 from hostile.fakes.scp import Scp
 from hostile.fakes.tensorone import TensorOne
@@ -23,9 +26,15 @@ from hostile.fakes.together import Together
 from hostile.fakes.world import COLLEAGUE, OURS, Asked, Json, World
 from hostile.planted import OUR_KEY, OUR_SECRET_KEY
 
+_STALL_S = 0.2
+"""Of real time: how long an answer stands still before its connection closes."""
+
 
 class Platform(Protocol):
     def kind(self, call: Call) -> str: ...
+
+    def refuse(self, status: int, text: str) -> Answer:
+        """Return the platform's own error document."""
 
     def serve(self, call: Call) -> Answer: ...
 
@@ -52,7 +61,7 @@ class Fakes:
             "scp": Scp(world),
             "tensorone": TensorOne(world),
             "aios": Aios(world),
-            "lens": Lens(),
+            "lens": Lens(world),
         }
 
     @contextmanager
@@ -121,13 +130,13 @@ class Fakes:
                 made += len(self.world.things) - before
             return answer
 
-        if fault is not None and fault.race and kind == CREATE:
+        if fault is not None and fault.race and kind in (CREATE, CHANGE):
             before = len(self.world.things)
             self.race(fault.race, call)
             for thing in self.world.things[before:]:
                 thing.raced = True
         moment = self.world.now
-        answer = answer_under(fault, call, serve, self.signal)
+        answer = answer_under(fault, call, serve, platform.refuse, self.signal)
         if call.actor == OURS:
             if kind == CREATE:
                 asked = Asked(moment, _wanted(call.body), self.world.list_lag, had_effect=made > 0)
@@ -156,7 +165,9 @@ class _Server(ThreadingHTTPServer):
     fakes: Fakes
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that are killed leave broken connections."""
+        """Print what is wrong with the stand-ins; a client that is killed breaks its connection."""
+        if not isinstance(sys.exception(), OSError):
+            traceback.print_exc()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -181,18 +192,20 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, answer: Answer) -> None:
         data = answer.data()
         self.send_response_only(answer.status)
-        self.send_header("Date", formatdate(self.server.fakes.world.now, usegmt=True))
+        self.send_header("Date", formatdate(self.server.fakes.world.clock(), usegmt=True))
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(data)))
         for name, value in answer.headers.items():
             self.send_header(name, value)
         self.end_headers()
-        if answer.delivery == "truncated":
+        if answer.delivery in ("truncated", "stall"):
             self.wfile.write(data[: len(data) // 2])
             self.wfile.flush()
+            if answer.delivery == "stall":
+                time.sleep(_STALL_S)
             self._close()
             return
-        step = 7 if answer.delivery == "drip" else max(1, len(data))
+        step = 1 if answer.delivery == "drip" else max(1, len(data))
         for begin in range(0, len(data), step):
             self.wfile.write(data[begin : begin + step])
             self.wfile.flush()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hostile.fakes.answers import Answer, Call
+from hostile.fakes.answers import Answer, Call, choose_page
 from hostile.fakes.faults import CHANGE, CREATE, DELETE, GET, LIST
 from hostile.fakes.world import NEVER, Json, Thing, World, written
 from hostile.planted import COLLEAGUES_KEY, OUR_KEY
@@ -30,9 +30,13 @@ class TensorOne:
             return DELETE
         return CREATE if is_collection else CHANGE
 
+    def refuse(self, status: int, text: str) -> Answer:
+        codes = {404: "RESOURCE_NOT_FOUND", 409: "STATE_CONFLICT"}
+        return self._error(status, codes.get(status, "INTERNAL_ERROR"), text)
+
     def serve(self, call: Call) -> Answer:
         answer = self._answer(call)
-        reset = {"X-RateLimit-Reset": str(int(self._world.now) + 3600)}
+        reset = {"X-RateLimit-Reset": str(int(self._world.clock()) + 3600)}
         return Answer(**{**vars(answer), "headers": {**_RATE, **reset}})
 
     def _answer(self, call: Call) -> Answer:
@@ -67,7 +71,7 @@ class TensorOne:
                 "code": status,
                 "details": details or {},
                 "request_id": "req_1",
-                "timestamp": written(self._world.now),
+                "timestamp": written(self._world.clock()),
             },
         )
 
@@ -87,18 +91,20 @@ class TensorOne:
                 details = {"field": name, "reason": "required"}
                 return self._error(400, "VALIDATION_ERROR", f"{name} is required", details)
         id_ = self._world.new_id("cluster_")
-        thing = self._world.add(call.actor, "tensorone", "cluster", id_, sent["name"], dict(sent))
+        thing = self._world.add(
+            call.actor, "tensorone", "cluster", id_, sent["name"], dict(sent), delay=call.delay
+        )
         return self._told(201, self._cluster(thing))
 
     def _list(self, call: Call) -> Answer:
         asked = call.query
-        page, limit = int(asked.get("page", 1)), min(100, int(asked.get("limit", 20)))
+        page = int(asked.get("page", 1))
+        limit = min(self._world.behavior.page_cap or 100, int(asked.get("limit", 20)))
         found = [
             shown
-            for each in self._world.listed("tensorone", "cluster")
+            for each in reversed(self._world.listed("tensorone", "cluster"))
             if _matches(shown := self._cluster(each), asked)
         ]
-        found.sort(key=lambda each: each["created_at"], reverse=True)
         total = len(found)
         pagination = {
             "page": page,
@@ -106,7 +112,7 @@ class TensorOne:
             "total": total,
             "total_pages": -(-total // limit),
         }
-        shown = found[(page - 1) * limit : page * limit]
+        shown = choose_page(call, found, (page - 1) * limit, limit)
         return self._told(200, {"clusters": shown, "pagination": pagination})
 
     def _change(self, call: Call, thing: Thing, changes: Json) -> Answer:
@@ -156,7 +162,7 @@ class TensorOne:
             "status": status,
             "status_details": {
                 "message": f"Cluster is {status}",
-                "last_status_change": written(thing.busy_since),
+                "last_status_change": written(thing.busy_since + self._world.behavior.clock_skew),
                 "health_checks": health,
             },
             "configuration": {
@@ -191,7 +197,7 @@ class TensorOne:
                     "username": "root",
                     "status": "connected",
                     "connection_string": "ssh root@ssh.example.net",
-                    "last_connection": written(self._world.now),
+                    "last_connection": written(self._world.clock()),
                 },
                 "port_mappings": [],
                 "security_groups": data.get("security_groups") or [],
@@ -206,8 +212,8 @@ class TensorOne:
             },
             "auto_terminate": data.get("auto_terminate") or {"enabled": False},
             "uptime_seconds": int(self._world.now - thing.made),
-            "created_at": written(thing.made),
-            "updated_at": written(self._world.now),
+            "created_at": self._world.created_at(thing),
+            "updated_at": written(self._world.clock()),
             "tags": data.get("tags") or {},
         }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hostile.fakes.answers import Answer, Call
 from hostile.fakes.faults import CHANGE, CREATE, DELETE, GET, LIST
-from hostile.fakes.world import NEVER, Json, Thing, World, written
+from hostile.fakes.world import NEVER, Json, Thing, World
 from hostile.planted import COLLEAGUES_KEY, KUBECONFIG, OUR_KEY
 
 _KEYS = (OUR_KEY, COLLEAGUES_KEY)
@@ -49,6 +49,9 @@ class Together:
         is_list = (is_volume and len(call.path) == 5) or call.path[2:] == ("clusters",)
         return LIST if is_list else GET
 
+    def refuse(self, status: int, text: str) -> Answer:
+        return _error(status, text)
+
     def serve(self, call: Call) -> Answer:
         if call.headers.get("Authorization") not in [f"Bearer {key}" for key in _KEYS]:
             return _error(401, "Invalid API key provided")
@@ -89,12 +92,18 @@ class Together:
         if not ("cuda_version" in sent and "nvidia_driver_version" in sent):
             return _error(400, "cuda version and nvidia driver version are required")
         if sent.get("volume_id"):
-            volume = self._world.find("together", "volume", sent["volume_id"])
+            volume = self._world.get("together", "volume", sent["volume_id"])
             if volume is None or self._volume_status(volume) != "available":
                 return _error(400, "Shared volume does not exist in the datacenter")
         id_ = self._world.new_id()
         thing = self._world.add(
-            call.actor, "together", "cluster", id_, sent["cluster_name"], dict(sent)
+            call.actor,
+            "together",
+            "cluster",
+            id_,
+            sent["cluster_name"],
+            dict(sent),
+            delay=call.delay,
         )
         return Answer(200, self._cluster(thing))
 
@@ -114,7 +123,7 @@ class Together:
             status = "Deleting"
         ready = status == "Ready"
         data = thing.data
-        volume = self._world.find("together", "volume", data.get("volume_id") or "")
+        volume = self._world.get("together", "volume", data.get("volume_id") or "")
         return {
             "cluster_id": thing.id,
             "cluster_name": thing.name,
@@ -139,7 +148,7 @@ class Together:
             "desired_preemptible_gpus": 0,
             "allocated_preemptible_gpus": 0,
             "control_plane_ready": ready,
-            "created_at": written(thing.made),
+            "created_at": self._world.created_at(thing),
         }
 
     def _workers(self, thing: Thing) -> list[Json]:
@@ -167,7 +176,13 @@ class Together:
                     return _error(400, f"{name} is required")
             id_ = self._world.new_id()
             thing = self._world.add(
-                call.actor, "together", "volume", id_, sent["volume_name"], dict(sent)
+                call.actor,
+                "together",
+                "volume",
+                id_,
+                sent["volume_name"],
+                dict(sent),
+                delay=call.delay,
             )
             return Answer(200, self._volume(thing))
         if not rest and method == "GET":

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from hostile.fakes import behavior
+from hostile.fakes.behavior import LONGEST_DELAY, USUAL, Behavior
+
 Json = dict[str, Any]
 
 OURS = "ours"
@@ -38,6 +41,10 @@ class Thing:
     """What the maker asked for."""
     raced: bool = False
     """It was made while a request of ours for the same was on its way."""
+    listed_from: float = 0.0
+    """When lists show it for the first time."""
+    found_from: float = 0.0
+    """When a lookup by its id finds it for the first time."""
 
     def exists(self, moment: float) -> bool:
         return self.made <= moment < self.gone
@@ -88,6 +95,13 @@ class World:
     things: list[Thing] = field(default_factory=list)
     ledger: list[Entry] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
+    behavior: Behavior = USUAL
+    lens_mood: str = "healthy"
+    """What Lens says of the cluster in this step."""
+    is_gated: bool = False
+    """What the stack makes stands behind a gate that Lens opens."""
+    was_healthy: bool = False
+    """Lens has once said that the cluster is healthy."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
@@ -106,8 +120,24 @@ class World:
     def number(self) -> int:
         return next(self._numbers)
 
-    def add(self, actor: str, platform: str, kind: str, id_: str, name: str, data: Json) -> Thing:
-        thing = Thing(platform, kind, id_, name, actor, self.now, data, self.now, sent=dict(data))
+    def add(
+        self,
+        actor: str,
+        platform: str,
+        kind: str,
+        id_: str,
+        name: str,
+        data: Json,
+        *,
+        delay: float = 0.0,
+    ) -> Thing:
+        """Make an object `delay` seconds from now, visible when the platform's behavior says."""
+        made = self.now + delay
+        thing = Thing(platform, kind, id_, name, actor, made, data, made, sent=dict(data))
+        chance = random.Random(f"{self.seed}-{len(self.things)}")
+        latest = self.now + LONGEST_DELAY
+        thing.listed_from = min(latest, made + chance.random() * self.behavior.list_delay)
+        thing.found_from = min(latest, made + chance.random() * self.behavior.get_delay)
         self.things.append(thing)
         self.record(actor, "made", thing)
         return thing
@@ -126,8 +156,13 @@ class World:
             self.record(actor, "deleted", thing)
 
     def find(self, platform: str, kind: str, id_: str) -> Thing | None:
-        found = (each for each in self.all_of(platform, kind) if each.id == id_)
-        return next(found, None)
+        """Return what a request about this id meets, or None while the platform answers 404."""
+        thing = self.get(platform, kind, id_)
+        return thing if thing is not None and thing.found_from <= self.now else None
+
+    def get(self, platform: str, kind: str, id_: str) -> Thing | None:
+        """Return the object that exists, visible or not."""
+        return next((each for each in self.all_of(platform, kind) if each.id == id_), None)
 
     def all_of(self, platform: str, kind: str) -> list[Thing]:
         return [
@@ -137,17 +172,36 @@ class World:
         ]
 
     def listed(self, platform: str, kind: str) -> list[Thing]:
-        """What a list shows, which may be old news."""
+        """Return what a list shows, which may be old news."""
         moment = self.now - self.list_lag
         return [
             each
             for each in self.things
-            if each.platform == platform and each.kind == kind and each.exists(moment)
+            if each.platform == platform
+            and each.kind == kind
+            and each.exists(moment)
+            and each.listed_from <= moment
         ]
+
+    def clock(self) -> float:
+        """Return what the platform's own clock shows."""
+        return self.now + self.behavior.clock_skew
+
+    def created_at(self, thing: Thing) -> str | None:
+        """Return what the platform says about the creation of the object, or None for nothing."""
+        match self.behavior.created_at:
+            case behavior.YEAR_1:
+                return "0001-01-01T00:00:00Z"
+            case behavior.EPOCH:
+                return "1970-01-01T00:00:00Z"
+            case behavior.ABSENT:
+                return None
+        shift = {behavior.EARLY: -600, behavior.LATE: 600}.get(self.behavior.created_at, 0)
+        return written(thing.made + self.behavior.clock_skew + shift)
 
     def stage(self, thing: Thing, stages: list[tuple[float, str]]) -> str:
         """The last stage that began so many seconds after the object became busy."""
-        passed = self.now - thing.busy_since
+        passed = max(0.0, self.now - thing.busy_since)
         return next(name for begins, name in reversed(stages) if passed >= begins)
 
 
