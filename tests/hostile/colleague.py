@@ -35,7 +35,11 @@ class Colleague:
         self._world = world
         self._requests = requests
         self._http = httpx.Client(
-            base_url=url, headers={"User-Agent": COLLEAGUE}, trust_env=False, timeout=30
+            base_url=url,
+            headers={"User-Agent": COLLEAGUE},
+            trust_env=False,
+            verify=False,
+            timeout=30,
         )
 
     def close(self) -> None:

@@ -5,19 +5,14 @@ A range of seeds, `0-99`, tells which of them fail, by what, and how long they t
 
 import argparse
 import sys
-import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bucket_server import serving
 from hostile.courses import draw, draw_honest
-from hostile.fakes.serving import Fakes
-from hostile.machines import warm_process
-from hostile.playing import Stage, shrink
+from hostile.playing import open_stage, shrink
 
 
 def main() -> None:
@@ -29,21 +24,7 @@ def main() -> None:
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
     drawn = draw_honest if given.honest else draw
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers: list[object] = []
-
-        def bucket_server():
-            if not servers:
-                servers.append(stack.enter_context(serving()))
-            return servers[0]
-
-        stage = Stage(
-            stack.enter_context(warm_process()),
-            stack.enter_context(Fakes().serving()),
-            place,
-            bucket_server,
-        )
+    with open_stage() as stage:
         counts: Counter[str] = Counter()
         began = time.monotonic()
         commands = 0

@@ -2,12 +2,14 @@
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import yaml
-from bucket_server import BucketServer
+from bucket_server import BucketServer, serving
 from hostile.backends import Backend, Bucket, Folder
 from hostile.colleague import REQUESTS, Colleague
 from hostile.courses import Act, Course, Step
@@ -16,7 +18,7 @@ from hostile.fakes.faults import Plan
 from hostile.fakes.lens import HEALTHY
 from hostile.fakes.serving import Fakes
 from hostile.fakes.world import PLATFORM, World
-from hostile.machines import Machine, Warm
+from hostile.machines import Machine, Warm, warm_process
 from hostile.model import Known, Model, Violation, read
 from hostile.planted import CONFIG_SECRET
 from hostile.projects import PROJECTS, SECRET
@@ -68,6 +70,23 @@ class Stage:
     def play(self, course: Course) -> "Played":
         shutil.rmtree(self.place / "course", ignore_errors=True)
         return _Playing(self, course, self.place / "course").play()
+
+
+@contextmanager
+def open_stage() -> Iterator[Stage]:
+    """Yield a stage in a temporary folder; buckets are served from the first course that asks."""
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(TemporaryDirectory()))
+        servers: list[BucketServer] = []
+
+        def get_bucket_server() -> BucketServer:
+            if not servers:
+                servers.append(stack.enter_context(serving()))
+            return servers[0]
+
+        warm = stack.enter_context(warm_process())
+        fakes = stack.enter_context(Fakes().serving())
+        yield Stage(warm, fakes, place, get_bucket_server)
 
 
 @dataclass

@@ -100,3 +100,40 @@ def test_secrets_are_seen_in_files(secret: str) -> None:
         "clear",
         "encoded",
     }
+
+
+def test_names_that_a_record_has_identify_nodes_whatever_ids_the_answer_had() -> None:
+    world = World()
+    world.add(OURS, "scp", "node", "n-2", "train-002", {"made_in": ["train-a", "train"]})
+    known = Known(records=[{"ids": ["n-1"], "names": ["train-001", "train-002"]}])
+    assert Model(world).check(DONE, known, is_settled=False) == []
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "passed", "expected"),
+    [("", 3, []), ("", 2, [model.EARLY]), ("ttl", 2, []), ("ttl", 1, [model.EARLY])],
+)
+def test_nothing_expires_before_its_end(lifetime: str, passed: int, expected: list[str]) -> None:
+    world = World()
+    thing = made(world, OURS)
+    world.move(passed * 86_400)
+    world.remove(OURS, thing, 0)
+    checked = Model(world, lifetime=lifetime).check_step(DONE, "expire")
+    assert [each.invariant for each in checked] == expected
+
+
+@pytest.mark.parametrize("was_healthy", [False, True])
+def test_nothing_is_made_behind_a_gate_that_nobody_opened(was_healthy: bool) -> None:
+    world = World(is_gated=True, was_healthy=was_healthy)
+    made(world, OURS)
+    checked = Model(world).check_step(DONE, "up")
+    assert [each.invariant for each in checked] == ([] if was_healthy else [model.LET_PASS])
+
+
+@pytest.mark.parametrize(("writer", "expected"), [(OURS, [model.SUMS]), (COLLEAGUE, [])])
+def test_totals_that_we_wrote_fit_the_entries(writer: str, expected: list[str]) -> None:
+    world = World()
+    cluster = world.add(OURS, "aios", "cluster", "east", "east", {})
+    cluster.data["sums"] = (writer, False, "2 nodes, 3 entries")
+    checked = Model(world).check_step(DONE, "up")
+    assert [each.invariant for each in checked] == expected

@@ -1,0 +1,77 @@
+"""Plays many courses and remembers them: `python tests/hostile/sweep.py pool 0 499 FILE`.
+
+FILE, outside of the project, gets a line of JSON for each course that was played: platform, seed,
+seconds, and what was found. The next run with that file goes on behind them. `--again` plays those
+once more that have found something.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hostile.courses import draw
+from hostile.playing import Stage, open_stage
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("platform")
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin nothing after that")
+    parser.add_argument(
+        "--again", action="store_true", help="play once more what has found something"
+    )
+    options = parser.parse_args()
+    earlier = read_results(options.results, options.platform)
+    done = {seed for seed, result in earlier.items() if not (options.again and result["found"])}
+    wanted = [seed for seed in range(options.first, options.last + 1) if seed not in done]
+    if options.again:
+        wanted = [seed for seed in wanted if seed in earlier]
+    ends = time.monotonic() + options.minutes * 60
+    with open_stage() as stage, options.results.open("a") as file:
+        for seed in wanted:
+            if time.monotonic() > ends:
+                break
+            result = play_seed(stage, options.platform, seed)
+            print(json.dumps(result), file=file, flush=True)
+            for violation in result["found"][:1]:
+                print(f"{options.platform} {seed}: {violation}", flush=True)  # noqa: T201 - its purpose
+    print(summarize(read_results(options.results, options.platform)))  # noqa: T201 - its purpose
+
+
+def read_results(path: Path, platform: str) -> dict[int, dict[str, Any]]:
+    """Return the last result of each seed."""
+    if not path.exists():
+        return {}
+    results = [json.loads(line) for line in path.read_text().splitlines()]
+    return {each["seed"]: each for each in results if each["platform"] == platform}
+
+
+def play_seed(stage: Stage, platform: str, seed: int) -> dict[str, Any]:
+    began = time.monotonic()
+    played = stage.play(draw(platform, seed))
+    return {
+        "platform": platform,
+        "seed": seed,
+        "seconds": round(time.monotonic() - began, 2),
+        "found": [str(each) for each in played.violations],
+    }
+
+
+def summarize(results: dict[int, dict[str, Any]]) -> str:
+    finds = [each["found"][0].partition(":")[0] for each in results.values() if each["found"]]
+    seconds = sum(each["seconds"] for each in results.values())
+    pace = seconds / max(1, len(results))
+    return f"{len(results)} courses, {len(finds)} finds {dict(Counter(finds))}, {pace:.1f} s each"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The stand-ins behave as a course says, seen over HTTP by the colleague and by us."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from hostile.colleague import REQUESTS, Colleague
+from hostile.fakes import behavior
+from hostile.fakes.behavior import Behavior
+from hostile.fakes.faults import AFTER, CREATE, GET, LIST, Fault, Plan
+from hostile.fakes.serving import Fakes
+from hostile.fakes.world import OURS, START, World
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture
+def fakes() -> Iterator[Fakes]:
+    with Fakes().serving() as served:
+        served.hostile = {"scp", "tensorone", "aios", "together"}
+        yield served
+
+
+class Client:
+    """Sends the colleague's requests in our name."""
+
+    def __init__(self, fakes: Fakes, platform: str, **behaves: Any) -> None:
+        self.world = World(behavior=Behavior(**behaves))
+        fakes.begin(self.world)
+        fakes.hostile = {platform}
+        self.requests = REQUESTS[platform](self.world)
+        self.fakes = fakes
+        self.http = httpx.Client(trust_env=False, verify=False)  # there is no TLS
+
+    def send(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        url = f"{self.fakes.url}{path}"
+        headers = self.requests.headers(method, url)
+        return self.http.request(method, url, json=body, headers=headers)
+
+    def create(self, name: str = "") -> httpx.Response:
+        return self.send(*self.requests.create(self.requests.kinds[0], "equal", name))
+
+    def list_nodes(self, **query: Any) -> dict[str, Any]:
+        asked = "&".join(f"{name}={value}" for name, value in query.items())
+        answer: dict[str, Any] = self.send("GET", f"/scp/v1/gpu-nodes?{asked}").json()
+        return answer
+
+    def names(self) -> list[str]:
+        return [each["gpu_node_name"] for each in self.list_nodes()["gpu_nodes"]]
+
+
+def test_new_objects_are_late_in_lists_and_lookups(fakes: Fakes) -> None:
+    client = Client(fakes, "scp", list_delay=50, get_delay=50)
+    id_ = client.create().json()["resource_id"]
+    assert client.names() == []
+    assert client.send("GET", f"/scp/v1/gpu-nodes/{id_}").status_code == 404
+    client.world.move(50)
+    assert sorted(client.names()) == ["train-001", "train-002"]
+    assert client.send("GET", f"/scp/v1/gpu-nodes/{id_}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("batch_ids", "known", "unknown"),
+    [
+        (behavior.FIRST, 1, 0),
+        (behavior.ALL, 2, 0),
+        (behavior.FEWER, 1, 0),
+        (behavior.MORE, 2, 1),
+        (behavior.FABRIC, 0, 1),
+        (behavior.REQUEST, 0, 1),
+        (behavior.STRANGER, 0, 1),
+        (behavior.NONE, 0, 0),
+    ],
+)
+def test_a_create_of_two_nodes_answers_so_many_of_their_ids(
+    fakes: Fakes, batch_ids: str, known: int, unknown: int
+) -> None:
+    client = Client(fakes, "scp", batch_ids=batch_ids)
+    answered = client.create().json()["resource_id"]
+    ids = {each.strip() for each in answered.split(",") if each}
+    made = {each.id for each in client.world.things if each.kind == "node"}
+    assert (len(ids & made), len(ids - made)) == (known, unknown)
+
+
+def test_a_create_can_take_effect_after_its_refusal(fakes: Fakes) -> None:
+    client = Client(fakes, "tensorone")
+    fakes.plan = Plan((Fault(CREATE, "own-409", AFTER, delay=45),))
+    answer = client.create()
+    assert (answer.status_code, answer.json()["error"]) == (409, "STATE_CONFLICT")
+    assert client.world.all_of("tensorone", "cluster") == []
+    client.world.move(45)
+    assert len(client.world.all_of("tensorone", "cluster")) == 1
+
+
+def read_pages(client: Client) -> list[Rows]:
+    pages = (client.list_nodes(size=100, page=page, sort="gpu_node_name:asc") for page in (0, 1))
+    return [page["gpu_nodes"] for page in pages]
+
+
+@pytest.mark.parametrize(("what", "shown"), [("", 4), ("shifted-up", 3), ("shifted-down", 4)])
+def test_rows_move_between_pages(fakes: Fakes, what: str, shown: int) -> None:
+    client = Client(fakes, "scp", page_cap=2)
+    client.create()
+    client.create("-b")
+    fakes.plan = Plan((Fault(LIST, what or "nothing", nth=2),))
+    rows = [each["id"] for page in read_pages(client) for each in page]
+    assert (len(rows), len(set(rows))) == (shown, 3 if what else 4)
+
+
+@pytest.mark.parametrize(
+    ("what", "rows", "total"),
+    [
+        ("wrong-total", 2, 3),
+        ("missing-rows", 1, 2),
+        ("fewer-rows", 1, 1),
+        ("partial-rows", 2, 2),
+        ("doubled", 4, 2),
+    ],
+)
+def test_lists_are_wrong(fakes: Fakes, what: str, rows: int, total: int) -> None:
+    client = Client(fakes, "scp")
+    client.create()
+    fakes.plan = Plan((Fault(LIST, what),))
+    answer = client.list_nodes()
+    assert (len(answer["gpu_nodes"]), answer["count"]) == (rows, total)
+
+
+@pytest.mark.parametrize("on", [LIST, GET])
+def test_what_exists_is_not_found_and_found_again(fakes: Fakes, on: str) -> None:
+    client = Client(fakes, "scp")
+    id_ = client.create().json()["resource_id"]
+    path = "/scp/v1/gpu-nodes" + (f"/{id_}" if on == GET else "")
+    fakes.plan = Plan((Fault(on, "own-404"),))
+    assert [client.send("GET", path).status_code for _ in range(2)] == [404, 200]
+
+
+@pytest.mark.parametrize(
+    ("created_at", "expected"),
+    [
+        (behavior.TRUE, "2026-01-01T00:10:00Z"),
+        (behavior.EARLY, "2026-01-01T00:00:00Z"),
+        (behavior.YEAR_1, "0001-01-01T00:00:00Z"),
+        (behavior.EPOCH, "1970-01-01T00:00:00Z"),
+        (behavior.ABSENT, None),
+    ],
+)
+def test_the_platform_has_a_clock_of_its_own(
+    fakes: Fakes, created_at: str, expected: str | None
+) -> None:
+    client = Client(fakes, "tensorone", clock_skew=600, created_at=created_at)
+    answer = client.create()
+    assert answer.headers["Date"] == "Thu, 01 Jan 2026 00:10:00 GMT"
+    assert answer.json()["data"]["created_at"] == expected
+    assert client.world.now == START
+
+
+def test_the_registry_reads_what_was_and_writes_what_is(fakes: Fakes) -> None:
+    client = Client(fakes, "aios", get_delay=8)
+    client.create()
+    client.world.move(8)
+    update = {"$set": {"tags": ["changed"]}}
+    assert client.send("PUT", "/aios/clusters/east-001", update).json()["tags"] == ["changed"]
+    assert client.send("GET", "/aios/clusters/east-001").json()["tags"] == ["gpu", "training"]
+    client.world.move(8)
+    assert client.send("GET", "/aios/clusters/east-001").json()["tags"] == ["changed"]
+
+
+def test_the_registry_counts_an_entry_that_is_there_twice(fakes: Fakes) -> None:
+    client = Client(fakes, "aios")
+    client.create()
+    push = {"$push": {"nodes.nodeData": {"id": "node-1", "memory": 4}}, "$inc": {"nodes.count": 1}}
+    for _ in range(2):
+        client.send("PUT", "/aios/clusters/east-001", push)
+    nodes = [each for each in client.world.things if each.kind == "node"]
+    assert [(each.name, each.maker) for each in nodes] == [("node-1", OURS)] * 2
+    _, is_sound, text = client.world.things[0].data["sums"]
+    assert (is_sound, text) == (False, "2 nodes, 2 entries")
+
+
+def test_a_guest_joins_a_cluster_of_ours_before_our_entries(fakes: Fakes) -> None:
+    client = Client(fakes, "aios")
+    client.create()
+    push = {"$push": {"nodes.nodeData": {"id": "node-1", "memory": 4}}}
+    client.send("PUT", "/aios/clusters/east-001", push)
+    colleague = Colleague(fakes.url, client.world, client.requests)
+    colleague.visit("join")
+    entries = client.send("GET", "/aios/clusters/east-001").json()["nodes"]["nodeData"]
+    assert [each["id"] for each in entries] == ["guest-1", "node-1"]
+    colleague.visit("leave")
+    entries = client.send("GET", "/aios/clusters/east-001").json()["nodes"]["nodeData"]
+    assert [each["id"] for each in entries] == ["node-1"]
+    colleague.close()
+
+
+@pytest.mark.parametrize("what", ["drip", "stall"])
+def test_answers_drip_or_stand_still(fakes: Fakes, what: str) -> None:
+    client = Client(fakes, "scp")
+    client.create()
+    fakes.plan = Plan((Fault(LIST, what),))
+    if what == "drip":
+        assert len(client.names()) == 2
+    else:
+        with pytest.raises(httpx.RemoteProtocolError):
+            client.names()
