@@ -15,11 +15,19 @@ from hostile.fakes.world import OURS, START, World
 Rows = list[dict[str, Any]]
 
 
+HTTP = httpx.Client(trust_env=False, verify=False)  # there is no TLS
+
+
 @pytest.fixture
 def fakes() -> Iterator[Fakes]:
     with Fakes().serving() as served:
-        served.hostile = {"scp", "tensorone", "aios", "together"}
         yield served
+
+
+@pytest.fixture(scope="module", autouse=True)
+def close_connections() -> Iterator[None]:
+    yield
+    HTTP.close()
 
 
 class Client:
@@ -31,12 +39,11 @@ class Client:
         fakes.hostile = {platform}
         self.requests = REQUESTS[platform](self.world)
         self.fakes = fakes
-        self.http = httpx.Client(trust_env=False, verify=False)  # there is no TLS
 
     def send(self, method: str, path: str, body: Any = None) -> httpx.Response:
         url = f"{self.fakes.url}{path}"
         headers = self.requests.headers(method, url)
-        return self.http.request(method, url, json=body, headers=headers)
+        return HTTP.request(method, url, json=body, headers=headers)
 
     def create(self, name: str = "") -> httpx.Response:
         return self.send(*self.requests.create(self.requests.kinds[0], "equal", name))
