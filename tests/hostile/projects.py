@@ -108,12 +108,17 @@ def _pool(count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str
     return pool + policies
 
 
+_AFTER_THE_FIRST = '    options: {depends_on: "{{ clusters.workbench }}"}\n'
+"""Requests always come in the same order."""
+
+
 def _tensorone(gpus: int = 2, name: str = "workbench", *, full: bool = True) -> str:
     config = """\
         config:
           password: {secret: true}
         """
     entries = {"workbench": name, "second": "second"} if full else {"second": "second"}
+    first = next(iter(entries))
     clusters = "".join(
         f"""\
   {key}:
@@ -128,7 +133,7 @@ def _tensorone(gpus: int = 2, name: str = "workbench", *, full: bool = True) -> 
       TOKEN: "{{{{ config.password }}}}"
     tags: {{team: research}}
     expires: 2026-01-03
-"""
+{"" if key == first else _AFTER_THE_FIRST}"""
         for key, each in entries.items()
     )
     return f"{dedent(config)}clusters:\n{clusters}"
@@ -170,8 +175,9 @@ def _aios(what: str = "Trains.", cluster_id: str = "east-001", nodes: int = 1) -
     config = "config:\n  password: {secret: true}\n"
     text = f"{config}clusters:\n{_aios_cluster('east', cluster_id, what)}"
     if nodes:
-        added = (_AIOS_NODE.format(id=f"node-{number}") for number in range(1, nodes + 1))
-        text += "gpu_nodes:\n" + "".join(added)
+        added = [_AIOS_NODE.format(id=f"node-{number}") for number in range(1, nodes + 1)]
+        needs = '    options: {depends_on: "{{ gpu_nodes.east-node-1 }}"}\n'
+        text += "gpu_nodes:\n" + needs.join([*added, ""] if nodes > 1 else added)
     return text
 
 

@@ -1,8 +1,8 @@
 """Plays many courses and remembers them: `python tests/hostile/sweep.py pool 0 499 FILE`.
 
 FILE, outside of the project, gets a line of JSON for each course that was played: platform, seed,
-seconds, and what was found. The next run with that file goes on behind them. `--again` plays those
-once more that have found something.
+seconds, what was found, and then the whole course with its requests. The next run with that file
+goes on behind them. `--again` plays those once more that have found something.
 """
 
 import argparse
@@ -63,6 +63,7 @@ def play_seed(stage: Stage, platform: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "seconds": round(time.monotonic() - began, 2),
         "found": [str(each) for each in played.violations],
+        "course": str(played) if played.violations else "",
     }
 
 

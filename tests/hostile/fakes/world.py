@@ -45,6 +45,8 @@ class Thing:
     """When lists show it for the first time."""
     found_from: float = 0.0
     """When a lookup by its id finds it for the first time."""
+    visible_from: float = 0.0
+    """When everybody sees it at the latest."""
 
     def exists(self, moment: float) -> bool:
         return self.made <= moment < self.gone
@@ -135,7 +137,7 @@ class World:
         made = self.now + delay
         thing = Thing(platform, kind, id_, name, actor, made, data, made, sent=dict(data))
         chance = random.Random(f"{self.seed}-{len(self.things)}")
-        latest = self.now + LONGEST_DELAY
+        latest = thing.visible_from = self.now + LONGEST_DELAY
         thing.listed_from = min(latest, made + chance.random() * self.behavior.list_delay)
         thing.found_from = min(latest, made + chance.random() * self.behavior.get_delay)
         self.things.append(thing)
@@ -173,15 +175,17 @@ class World:
 
     def listed(self, platform: str, kind: str) -> list[Thing]:
         """Return what a list shows, which may be old news."""
-        moment = self.now - self.list_lag
         return [
             each
             for each in self.things
-            if each.platform == platform
-            and each.kind == kind
-            and each.exists(moment)
-            and each.listed_from <= moment
+            if each.platform == platform and each.kind == kind and self._is_listed(each)
         ]
+
+    def _is_listed(self, thing: Thing) -> bool:
+        if thing.visible_from <= self.now and thing.exists(self.now):
+            return True
+        moment = self.now - self.list_lag
+        return thing.exists(moment) and thing.listed_from <= moment
 
     def clock(self) -> float:
         """Return what the platform's own clock shows."""
