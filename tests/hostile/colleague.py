@@ -88,13 +88,13 @@ class Colleague:
         """The first entry of all, so that the places of ours change."""
         if self._requests.platform != "aios":
             return
-        entry = {"$each": [GUEST], "$position": 0}
-        update = {"$push": {"nodes.nodeData": entry}}
+        is_there = self._world.get("aios", "node", f"{cluster_id}/{GUEST['id']}") is not None
+        if is_there != (what == "leave"):
+            return
+        update: Json = {"$push": {"nodes.nodeData": {"$each": [GUEST], "$position": 0}}}
         sign = 1
         if what == "leave":
             update, sign = {"$pull": {"nodes.nodeData": {"id": GUEST["id"]}}}, -1
-        elif self._world.get("aios", "node", f"{cluster_id}/{GUEST['id']}") is not None:
-            return
         sums = {"nodes.count": sign, "memory": sign * GUEST["memory"]}
         address = f"/aios/clusters/{quote(cluster_id, safe='')}"
         self._send("PUT", address, {**update, "$inc": sums})
