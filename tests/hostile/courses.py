@@ -3,9 +3,10 @@
 import random
 from dataclasses import dataclass
 
-from hostile.fakes import behavior, faults
+from hostile.fakes import behavior, faults, fleet, lens
 from hostile.fakes.behavior import USUAL, Behavior
 from hostile.fakes.faults import AFTER, BEFORE, Fault
+from hostile.fakes.fleet import HONEST, NAMINGS, SAME
 from hostile.fakes.lens import HEALTHY, MOODS
 from hostile.projects import BASE, GROWN, LESS, RENAMED, ROLLED, TTL
 
@@ -20,6 +21,9 @@ COMMANDS = {
     "status": 3,
     "orphans": 3,
 }
+WATCH = "watch"
+"""`expire`, every ten minutes for more than half an hour."""
+POOLS = ("pool", "fleet")
 POOL_COMMANDS = {"repair": 10, "repair node": 10}
 _PASSES = (0, 0, 0, 30, 120, 86_400)
 _DELAYS = (0, 0, 0, 8, 8, 30, 50)
@@ -32,7 +36,8 @@ class Act:
     """What happens before a step.
 
     The colleague makes, changes or deletes something of its own, or lets a node `join` or `leave` a
-    cluster of ours; the platform lets a node of ours `break`.
+    cluster of ours; the platform lets a node of ours `break`; a job begins to `run` on one, which
+    lasts some minutes (`equal`) or days (`other`).
     """
 
     what: str
@@ -54,6 +59,8 @@ class Step:
     faults: tuple[Fault, ...] = ()
     mood: str = HEALTHY
     """What Lens says meanwhile."""
+    fleet: str = HONEST
+    """What Kubernetes is like meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,8 @@ class Course:
     backend: str = "folder"
     odd_ids: bool = False
     behavior: Behavior = USUAL
+    naming: str = SAME
+    """By which names Kubernetes knows the nodes."""
     lifetime: str = ""
     """`ttl`, where the stack declares that instead of a day on which everything ends."""
 
@@ -76,7 +85,8 @@ class Course:
             f"Course(\n    {self.platform!r},\n    {self.seed},\n    steps=({steps}\n    ),\n"
             f"    end={self.end!r}, form={self.form!r}, backend={self.backend!r}, "
             f"odd_ids={self.odd_ids}, "
-            f"lifetime={self.lifetime!r},\n    behavior={self.behavior!r},\n)"
+            f"naming={self.naming!r}, lifetime={self.lifetime!r},\n"
+            f"    behavior={self.behavior!r},\n)"
         )
 
 
@@ -94,6 +104,7 @@ def draw(platform: str, seed: int) -> Course:
         odd_ids=chance.random() < 0.05,
         behavior=_draw_behavior(chance),
         lifetime=chance.choice(["", TTL]),
+        naming=chance.choice([SAME, SAME, *NAMINGS]) if platform == "fleet" else SAME,
     )
 
 
@@ -140,25 +151,34 @@ def _draw_step(platform: str, chance: random.Random, number: int) -> Step:
         faults=tuple(
             _draw_fault(platform, chance) for _ in range(chance.choice([0, 0, 1, 1, 1, 2, 2]))
         ),
-        mood=chance.choice([HEALTHY, *MOODS]) if platform == "lens" else HEALTHY,
+        mood=_draw_mood(platform, chance),
+        fleet=chance.choice([HONEST] * 8 + list(fleet.MOODS)) if platform == "fleet" else HONEST,
     )
+
+
+def _draw_mood(platform: str, chance: random.Random) -> str:
+    moods = {"lens": MOODS, "fleet": lens.FLEET_MOODS}.get(platform, ())
+    return chance.choice([HEALTHY, *moods])
 
 
 def _draw_command(platform: str, chance: random.Random, number: int) -> str:
     if number == 0 and chance.random() < 0.8:
         return "up"
-    commands = COMMANDS | (POOL_COMMANDS if platform == "pool" else {})
+    if platform == "fleet" and chance.random() < 0.2:
+        return WATCH
+    commands = COMMANDS | (POOL_COMMANDS if platform in POOLS else {})
     return chance.choices(list(commands), list(commands.values()))[0]
 
 
 def _draw_variant(platform: str, chance: random.Random) -> str:
     usual = [BASE, BASE, BASE, BASE, GROWN, GROWN, RENAMED, LESS]
-    return chance.choice([BASE, BASE, GROWN, GROWN, ROLLED, LESS] if platform == "pool" else usual)
+    return chance.choice([BASE, BASE, GROWN, GROWN, ROLLED, LESS] if platform in POOLS else usual)
 
 
 def _draw_act(platform: str, chance: random.Random) -> Act:
     acts = ["make", "make", "make", "change", "delete"]
     more = {"aios": ["join", "leave"], "lens": ["join"], "scp": ["break"], "pool": ["break"] * 3}
+    more["fleet"] = ["break", "run", "run", "run", "run"]
     what = chance.choice(acts + more.get(platform, []))
     return Act(what, chance.randint(0, 1), chance.choice(["equal", "other"]))
 

@@ -9,18 +9,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hostile import planted
+from hostile.courses import WATCH, Step
 from hostile.fakes.behavior import LONGEST_DELAY
-from hostile.fakes.world import COLLEAGUE, OURS, Entry, Thing, World
+from hostile.fakes.fleet import HONEST, LAG_S, Fleet
+from hostile.fakes.lens import HEALTHY
+from hostile.fakes.world import COLLEAGUE, OURS, Asked, Entry, Thing, World
 from hostile.projects import ENDS_AT, TTL, TTL_S
 from processes.commands import Result
 
 LOST, TOUCHED, DOUBLED, EXIT, LEAKED = "lost", "touched", "doubled", "exit", "leaked"
 EARLY, LET_PASS, SUMS = "early", "let pass", "sums"
 """Destroyed before its end; let through a gate without evidence; a registry's totals are wrong."""
+KILLED, IDLE = "killed", "idle"
+"""A job, by taking its node; what was stopped though nobody could know that it was idle."""
 HARNESS = "harness"
 """Not gpuform's fault: a course asked for something senseless."""
 
 _SETTLE_SECONDS = 60
+_TELLING_MOODS = (HEALTHY, "sick", "texts")
+"""In which Lens tells the truth about GPUs."""
 _CLOCKS_DIFFER_S = 1200
 """How far a platform's clock, and what it says of a creation, are off together."""
 _USAGE = 2
@@ -166,6 +173,29 @@ class Model:
                 if writer == OURS and not is_sound:
                     yield Violation(SUMS, f"{text} in {cluster}")
 
+    def check_jobs(self, fleet: Fleet, step: Step) -> list[Violation]:
+        """Return the jobs that the step has killed, and what it stopped without a reason."""
+        found = []
+        for entry in self.world.ledger:
+            if entry.step != self.world.step or entry.actor != OURS or entry.thing.kind != "node":
+                continue
+            takes = entry.action == "deleted" or entry.action.startswith(
+                ("changed switch", "changed fabric")
+            )
+            jobs = fleet.jobs_on(entry.thing, entry.moment) if takes else []
+            if step.fleet == "late":  # nobody can see what has just begun
+                jobs = [job for job in jobs if job.begins <= entry.moment - 2 * LAG_S]
+            found += [Violation(KILLED, f"{job.name}: {entry}") for job in jobs]
+            is_stop = (
+                entry.action.startswith("changed switch")
+                and entry.thing.data["switched"][0] == "stop"
+            )
+            if is_stop and step.command in ("expire", WATCH):
+                is_known = step.mood in _TELLING_MOODS and step.fleet == HONEST
+                if not is_known or fleet.ran_since(entry.moment - 1800):
+                    found.append(Violation(IDLE, f"{step.mood}, {step.fleet}: {entry}"))
+        return found
+
     def check_files(self, files: Mapping[str, bytes]) -> list[Violation]:
         return _leaks(files)
 
@@ -180,11 +210,22 @@ class Model:
         for thing in self.ours():
             if known.holds(thing):
                 continue
-            is_named = result.code != 0 and (thing.id in said or thing.name in said)
-            if is_named if is_settled else known.has(thing):
+            is_recorded = known.has(thing)
+            is_named = thing.id in said or thing.name in said or is_recorded
+            if (result.code != 0 and is_named) if is_settled else is_recorded:
+                continue
+            if self._is_confused(thing, known):
                 continue
             where = "the state, and it was not named" if is_settled else "the state or a record"
             yield Violation(LOST, f"{thing} is not in {where}; exit {result.code}")
+
+    def _is_confused(self, thing: Thing, known: Known) -> bool:
+        """Return whether the stack has an equal object of somebody else's that was seen first."""
+        return any(
+            known.holds(each) and self._is_lookalike(each) and each.name == thing.name
+            for each in self.world.things
+            if each.kind == thing.kind and each.maker != OURS
+        )
 
     def _may_have(self, thing: Thing) -> bool:
         return thing.id in self.permitted or self._is_lookalike(thing)
@@ -193,16 +234,22 @@ class Model:
         """Nobody can tell it from what a lost create of ours would have made.
 
         It has the properties that we sent, lists did not show it before, and it came within the
-        settle time.
+        settle time. When the create took effect, they show what it made together with that, unless
+        what is new is late.
         """
         return any(
-            not each.had_effect
+            (not each.had_effect or self._is_late(each))
             and _equal(each.body, thing.sent)
             and (thing.raced or thing.listed_from > each.moment - each.list_lag)
             and each.moment - each.list_lag - LONGEST_DELAY <= thing.made
             and thing.made <= each.moment + _SETTLE_SECONDS
             for each in self.world.asked
         )
+
+    def _is_late(self, asked: Asked) -> bool:
+        """Return whether what the request made may have been seen after a lookalike."""
+        behavior = self.world.behavior
+        return asked.delay > 0 or asked.list_lag + behavior.list_delay + behavior.get_delay > 0
 
     def _touched(self, known: Known) -> Iterable[Violation]:
         made_by_us = {each.id for each in self.world.things if each.maker == OURS}

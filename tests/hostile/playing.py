@@ -12,9 +12,11 @@ import yaml
 from bucket_server import BucketServer, serving
 from hostile.backends import Backend, Bucket, Folder
 from hostile.colleague import REQUESTS, Colleague
-from hostile.courses import Act, Course, Step
+from hostile.courses import WATCH, Act, Course, Step
 from hostile.fakes.behavior import USUAL
 from hostile.fakes.faults import Plan
+from hostile.fakes.fleet import HONEST
+from hostile.fakes.kubernetes import kubeconfig
 from hostile.fakes.lens import HEALTHY
 from hostile.fakes.serving import Fakes
 from hostile.fakes.world import PLATFORM, World
@@ -116,15 +118,17 @@ class _Playing:
             else Bucket(stage.bucket_server())
         )
         stage.fakes.begin(self.world)
-        stage.fakes.hostile = {self.project.name, self.project.platform}
+        stage.fakes.hostile = {self.project.name, self.project.platform, "kubernetes"}
+        stage.fakes.fleet.naming = course.naming
         requests = REQUESTS[self.project.platform](self.world)
         self.colleague = Colleague(stage.fakes.url, self.world, requests)
         environ = {
             **stage.fakes.environ(),
             **self.backend.environ,
             "PULUMI_BACKEND_URL": self.backend.url,
-            "GPUFORM_ALLOW": "evict-jobs",  # the stand-ins' kubeconfigs have no Kubernetes behind
         }
+        if course.platform != "fleet":  # the kubeconfigs of others have no Kubernetes behind
+            environ["GPUFORM_ALLOW"] = "evict-jobs"
         self.machines = [Machine(stage.warm, place / "machine-0", environ)]
         self.place, self.environ = place, environ
 
@@ -146,7 +150,7 @@ class _Playing:
             self.colleague.close()
 
     def _set_up(self) -> None:
-        self.machine.set_up(self.project, self.course.form, self.stage.sealed)
+        self._set_up_machine()
         self._declare("base")
         self._command("init")
         self.colleague.gather(self.course.behavior.crowd)
@@ -165,14 +169,22 @@ class _Playing:
         fakes.race = self.colleague.race
         self.world.list_lag = step.lag
         self.world.lens_mood = step.mood
+        fakes.fleet.behave(step.fleet)
+        if step.command == WATCH:
+            for _ in range(4):
+                self._run("expire", arguments)
+                self.world.move(600)
         result = self._run(step.command, arguments)
         hit = ", ".join(str(each) for each in fakes.plan.hit)
         fakes.plan = Plan()
         self.world.list_lag = 0
         self.world.lens_mood = HEALTHY
+        fakes.fleet.behave(HONEST)
         self._note(f"{step.command}: exit {result.code}" + (f" under {hit}" if hit else ""))
         found = self.model.check(result, self._known(result), is_settled=False)
         found += self.model.check_step(result, step.command)
+        if self.course.platform == "fleet":
+            found += self.model.check_jobs(fakes.fleet, step)
         if step.command == "stack rm" and result.code == 0:
             found += self._begin_anew()
         return self._is_wrong(found, result)
@@ -181,8 +193,14 @@ class _Playing:
         if step.fresh:
             place = self.place / f"machine-{len(self.machines)}"
             self.machines.append(Machine(self.stage.warm, place, self.environ))
-            self.machine.set_up(self.project, self.course.form, self.stage.sealed)
+            self._set_up_machine()
         self._declare(step.variant)
+
+    def _set_up_machine(self) -> None:
+        self.machine.set_up(self.project, self.course.form, self.stage.sealed)
+        folder = self.machine.place / "home" / ".kube"
+        folder.mkdir(parents=True)
+        (folder / "train").write_text(kubeconfig(f"{self.stage.fakes.url}/kubernetes"))
 
     def _pass_time(self, step: Step) -> None:
         self.world.move(step.passes)
@@ -201,8 +219,15 @@ class _Playing:
             nodes = [each for each in self.model.ours() if each.kind == "node"]
             if nodes:
                 self.world.change(PLATFORM, self.chance.choice(nodes), broken=True)
+        elif act.what == "run":
+            self._run_job(300 if act.like == "equal" else 172_800)
         else:
             self.colleague.delete(self.chance)
+
+    def _run_job(self, seconds: int) -> None:
+        nodes = [each for each in self.model.ours() if each.kind == "node"]
+        if nodes:
+            self.stage.fakes.fleet.run_job(self.chance.choice(nodes), seconds)
 
     def _choose_arguments(self, command: str) -> tuple[str, ...]:
         if command == "import":
@@ -210,7 +235,7 @@ class _Playing:
         if command == "repair node":
             nodes = [each.name for each in self.model.ours() if each.kind == "node"]
             return ("repair", self.chance.choice(nodes or ["train-001"]), *_ORDERED)
-        return _ARGUMENTS[command]
+        return _ARGUMENTS["expire" if command == WATCH else command]
 
     def _import(self) -> tuple[str, ...]:
         """Takes one of the colleague's objects over, which the flags allow from here on."""
@@ -329,6 +354,7 @@ def _simpler(course: Course) -> list[Course]:
             replace(step, passes=0),
             replace(step, lag=0),
             replace(step, mood=HEALTHY),
+            replace(step, fleet=HONEST),
         ]
         found += [
             replace(course, steps=(*steps[:number], each, *steps[number + 1 :]))
@@ -340,6 +366,7 @@ def _simpler(course: Course) -> list[Course]:
         replace(course, backend="folder"),
         replace(course, odd_ids=False),
         replace(course, lifetime=""),
+        replace(course, naming="same"),
         *(
             replace(course, behavior=replace(course.behavior, **{name: usual}))
             for name, usual in vars(USUAL).items()

@@ -108,6 +108,15 @@ def _pool(count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str
     return pool + policies
 
 
+def _fleet(count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train") -> str:
+    """Return such a pool whose nodes have jobs of a Kubernetes, and which stops when it is idle."""
+    policies = """\
+    drain: {kubernetes: {kubeconfig: ~/.kube/train}, wait_minutes: 10}
+    idle: {below: 5%, for: 30m}
+"""
+    return _pool(count, image, name) + policies
+
+
 _AFTER_THE_FIRST = '    options: {depends_on: "{{ clusters.workbench }}"}\n'
 """Requests always come in the same order."""
 
@@ -229,6 +238,19 @@ PROJECTS = {
                 RENAMED: _pool(name="renamed"),
                 LESS: _pool(count=2),
                 ROLLED: _pool(image="IMAGE-8XFMaJpLsapKvskFMjCtmm"),
+            },
+            "scp:GpuNode",
+            "node",
+        ),
+        Project(
+            "fleet",
+            "scp",
+            {
+                BASE: _fleet(),
+                GROWN: _fleet(count=6),
+                RENAMED: _fleet(name="renamed"),
+                LESS: _fleet(count=2),
+                ROLLED: _fleet(image="IMAGE-8XFMaJpLsapKvskFMjCtmm"),
             },
             "scp:GpuNode",
             "node",

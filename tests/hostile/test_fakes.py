@@ -6,9 +6,10 @@ from typing import Any
 import httpx
 import pytest
 from hostile.colleague import REQUESTS, Colleague
-from hostile.fakes import behavior
+from hostile.fakes import behavior, fleet
 from hostile.fakes.behavior import Behavior
 from hostile.fakes.faults import AFTER, CREATE, GET, LIST, Fault, Plan
+from hostile.fakes.kubernetes import TOKEN
 from hostile.fakes.serving import Fakes
 from hostile.fakes.world import OURS, START, World
 
@@ -210,3 +211,51 @@ def test_answers_drip_or_stand_still(fakes: Fakes, what: str) -> None:
     else:
         with pytest.raises(httpx.RemoteProtocolError):
             client.names()
+
+
+def read_kubernetes(fakes: Fakes, resource: str) -> Rows:
+    url = f"{fakes.url}/kubernetes/api/v1/{resource}"
+    answer = HTTP.request("GET", url, headers={"Authorization": f"Bearer {TOKEN}"})
+    items: Rows = answer.json()["items"]
+    return items
+
+
+@pytest.mark.parametrize(
+    ("naming", "name"), [(fleet.SAME, "train-001"), (fleet.DOMAIN, "train-001.cluster.example.net")]
+)
+def test_nodes_join_kubernetes_when_they_run_and_bear_jobs(
+    fakes: Fakes, naming: str, name: str
+) -> None:
+    client = Client(fakes, "scp")
+    fakes.fleet.naming = naming
+    client.create()
+    assert read_kubernetes(fakes, "nodes") == []
+    client.world.move(6)
+    node = next(each for each in client.world.things if each.name == "train-001")
+    fakes.fleet.run_job(node, 60)
+    assert name in [each["metadata"]["name"] for each in read_kubernetes(fakes, "nodes")]
+    pods = read_kubernetes(fakes, "pods")
+    assert [(each["spec"]["nodeName"], each["status"]["phase"]) for each in pods] == [
+        (name, "Running")
+    ]
+    client.world.move(60)
+    assert [each["status"]["phase"] for each in read_kubernetes(fakes, "pods")] == ["Succeeded"]
+
+
+def test_an_empty_kubernetes_knows_no_node(fakes: Fakes) -> None:
+    client = Client(fakes, "scp")
+    client.create()
+    client.world.move(6)
+    fakes.fleet.behave("empty")
+    assert read_kubernetes(fakes, "nodes") == []
+
+
+def test_lens_shows_the_five_busiest_gpus_of_the_fleet(fakes: Fakes) -> None:
+    client = Client(fakes, "scp")
+    client.create()
+    client.world.move(6)
+    node = next(each for each in client.world.things if each.name == "train-001")
+    fakes.fleet.run_job(node, 60)
+    answer = HTTP.request("GET", f"{fakes.url}/lens/api/clusters/gpuHeatmap").json()
+    points = answer["data"]["utilization"]["data"]
+    assert [(each["nodeName"], each["value"]) for each in points] == [("train-001", 95)] * 5

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 from hostile import model, planted
+from hostile.courses import Step
+from hostile.fakes.behavior import Behavior
+from hostile.fakes.fleet import Fleet
 from hostile.fakes.world import COLLEAGUE, OURS, Asked, Thing, World
 from hostile.model import Known, Model
 from processes.commands import Result
@@ -136,4 +139,53 @@ def test_totals_that_we_wrote_fit_the_entries(writer: str, expected: list[str]) 
     cluster = world.add(OURS, "aios", "cluster", "east", "east", {})
     cluster.data["sums"] = (writer, False, "2 nodes, 3 entries")
     checked = Model(world).check_step(DONE, "up")
+    assert [each.invariant for each in checked] == expected
+
+
+@pytest.mark.parametrize(("delay", "expected"), [(0, [model.LOST, model.TOUCHED]), (8, [])])
+def test_who_is_late_may_be_taken_for_an_equal_object(delay: int, expected: list[str]) -> None:
+    world = World(behavior=Behavior(list_delay=delay))
+    world.asked.append(Asked(world.now, BODY, 0, had_effect=True))
+    made(world, OURS, "v-1")
+    made(world, COLLEAGUE, "v-2").raced = True
+    assert found(world, DONE, "v-2") == expected
+
+
+def take_node_with_a_job(world: World, fleet: Fleet, seconds: float) -> None:
+    node = world.add(OURS, "scp", "node", "n-1", "train-001", {"policy_ip": "192.168.0.2"})
+    world.move(10)
+    fleet.run_job(node, seconds)
+    world.move(60)
+    world.remove(OURS, node, 0)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(600, [model.KILLED]), (30, [])])
+def test_no_node_goes_under_a_job(seconds: float, expected: list[str]) -> None:
+    world = World()
+    fleet = Fleet(world)
+    take_node_with_a_job(world, fleet, seconds)
+    checked = Model(world).check_jobs(fleet, Step("destroy"))
+    assert [each.invariant for each in checked] == expected
+
+
+@pytest.mark.parametrize(
+    ("mood", "works", "expected"),
+    [
+        ("healthy", False, []),
+        ("healthy", True, [model.IDLE]),
+        ("foreign", False, [model.IDLE]),
+    ],
+)
+def test_nothing_stops_that_nobody_knows_to_be_idle(
+    mood: str, works: bool, expected: list[str]
+) -> None:
+    world = World()
+    fleet = Fleet(world)
+    node = world.add(OURS, "scp", "node", "n-1", "train-001", {"policy_ip": "192.168.0.2"})
+    world.move(10)
+    if works:
+        fleet.run_job(node, 300)
+    world.move(600)
+    world.change(OURS, node, switched=("stop", world.now))
+    checked = Model(world).check_jobs(fleet, Step("watch", mood=mood))
     assert [each.invariant for each in checked] == expected

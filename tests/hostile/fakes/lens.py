@@ -1,10 +1,11 @@
-"""Primus-Lens, from its page `clusters.md`: a healthy cluster of four nodes, or none of that."""
+"""Primus-Lens, from its page `clusters.md`: a healthy cluster and the fleet's GPUs, or not."""
 
 import copy
 from typing import Any
 
 from hostile.fakes.answers import Answer, Call
 from hostile.fakes.faults import GET
+from hostile.fakes.fleet import Fleet
 from hostile.fakes.world import Json, World
 
 _OVERVIEW: Json = {
@@ -28,13 +29,18 @@ _OVERVIEW: Json = {
 # What Lens says of the cluster, for as long as a step lasts.
 HEALTHY, FALSE_CODE = "healthy", "false code"
 MOODS = (HEALTHY, FALSE_CODE, "sick", "sentinels", "partial", "empty", "no data", "texts")
+FLEET_MOODS = (*MOODS, "foreign", "stale")
+"""Of another cluster; of a time when nothing was at work."""
+_SHOWN = 5
+"""How many GPUs the heatmap has."""
 
 
 class Lens:
     """Can only be read."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, fleet: Fleet) -> None:
         self._world = world
+        self._fleet = fleet
 
     def kind(self, call: Call) -> str:
         return GET
@@ -50,13 +56,9 @@ class Lens:
                 data = self._overview()
                 code = False if self._world.lens_mood == FALSE_CODE else 0
             case ("api", "clusters", "consumers"):
-                data = {"data": [], "total": 0}
+                data = self._consumers()
             case ("api", "clusters", "gpuHeatmap"):
-                units = {"power": "W", "temperature": "℃", "utilization": "%"}
-                data = {
-                    name: {"serial": 1, "unit": unit, "yAxisMax": 100, "yAxisMin": 0, "data": []}
-                    for name, unit in units.items()
-                }
+                data = self._heatmap()
             case _:
                 return self.refuse(404, "no such page")
         return Answer(200, {"code": code, "message": "success", "data": data, "traceId": "t"})
@@ -80,6 +82,56 @@ class Lens:
         if self._world.lens_mood == HEALTHY:
             self._world.was_healthy = True
         return shown
+
+    def _consumers(self) -> Json:
+        jobs = self._fleet.jobs if self._world.lens_mood not in ("foreign", "stale") else []
+        consumers = [
+            {
+                "kind": "Job",
+                "name": job.name,
+                "namespace": "ml",
+                "uid": f"uid-{job.name}",
+                "stat": {"gpuRequest": 8, "gpuUtilization": 0.95},
+                "pods": None,
+                "source": "k8s",
+            }
+            for job in jobs
+            if job.runs_at(self._world.now)
+        ]
+        return {"data": consumers, "total": len(consumers)}
+
+    def _heatmap(self) -> Any:
+        match self._world.lens_mood:
+            case "empty":
+                return {}
+            case "no data":
+                return None
+        busy, idle = {"power": 700, "temperature": 80, "utilization": 95}, {"temperature": 30}
+        units = {"power": "W", "temperature": "℃", "utilization": "%"}
+        shown: Json = {}
+        for serial, (metric, unit) in enumerate(units.items()):
+            points = [
+                {
+                    "nodeName": name,
+                    "deviceId": device,
+                    "value": (busy if is_busy else idle).get(metric, 0.4),
+                    "gpuModel": "H100",
+                }
+                for name, is_busy in self._nodes()
+                for device in range(8)
+            ]
+            points.sort(key=lambda point: -float(str(point["value"])))
+            count = 2 if self._world.lens_mood == "partial" else _SHOWN
+            scale = {"serial": serial, "unit": unit, "yAxisMax": 100, "yAxisMin": 0}
+            shown[metric] = {**scale, "data": points[:count]}
+        return _set_numbers(shown, -1) if self._world.lens_mood == "sentinels" else shown
+
+    def _nodes(self) -> list[tuple[str, bool]]:
+        """Return each node's name, and whether its GPUs are at work."""
+        if self._world.lens_mood == "foreign":
+            return [("somebody-1", False)]
+        is_old = self._world.lens_mood == "stale"
+        return [(name, is_busy and not is_old) for name, is_busy in self._fleet.describe_use()]
 
 
 def _set_numbers(value: Any, number: int) -> Any:

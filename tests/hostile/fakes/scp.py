@@ -179,8 +179,10 @@ class Scp:
             case behavior.REQUEST:
                 return "req-002daa83-52d9-41e8-9b0f-d31d35610f65"
             case behavior.STRANGER:
-                others = [each for each in self._world.all_of("scp", _NODE) if each.id not in ids]
-                return others[0].id if others else self._world.new_id()
+                names = [each.name for each in made]
+                nodes = self._world.all_of("scp", _NODE)
+                others = [each.id for each in nodes if each.name not in names]
+                return others[0] if others else self._world.new_id()
             case behavior.NONE:
                 return ""
         return ids[0]
@@ -283,22 +285,6 @@ class Scp:
         nodes = self._world.listed("scp", _NODE)
         return [each for each in nodes if each.data["fabric"] == fabric.id]
 
-    def _state(self, thing: Thing) -> str:
-        now = self._world.now
-        if now >= thing.leaves:
-            return "TERMINATING"
-        if thing.data.get("broken"):
-            return "ERROR"
-        switch, moment = thing.data.get("switched", ("", 0.0))
-        if switch:
-            is_over = now >= moment + _SWITCHES
-            over, under_way = {
-                "start": ("RUNNING", "STARTING"),
-                "stop": ("STOPPED", "STOPPING"),
-            }[switch]
-            return over if is_over else under_way
-        return self._world.stage(thing, _STAGES)
-
     def _node(self, thing: Thing) -> Json:
         fabric = self._world.get("scp", _FABRIC, thing.data["fabric"])
         own = {"fabric", "made_in", "switched", "broken"}
@@ -308,7 +294,7 @@ class Scp:
             "id": thing.id,
             "account_id": _ACCOUNT,
             "gpu_node_name": thing.name,
-            "state": self._state(thing),
+            "state": get_state(self._world, thing),
             "cluster_fabric_id": fabric.id if fabric else None,
             "cluster_fabric_name": fabric.name if fabric else "",
             "node_pool_id": fabric.data["node_pool_id"] if fabric else "",
@@ -333,7 +319,7 @@ class Scp:
                 "policy_ip": each.data["policy_ip"],
                 "product_type_id": each.data["product_type_id"],
                 "server_type": "s2v16m128_metal",
-                "state": self._state(each),
+                "state": get_state(self._world, each),
             }
             for each in members
         ]
@@ -352,6 +338,23 @@ class Scp:
             "gpu_node_details": details,
             **self._stamps(thing),
         }
+
+
+def get_state(world: World, thing: Thing) -> str:
+    """Return the state of a node, in Samsung's words."""
+    if world.now >= thing.leaves:
+        return "TERMINATING"
+    if thing.data.get("broken"):
+        return "ERROR"
+    switch, moment = thing.data.get("switched", ("", 0.0))
+    if switch:
+        is_over = world.now >= moment + _SWITCHES
+        over, under_way = {
+            "start": ("RUNNING", "STARTING"),
+            "stop": ("STOPPED", "STOPPING"),
+        }[switch]
+        return over if is_over else under_way
+    return world.stage(thing, _STAGES)
 
 
 def _image_name(image_id: str) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from hostile.fakes.aios import Aios
 from hostile.fakes.answers import Answer, Call
 from hostile.fakes.faults import CHANGE, CREATE, Plan, answer_under
+from hostile.fakes.fleet import Fleet
 from hostile.fakes.lens import Lens
 from hostile.fakes.scp import Scp
 from hostile.fakes.tensorone import TensorOne
@@ -50,6 +51,7 @@ class Fakes:
 
     def begin(self, world: World) -> None:
         self.world = world
+        self.fleet = Fleet(world)
         self.plan = Plan()
         self.signal: Callable[[str], None] = lambda _: None
         self.race: Callable[[str, Call], None] = lambda _, __: None
@@ -61,7 +63,8 @@ class Fakes:
             "scp": Scp(world),
             "tensorone": TensorOne(world),
             "aios": Aios(world),
-            "lens": Lens(world),
+            "lens": Lens(world, self.fleet),
+            "kubernetes": self.fleet,
         }
 
     @contextmanager
@@ -139,7 +142,13 @@ class Fakes:
         answer = answer_under(fault, call, serve, platform.refuse, self.signal)
         if call.actor == OURS:
             if kind == CREATE:
-                asked = Asked(moment, _wanted(call.body), self.world.list_lag, had_effect=made > 0)
+                asked = Asked(
+                    moment,
+                    _wanted(call.body),
+                    self.world.list_lag,
+                    had_effect=made > 0,
+                    delay=fault.delay if fault else 0,
+                )
                 self.world.asked.append(asked)
             told = "closed" if answer is None else answer.status
             self.requests.append(f"{kind} {call.method} {'/'.join(call.path)}: {told}")

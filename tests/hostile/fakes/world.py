@@ -67,6 +67,8 @@ class Asked:
     body: Json
     list_lag: float
     had_effect: bool
+    delay: float = 0.0
+    """How many seconds later it takes effect."""
 
 
 @dataclass(frozen=True)
