@@ -271,10 +271,17 @@ class Model:
 def _equal(asked: dict[str, Any], sent: dict[str, Any]) -> bool:
     """As far as both say something, and but for secrets; what is attached is always seen."""
     asked = json.loads(json.dumps(asked).replace(planted.CONFIG_SECRET, planted.OTHER_SECRET))
+    asked, sent = _drop_nulls(asked), _drop_nulls(sent)
     common = asked.keys() & sent.keys()
     return all(asked[name] == sent[name] for name in common) and (
         asked.get("volume_id") == sent.get("volume_id")
     )
+
+
+def _drop_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _drop_nulls(each) for name, each in value.items() if each is not None}
+    return [_drop_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _exits(result: Result) -> Iterable[Violation]:
