@@ -123,6 +123,8 @@ class Model:
     permitted: set[str] = field(default_factory=set)
     """Ids that an explicit flag of ours has taken over."""
     lifetime: str = ""
+    confused: set[str] = field(default_factory=set)
+    """Ids of ours in whose place the stack has an equal object of somebody else's."""
 
     def check(self, result: Result, known: Known, *, is_settled: bool) -> list[Violation]:
         return [
@@ -202,7 +204,9 @@ class Model:
     def ours(self) -> list[Thing]:
         """What our requests made and nobody has deleted."""
         return [
-            each for each in self.world.things if each.maker == OURS and each.lives(self.world.now)
+            each
+            for each in self.world.things
+            if each.maker == OURS and each.lives(self.world.now) and each.id not in self.confused
         ]
 
     def _lost(self, result: Result, known: Known, *, is_settled: bool) -> Iterable[Violation]:
@@ -215,6 +219,7 @@ class Model:
             if (result.code != 0 and is_named) if is_settled else is_recorded:
                 continue
             if self._is_confused(thing, known):
+                self.confused.add(thing.id)
                 continue
             where = "the state, and it was not named" if is_settled else "the state or a record"
             yield Violation(LOST, f"{thing} is not in {where}; exit {result.code}")
