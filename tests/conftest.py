@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 import zlib
@@ -54,6 +55,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             is_left = zlib.crc32(item.nodeid.encode()) % ONE_TEST_IN
         if is_left:
             item.add_marker("exhaustive")
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Collect no garbage while tests are collected: everything that is made stays."""
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep what was collected out of later garbage collections, which would take seconds each."""
+    gc.freeze()
+    gc.enable()
 
 
 # The tests start many processes: each would compile all modules again.
