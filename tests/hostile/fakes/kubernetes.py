@@ -1,0 +1,385 @@
+"""The API of one Kubernetes cluster, from its API conventions and concepts alone.
+
+It keeps what it is asked to keep and answers as badly as its `Manners` say. `serving` puts it on a
+port of its own; `kubeconfig` leads there.
+"""
+
+import base64
+import copy
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import yaml
+
+from hostile.fakes.answers import Answer, Call
+from hostile.fakes.faults import CHANGE, CREATE, GET, LIST
+
+Json = dict[str, Any]
+TOKEN = "planted-kubernetes-token"
+_KINDS = {"nodes": "Node", "pods": "Pod"}
+
+
+@dataclass
+class Manners:
+    """How it misbehaves; nothing of it by default."""
+
+    page_size: int = 0
+    """Objects of a page; 0 shows all at once."""
+    expired_tokens: int = 0
+    """How many continue tokens it still refuses as expired (410 Gone)."""
+    shifts_pages: bool = False
+    """Each page is of the moment when it is asked for, with that moment's resourceVersion."""
+    drops_continue: bool = False
+    """The first page has no continue token, and its remainingItemCount is right."""
+    repeats_page: bool = False
+    """The first page comes for every token."""
+    lag_s: float = 0.0
+    """Lists and objects are as they were so many seconds ago."""
+    is_foreign: bool = False
+    """It shows the nodes and pods of another cluster."""
+    hidden_nodes: set[str] = field(default_factory=set)
+    hidden_namespaces: set[str] = field(default_factory=set)
+    """What a filtering gateway leaves out of lists."""
+    forbidden: set[str] = field(default_factory=set)
+    """The resources that RBAC forbids (403)."""
+    wrong_kind: str = ""
+    """What every list says it is."""
+    is_doubled: bool = False
+    """Every list shows its first object twice."""
+    partial_lists: int = 0
+    """How many of the next lists leave out every second object, without saying so."""
+
+
+class Kubernetes:
+    """One cluster. `clock.now()` is the time; requests that change something need no resource lock.
+
+    The caller moves the clock and ends the pods.
+    """
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._version = 100
+        self._objects: dict[str, dict[str, Json]] = {"nodes": {}, "pods": {}}
+        self._history: list[tuple[float, dict[str, dict[str, Json]]]] = []
+        self._snapshots: dict[str, list[Json]] = {}
+        self.manners = Manners()
+        self.before: Callable[[Call], None] = lambda _: None
+        """Called ahead of every request."""
+        self.requests: list[str] = []
+
+    def add_node(self, name: str, **fields: Any) -> None:
+        """`provider_id`, `addresses` (type -> address), `labels` and `ready` of a node."""
+        created = written(self._clock.now() - 3600)
+        ready = fields.get("ready", True)
+        condition = {
+            "type": "Ready",
+            "status": "True" if ready else "Unknown",
+            "reason": "KubeletReady" if ready else "NodeStatusUnknown",
+            "lastTransitionTime": fields.get("since", created),
+        }
+        addresses = {"Hostname": name, **fields.get("addresses", {})}
+        spec = {"providerID": fields["provider_id"]} if "provider_id" in fields else {}
+        self._put(
+            "nodes",
+            name,
+            {
+                "metadata": {
+                    "name": name,
+                    "uid": f"node-{name}",
+                    "creationTimestamp": fields.get("created", created),
+                    "labels": dict(fields.get("labels", {})),
+                },
+                "spec": spec,
+                "status": {
+                    "conditions": [condition],
+                    "addresses": [{"type": k, "address": v} for k, v in addresses.items()],
+                    "capacity": {"nvidia.com/gpu": "8"},
+                },
+            },
+        )
+
+    def run(self, node: str, name: str, namespace: str = "ml", **fields: Any) -> None:
+        """A pod that runs on a node; `owner` is the kind of its controller, `gpus` its request."""
+        metadata: Json = {"name": name, "namespace": namespace, "uid": f"pod-{namespace}-{name}"}
+        if owner := fields.get("owner"):
+            reference = {"kind": owner, "name": f"{name}-owner", "controller": True}
+            metadata["ownerReferences"] = [reference]
+        limits = {"nvidia.com/gpu": str(fields["gpus"])} if fields.get("gpus") else {}
+        self._put(
+            "pods",
+            f"{namespace}/{name}",
+            {
+                "metadata": metadata,
+                "spec": {
+                    "nodeName": node,
+                    "containers": [{"name": "main", "resources": {"limits": limits}}],
+                },
+                "status": {"phase": "Running"},
+            },
+        )
+
+    def end(self, name: str, namespace: str = "ml") -> None:
+        """A pod has done its work."""
+        pod = copy.deepcopy(self._objects["pods"][f"{namespace}/{name}"])
+        pod["status"]["phase"] = "Succeeded"
+        self._put("pods", f"{namespace}/{name}", pod)
+
+    def remove_node(self, name: str) -> None:
+        """A node leaves the cluster with all that runs there."""
+        with self._lock:
+            self._remember()
+            self._objects["nodes"].pop(name, None)
+            pods = self._objects["pods"]
+            for key in [k for k, pod in pods.items() if pod["spec"]["nodeName"] == name]:
+                del pods[key]
+
+    def node(self, name: str) -> Json:
+        return self._objects["nodes"][name]
+
+    def jobs_on(self, node: str) -> list[str]:
+        """What really runs there, whatever the API shows."""
+        return [
+            key
+            for key, pod in self._objects["pods"].items()
+            if pod["spec"]["nodeName"] == node and pod["status"]["phase"] == "Running"
+        ]
+
+    def kind(self, call: Call) -> str:
+        if call.method == "GET":
+            return LIST if call.path[-1] in _KINDS else GET
+        return CREATE if call.method == "POST" else CHANGE
+
+    def serve(self, call: Call) -> Answer:
+        self.before(call)
+        self.requests.append(f"{call.method} /{'/'.join(call.path)}")
+        if call.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return _status(401, "Unauthorized", "Unauthorized")
+        with self._lock:
+            return self._served(call)
+
+    def _served(self, call: Call) -> Answer:
+        match call.path:
+            case ("api", "v1", "nodes" | "pods" as resource):
+                return self._list(resource, call.query)
+            case ("api", "v1", "nodes", name):
+                return self._change_node(name, call) if call.method == "PATCH" else self._get(name)
+            case ("api", "v1", "namespaces", namespace, "pods", name, "eviction"):
+                return self._evict(f"{namespace}/{name}")
+            case _:
+                return _status(404, "NotFound", "the server could not find the requested resource")
+
+    def _list(self, resource: str, query: Mapping[str, str]) -> Answer:
+        manners = self.manners
+        if resource in manners.forbidden:
+            return _status(
+                403, "Forbidden", f"{resource} is forbidden: cannot list at the cluster scope"
+            )
+        start, token = 0, query.get("continue", "")
+        shown = self._shown(resource, query.get("fieldSelector", ""))
+        version = str(self._version)
+        if token:
+            if manners.expired_tokens:
+                manners.expired_tokens -= 1
+                return _status(410, "Expired", "The provided continue parameter is too old")
+            version, key, at = base64.b64decode(token).decode().split("|")
+            start = 0 if manners.repeats_page else int(at)
+            if manners.shifts_pages:
+                version = str(self._version)
+            else:
+                shown = self._snapshots[key]
+        size = manners.page_size or len(shown) or 1
+        page, left = shown[start : start + size], len(shown) - start - size
+        metadata: Json = {"resourceVersion": version}
+        if left > 0:
+            key = f"{resource}-{version}"
+            self._snapshots[key] = shown
+            following = f"{version}|{key}|{start + size}"
+            metadata["remainingItemCount"] = left
+            if not manners.drops_continue:
+                metadata["continue"] = base64.b64encode(following.encode()).decode()
+        items = [copy.deepcopy(item) for item in page]
+        if manners.is_doubled and items:
+            items.append(copy.deepcopy(items[0]))
+        kind = manners.wrong_kind or f"{_KINDS[resource]}List"
+        return Answer(200, {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": items})
+
+    def _shown(self, resource: str, selector: str) -> list[Json]:
+        manners = self.manners
+        if manners.is_foreign:
+            return [] if resource == "pods" else [_foreign_node()]
+        found = list(self._then()[resource].values())
+        for term in filter(None, selector.split(",")):
+            _, _, phase = term.partition("!=")
+            found = [each for each in found if each["status"].get("phase") != phase]
+        found = [each for each in found if not self._is_hidden(resource, each["metadata"])]
+        if manners.partial_lists and resource == "pods":
+            manners.partial_lists -= 1
+            found = found[1::2]
+        return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+    def _is_hidden(self, resource: str, metadata: Json) -> bool:
+        if resource == "nodes":
+            return metadata["name"] in self.manners.hidden_nodes
+        return metadata["namespace"] in self.manners.hidden_namespaces
+
+    def _then(self) -> dict[str, dict[str, Json]]:
+        """The objects as the API shows them now."""
+        moment = self._clock.now() - self.manners.lag_s
+        for until, objects in self._history:
+            if until > moment:
+                return objects
+        return self._objects
+
+    def _get(self, name: str) -> Answer:
+        node = self._then()["nodes"].get(name)
+        if node is None or name in self.manners.hidden_nodes or self.manners.is_foreign:
+            return _missing(name)
+        return Answer(200, {"kind": "Node", "apiVersion": "v1", **node})
+
+    def _change_node(self, name: str, call: Call) -> Answer:
+        node = self._objects["nodes"].get(name)
+        if node is None:
+            return _missing(name)
+        asked = call.body["metadata"].get("resourceVersion")
+        if asked not in (None, node["metadata"]["resourceVersion"]):
+            return _status(409, "Conflict", "the object has been modified", name)
+        changed = _merged(copy.deepcopy(node), call.body)
+        self._put("nodes", name, changed)
+        return Answer(200, {"kind": "Node", "apiVersion": "v1", **changed})
+
+    def _evict(self, key: str) -> Answer:
+        pod = self._objects["pods"].get(key)
+        if pod is None:
+            return _missing(key)
+        changed = copy.deepcopy(pod)
+        changed["status"]["phase"] = "Failed"
+        self._put("pods", key, changed)
+        return Answer(201, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+    def _put(self, resource: str, key: str, body: Json) -> None:
+        with self._lock:
+            self._remember()
+            self._version += 1
+            body["metadata"]["resourceVersion"] = str(self._version)
+            self._objects[resource][key] = body
+
+    def _remember(self) -> None:
+        """The objects as they were until now."""
+        self._history.append((self._clock.now(), {k: dict(v) for k, v in self._objects.items()}))
+
+
+def written(moment: float) -> str:
+    """A moment as Kubernetes writes it."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def kubeconfig(address: str, **user: Any) -> str:
+    """A kubeconfig of one context `train`, as YAML."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "train",
+            "contexts": [{"name": "train", "context": {"cluster": "train", "user": "train"}}],
+            "clusters": [{"name": "train", "cluster": {"server": address}}],
+            "users": [{"name": "train", "user": user or {"token": TOKEN}}],
+        }
+    )
+
+
+def _foreign_node() -> Json:
+    created = "2026-01-01T00:00:00Z"
+    return {
+        "metadata": {"name": "somebody-1", "uid": "s1", "creationTimestamp": created},
+        "spec": {"providerID": "aws:///eu-west-1a/i-0f"},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": created}],
+            "addresses": [{"type": "InternalIP", "address": "10.255.0.1"}],
+        },
+    }
+
+
+def _merged(node: Json, change: Json) -> Json:
+    """RFC 7386."""
+    for key, value in change.items():
+        if value is None:
+            node.pop(key, None)
+        elif isinstance(value, dict):
+            node[key] = _merged(node.get(key) or {}, value)
+        else:
+            node[key] = value
+    return node
+
+
+def _missing(name: str) -> Answer:
+    return _status(404, "NotFound", f'"{name}" not found', name)
+
+
+def _status(code: int, reason: str, message: str, name: str = "") -> Answer:
+    body: Json = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+    if name:
+        body["details"] = {"name": name}
+    return Answer(code, body)
+
+
+@contextmanager
+def serving(cluster: Kubernetes) -> Iterator[str]:
+    """The address of a cluster, while it is served there."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
+            pass
+
+        def _handle(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            url = urlsplit(self.path)
+            call = Call(
+                actor="ours",
+                method=self.command,
+                path=tuple(unquote(part) for part in url.path.strip("/").split("/")),
+                query=dict(parse_qsl(url.query, keep_blank_values=True)),
+                body=json.loads(body) if body else None,
+                headers=self.headers,
+                address=self.path,
+            )
+            answer = cluster.serve(call)
+            data = answer.data()
+            self.send_response_only(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+            self.wfile.flush()
+
+        do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815 - their names
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
