@@ -58,3 +58,13 @@ FORGET_CREATE: Final = _declare(
     "create returned, show neither the names nor the ids that were asked for",
     without="the intent is kept, nothing is created, and the run reports the names",
 )
+
+REMOVE_NODE: Final = _declare(
+    "remove a node",
+    Effect.DELETE,
+    needs="two complete answers of its scheduler after the node was cordoned, the later one right "
+    "before the platform is asked: each shows exactly one node with its name, an id or an address, "
+    "and no job on it",
+    without="the node is not removed and takes jobs again",
+    max_age_s=120.0,
+)

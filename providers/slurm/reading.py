@@ -30,6 +30,7 @@ _JOB_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)
 _BASES = {"ALLOCATED", "DOWN", "ERROR", "FUTURE", "IDLE", "MIXED", "UNKNOWN"}
 _UNUSABLE = {"DOWN", "ERROR", "FAIL", "NOT_RESPONDING", "INVALID_REG"}
 _SHORT_FLAGS = "*~#!%$@^-"
+_ADDRESSES = re.compile(r"\bNode(?:Addr|HostName)=(\S+)")
 _SIGNED = re.compile(r" \[[^\[\]@]*@[^\[\]]*\]$")
 
 
@@ -42,6 +43,8 @@ class Node:
     """The base state and its flags, such as MIXED and DRAIN."""
     reason: str = ""
     """Why it is drained or down, without who said so and when."""
+    addresses: tuple[str, ...] = ()
+    """Its NodeAddr and NodeHostName."""
 
     @property
     def is_drained(self) -> bool:
@@ -85,7 +88,9 @@ def _node(block: str) -> Node:
     if name is None or len(states) != 1 or len(reasons) > 1:
         raise ValueError(f"{first[:80]!r} begins no node")
     reason = reasons[0].removeprefix("   Reason=") if reasons else ""
-    return Node(name[1], _state(states[0]), _SIGNED.sub("", reason))
+    addressed = [line for line in lines if line.startswith("   NodeAddr=")]
+    addresses = _ADDRESSES.findall(addressed[0]) if len(addressed) == 1 else ()
+    return Node(name[1], _state(states[0]), _SIGNED.sub("", reason), tuple(addresses))
 
 
 def _state(line: str) -> frozenset[str]:

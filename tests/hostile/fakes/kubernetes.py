@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import yaml
-
 from hostile.fakes.answers import Answer, Call
 from hostile.fakes.faults import CHANGE, CREATE, GET, LIST
 
@@ -41,7 +40,7 @@ class Manners:
     repeats_page: bool = False
     """The first page comes for every token."""
     lag_s: float = 0.0
-    """Lists and objects are as they were so many seconds ago."""
+    """Lists are as they were so many seconds ago; a single object is not."""
     is_foreign: bool = False
     """It shows the nodes and pods of another cluster."""
     hidden_nodes: set[str] = field(default_factory=set)
@@ -239,7 +238,7 @@ class Kubernetes:
         return self._objects
 
     def _get(self, name: str) -> Answer:
-        node = self._then()["nodes"].get(name)
+        node = self._objects["nodes"].get(name)
         if node is None or name in self.manners.hidden_nodes or self.manners.is_foreign:
             return _missing(name)
         return Answer(200, {"kind": "Node", "apiVersion": "v1", **node})

@@ -26,6 +26,13 @@ def owned(kind: str) -> dict[str, Any]:
     return {"ownerReferences": [{"kind": kind, "name": "o", "controller": True}]}
 
 
+def with_gpus(
+    given: dict[str, Any], resource: str = "nvidia.com/gpu", amount: str = "1"
+) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"limits": {resource: amount}}}
+    return {**given, "spec": {"nodeName": "n", "initContainers": [], "containers": [container]}}
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -40,6 +47,14 @@ def owned(kind: str) -> dict[str, Any]:
         (pod(annotations={"kubernetes.io/config.mirror": "x"}), False),
         ({**pod(), "status": {"phase": "Succeeded"}}, False),
         ({**pod(), "status": {}}, True),
+        (with_gpus(pod("gpu-operator", **owned("ReplicaSet"))), True),
+        (with_gpus(pod("kube-system", **owned("StatefulSet")), "nvidia.com/mig-1g.10gb"), True),
+        (with_gpus(pod("gpu-operator", **owned("ReplicaSet")), "cpu"), False),
+        (with_gpus(pod("gpu-operator", **owned("ReplicaSet")), amount="0"), False),
+        (with_gpus(pod("gpu-operator", **owned("DaemonSet"))), False),
+        ({**pod("gpu-operator", **owned("ReplicaSet")), "spec": {"resourceClaims": [{}]}}, True),
+        (pod("gpu-operator", **owned("Job")), True),
+        (pod(ownerReferences=[{"kind": "DaemonSet", "name": "o"}]), True),
     ],
 )
 def test_what_its_nodes_end_would_hurt_is_a_job(given: dict[str, Any], expected: bool) -> None:

@@ -58,7 +58,7 @@ def test_an_expired_token_begins_the_list_again(fake: Kubernetes, client: Kubern
 
 def test_tokens_that_always_expire_are_an_error(fake: Kubernetes, client: KubernetesClient) -> None:
     fake.manners.page_size, fake.manners.expired_tokens = 2, 99
-    with pytest.raises(ForeignAnswer, match="incomplete after 3 readings: .*token has expired"):
+    with pytest.raises(ForeignAnswer, match=r"incomplete after 3 readings: .*token has expired"):
         client.list(PODS)
 
 
@@ -110,5 +110,5 @@ def test_an_object_without_a_name_is_an_error(
     fake: Kubernetes, client: KubernetesClient, item: object
 ) -> None:
     fake._shown = lambda *_: [item]  # type: ignore[method-assign, assignment, list-item]
-    with pytest.raises(ForeignAnswer, match="metadata.name"):
+    with pytest.raises(ForeignAnswer, match=r"metadata\.name"):
         client.list(PODS)
