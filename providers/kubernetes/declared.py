@@ -6,15 +6,22 @@ from typing import Any
 
 from gpuform.providers.asking import require_asked
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.kubeconfig import flattened
+from gpuform.providers.kubernetes.kubeconfig import (
+    comes_with_project,
+    flattened,
+    refuse_files,
+)
 from gpuform.schemas.drain import KubernetesInputs
 
 
-def declared_kubeconfig(declared: KubernetesInputs, where: str = "drain.kubernetes.") -> str:
-    """The YAML of the declared kubeconfig, with its context as the current one.
+def declared_kubeconfig(
+    declared: KubernetesInputs, where: str = "drain.kubernetes.", *, is_typed: bool = False
+) -> str:
+    """Return the YAML of the declared kubeconfig, with its context as the current one.
 
-    `where` begins the names of its fields, for messages. Raises GpuformError when it cannot be
-    read, or this run may not ask it.
+    `where` begins the names of its fields, for messages. A kubeconfig that comes with the project
+    may name no file of this machine, unless a person has typed its path (`is_typed`). Raises
+    GpuformError when it cannot be read or used, or this run may not ask it.
     """
     import yaml  # noqa: PLC0415 - only who asks a Kubernetes pays for it
 
@@ -33,6 +40,9 @@ def declared_kubeconfig(declared: KubernetesInputs, where: str = "drain.kubernet
             )
         # Before the files that it names are read.
         require_asked(declared, f"{where}kubeconfig: {path}", _server_of(config))
+        if not is_typed and comes_with_project(declared.kubeconfig or str(path), path):
+            refuse_files(config, f"{where}kubeconfig: {path}")
+            return str(yaml.safe_dump(config))
         return str(yaml.safe_dump(flattened(config, path.parent)))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise GpuformError(
