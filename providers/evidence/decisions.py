@@ -68,3 +68,20 @@ REMOVE_NODE: Final = _declare(
     without="the node is not removed and takes jobs again",
     max_age_s=120.0,
 )
+
+PASS_NODE: Final = _declare(
+    "let a node pass a certification",
+    Effect.APPROVE,
+    needs="a test that has passed by the tester's own word and whose results name the node. Of a "
+    "Slurm job: its state COMPLETED, its exit code 0, the last line of its output, and the nodes "
+    "that Slurm says it ran on. Of the Cluster Readiness Engine: the list of nodes that succeeded",
+    without="the node counts as not tested, and is tested again by the next run",
+)
+
+REPAIR_NODE: Final = _declare(
+    "repair a node that is not ready",
+    Effect.DELETE,
+    needs="its scheduler shows the node as unusable, since a time that lies after the machine was "
+    "made and not in the future; otherwise since the first run that saw it",
+    without="the node is left as it is, and the time counts from the first run that saw it",
+)

@@ -203,7 +203,7 @@ class BatchRun:
     state: str
     """Slurm's word, such as PENDING, RUNNING, COMPLETING, COMPLETED or NODE_FAIL."""
     nodes: tuple[str, ...] = ()
-    """Those that it has or had; those that it wants while it is PENDING."""
+    """Those that it has or had; those that it wants while it is PENDING, and only then."""
     reason: str = ""
     """Why it is PENDING, such as `ReqNodeNotAvail, UnavailableNodes:w2`, or how it went wrong."""
     exit_code: str = ""
@@ -216,8 +216,8 @@ class BatchRun:
 
     @property
     def ok(self) -> bool:
-        """Whether its script ended with 0."""
-        return self.state == "COMPLETED"
+        """Whether its script ended with 0, as far as Slurm says."""
+        return self.state == "COMPLETED" and self.exit_code in {"", "0:0"}
 
 
 def show_runs(names: Collection[str]) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ def read_runs(text: str, *, uid: int, names: Collection[str]) -> dict[str, Batch
             continue
         if not re.fullmatch(r"[A-Z_]+", state):
             raise ValueError(f"{state[:80]!r} is no state of a job")
-        nodes = tuple(expanded(held.strip() or wanted.strip()))
+        nodes = tuple(expanded(held.strip() or (wanted.strip() if state == "PENDING" else "")))
         told = "" if reason == "None" else " ".join(reason.split())
         if name not in found or int(found[name].job_id) < int(job_id):
             found[name] = BatchRun(job_id, state, nodes, told)
