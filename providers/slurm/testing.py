@@ -168,9 +168,8 @@ def _observed(state: "_State", output: str, ran_on: Sequence[str]) -> Observatio
     if not ran_on:
         missing.append("it names no node that the job ran on")
     elif printed and {*printed} != {*ran_on}:
-        missing.append(
-            f"it names {', '.join(ran_on)} as the job's nodes, and told the job {', '.join(printed)}"
-        )
+        others = f"{', '.join(ran_on)}, and told the job {', '.join(printed)}"
+        missing.append(f"it names other nodes of the job than it told the job: {others}")
     return Observation("Slurm", missing)
 
 
