@@ -120,6 +120,7 @@ class Draining:
         self._drains = Drains.beside(call.intents)
         self._may_end_jobs = Permission.EVICT_JOBS in permissions.given()
         self._looked_at = 0.0
+        self._joined: set[str] = set()
 
     def leaving(self, taking: Taking) -> Leaving | None:
         """The nodes that would go now, for a plan; None when the scheduler cannot be asked.
@@ -249,18 +250,21 @@ class Draining:
     def _observed(self, seen: Sequence[Worker], names: Collection[str]) -> Observation:
         """Return what the scheduler lacks to tell whether jobs run on the nodes of these names.
 
-        A node that the platform itself calls failed may have never joined: it counts when the
-        scheduler knows other nodes of the same object, and so is theirs.
+        A node that the platform itself calls failed may have never joined. That is believed where
+        the scheduler shows every other node of the object, and has not shown this one either.
         """
-        is_theirs = any(worker.scheduled for worker in seen)
-        unknown = [
-            f"it knows no node with the name, an id or an address of {worker.name}"
-            if not worker.doubt
-            else f"nobody can tell which node is {worker.name}: {worker.doubt}"
+        others = [worker for worker in seen if not worker.is_failed]
+        is_complete = bool(others) and all(worker.scheduled for worker in others)
+        gaps = [
+            _gap(worker)
             for worker in seen
-            if worker.name in names and worker.scheduled is None
-            if worker.doubt or not (worker.is_failed and is_theirs)
+            if worker.name in names
+            if worker.scheduled is not None
+            or worker.doubt
+            or worker.name in self._joined
+            or not (worker.is_failed and is_complete)
         ]
+        unknown = [gap for gap in gaps if gap]
         more = [f"and {len(unknown) - _SHOWN} more"] if len(unknown) > _SHOWN else []
         age = time.monotonic() - self._looked_at
         return Observation(self._scheduler.name, (*unknown[:_SHOWN], *more), age)
@@ -281,7 +285,7 @@ class Draining:
                 hint="wait until they have joined, or remove them on the platform's own pages",
             )
         # A node of which nobody tells the jobs is not an idle one.
-        told = [each for each in able if each.scheduled or (each.is_failed and not each.doubt)]
+        told = [each for each in able if not _gap(each) or (each.is_failed and not each.doubt)]
         return choose(told if len(told) >= count and not named else able, count, named)
 
     def _tell_others(
@@ -423,7 +427,9 @@ class Draining:
 
     def _look(self) -> list[Worker]:
         self._looked_at = time.monotonic()
-        return self._subject.seen(answered(self._call, self._scheduler.nodes))
+        seen = self._subject.seen(answered(self._call, self._scheduler.nodes))
+        self._joined |= {worker.name for worker in seen if worker.scheduled}
+        return seen
 
     def _nothing_taken(self, error: GpuformError) -> GpuformError:
         text = f"nothing was taken from {self._subject.what}: {error.message}"
@@ -495,6 +501,16 @@ def _jobs(worker: Worker) -> str:
     told = [str(job) for job in worker.jobs[:_SHOWN]]
     more = len(worker.jobs) - len(told)
     return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _gap(worker: Worker) -> str:
+    """Return what is missing to tell the jobs on a node; empty where its scheduler tells all."""
+    if worker.scheduled is not None:
+        doubt = worker.scheduled.doubt
+        return f"the jobs on {worker.name} cannot be told: {doubt}" if doubt else ""
+    if worker.doubt:
+        return f"nobody can tell which node is {worker.name}: {worker.doubt}"
+    return f"it knows no node with the name, an id or an address of {worker.name}"
 
 
 def _is_open(worker: Worker) -> bool:

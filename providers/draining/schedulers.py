@@ -29,6 +29,8 @@ class ScheduledNode:
     """Which machine of which cloud it is, if the scheduler knows: `scp://kr-west1/NODE_ID`."""
     addresses: tuple[str, ...] = ()
     """Its addresses and host names, if the scheduler knows them."""
+    doubt: str = ""
+    """Why `jobs` may not be all that runs on it; empty where the answer is complete."""
 
 
 class Scheduler(Protocol):

@@ -49,11 +49,10 @@ class KubernetesScheduler:
         """Return every worker, with the jobs that run on it now."""
         nodes = self._client.list(NODES)
         # Asked last, so that no job is missed that started in between.
-        jobs: dict[str, list[RunningJob]] = {}
+        pods: dict[str, list[Object]] = {}
         for pod in self._pods():
-            if is_job(pod):
-                jobs.setdefault(_node_of(pod), []).append(_job(pod))
-        return [_scheduled(node, jobs.get(_name(node), [])) for node in nodes if is_worker(node)]
+            pods.setdefault(_node_of(pod), []).append(pod)
+        return [_scheduled(node, pods.get(_name(node), [])) for node in nodes if is_worker(node)]
 
     def cordon(self, names: Collection[str], mark: str) -> None:
         """Lets nodes take no new pods, and writes the mark on those that nobody else cordoned."""
@@ -158,7 +157,12 @@ def _controllers_of(pod: Object) -> set[str]:
     return {str(owner.get("kind")) for owner in owners if owner.get("controller")}
 
 
-def _scheduled(node: Object, jobs: Sequence[RunningJob]) -> ScheduledNode:
+def _scheduled(node: Object, pods: Sequence[Object]) -> ScheduledNode:
+    """Return a node with the jobs among its `pods`.
+
+    A node always runs pods of its own (network, GPU device plugin): without any, the list of pods
+    is another cluster's, or one that a gateway filters.
+    """
     state = state_of(node)
     return ScheduledNode(
         name=_name(node),
@@ -166,13 +170,14 @@ def _scheduled(node: Object, jobs: Sequence[RunningJob]) -> ScheduledNode:
         is_failed=not state.is_ready,
         mark=_mark_of(node),
         since=unix_time(node["metadata"].get("creationTimestamp")),
-        jobs=tuple(jobs),
+        jobs=tuple(_job(pod) for pod in pods if is_job(pod)),
         provider_id=str(part_of(node, "spec").get("providerID") or ""),
         addresses=tuple(
             str(each["address"])
             for each in part_of(node, "status").get("addresses") or ()
             if isinstance(each, Mapping) and each.get("address")
         ),
+        doubt="" if pods else "it shows no pod there, not even one of the system",
     )
 
 

@@ -309,9 +309,19 @@ class TestUnknownNodes:
         """A node whose making failed never joins."""
         del scheduler.nodes_["w3"]
         assert of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"})) is not None
-        scheduler.nodes_ = {"other": ScheduledNode("other")}
+        del scheduler.nodes_["w0"]
         with pytest.raises(NotEnoughEvidence):
             of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"}))
+
+    def test_a_failed_one_that_has_joined_is_waited_for_when_it_is_hidden(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        scheduler.run("w3", 600)
+        scheduler.before = lambda _: (
+            scheduler.nodes_.pop("w3", None) and None if len(scheduler.asked) > 3 else None
+        )
+        with pytest.raises(GpuformError, match=r"knows no node .* of w3"):
+            of_four(call, scheduler, failed="w3", wait_minutes=5).clear(Taking({"w3": "deleted"}))
 
     def test_one_that_is_no_longer_shown_is_waited_for(
         self, call: Call, scheduler: Simulated, clock: Any

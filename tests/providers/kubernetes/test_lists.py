@@ -20,7 +20,7 @@ def fake() -> Kubernetes:
     """Three nodes; a job runs on the last one."""
     made = Kubernetes(FakeClock())
     for number in range(3):
-        made.add_node(f"w{number}")
+        made.add_node(f"w{number}", has_proxy=False)
         made.run(f"w{number}", f"proxy-{number}", "kube-system", owner="DaemonSet")
     made.run("w2", "train")
     return made

@@ -94,6 +94,16 @@ def test_a_node_that_two_names_fit_stays(world: Any, pool: Any, fake: Kubernetes
     assert world.writes() == {}
 
 
+def test_pods_that_a_gateway_hides_let_none_go(world: Any, pool: Any, fake: Kubernetes) -> None:
+    """It shows those of some namespaces alone, and no error."""
+    joined(fake, pool)
+    fake.run("train-002", "job")
+    fake.manners.hidden_namespaces = {"kube-system", "ml"}
+    with pytest.raises(GpuformError, match="jobs on train-001 cannot be told: it shows no pod"):
+        world.delete(pool)
+    assert world.writes() == {}
+
+
 def test_pods_that_may_not_be_listed_let_none_go(world: Any, pool: Any, fake: Kubernetes) -> None:
     joined(fake, pool)
     fake.manners.forbidden = {"pods"}
