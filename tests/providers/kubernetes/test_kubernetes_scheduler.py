@@ -10,7 +10,7 @@ from gpuform.providers.errors import AuthError, GpuformError, ServerError
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import access_by
-from gpuform.providers.kubernetes.scheduler import MARK, KubernetesScheduler, is_job
+from gpuform.providers.kubernetes.scheduler import MARK, KubernetesScheduler, is_job, is_worker
 from gpuform.schemas.drain import RunningJob
 
 
@@ -59,6 +59,22 @@ def with_gpus(
 )
 def test_what_its_nodes_end_would_hurt_is_a_job(given: dict[str, Any], expected: bool) -> None:
     assert is_job(given) is expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "capacity", "expected"),
+    [
+        ({}, {}, True),
+        ({"node-role.kubernetes.io/control-plane": ""}, {"cpu": "8"}, False),
+        ({"node-role.kubernetes.io/control-plane": ""}, {"nvidia.com/gpu": "0"}, False),
+        ({"node-role.kubernetes.io/control-plane": "true"}, {"nvidia.com/gpu": "8"}, True),
+    ],
+)
+def test_a_node_of_the_control_plane_with_gpus_is_a_worker(
+    labels: dict[str, str], capacity: dict[str, str], expected: bool
+) -> None:
+    node = {"metadata": {"name": "n", "labels": labels}, "status": {"capacity": capacity}}
+    assert is_worker(node) is expected
 
 
 def test_one_look_takes_two_requests_and_shows_the_jobs_alone(cluster: Any) -> None:
