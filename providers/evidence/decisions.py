@@ -58,3 +58,12 @@ FORGET_CREATE: Final = _declare(
     "create returned, show neither the names nor the ids that were asked for",
     without="the intent is kept, nothing is created, and the run reports the names",
 )
+
+FORGET_OBJECT: Final = _declare(
+    "forget an object",
+    Effect.FORGET,
+    needs="the platform's own error document about the object; and a list of the platform that was "
+    "found, is complete and does not show it, and whose first other object the platform finds",
+    without="the state keeps the object and the run fails; a list that fails or that answers 404 "
+    "itself is an error",
+)
