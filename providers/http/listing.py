@@ -146,9 +146,7 @@ class Listing(Generic[T]):
         """
         listed = listed or self._read(None)
         missing = ["it still shows it"] if id_ in listed.items else []
-        gaps = find_gaps(
-            FORGET_OBJECT, Observation("its answer"), Observation("its list", missing)
-        )
+        gaps = find_gaps(FORGET_OBJECT, Observation("its answer"), Observation("its list", missing))
         if gaps:
             raise contradicted(error, "; ".join(gaps))
         with listed.vouching:

@@ -163,7 +163,7 @@ class Composer:
         return self.at(mark.line + 1, mark.column + 1)
 
     def at(self, line: int, column: int) -> SourcePosition:
-        return SourcePosition(self.start.file, line, column, self.start.included)
+        return self.start._replace(line=line, column=column)
 
     def problem(self, event: Any, rule: str, message: str, hint: str = "") -> None:
         self.problems.add(self.place(event), rule, message, hint)
