@@ -92,9 +92,7 @@ class TestFilesOutsideTheProject:
         (tmp_path / ".git").mkdir()
         (tmp_path / "x.yaml").write_text("custers: {}")
 
-        assert topologies.bad("include: [../x.yaml]") == [
-            "../x.yaml:1: custers is not known"
-        ]
+        assert topologies.bad("include: [../x.yaml]") == ["../x.yaml:1: custers is not known"]
 
     def test_the_files_of_git_itself_are_outside(
         self, topologies: Topologies, tmp_path: Path
