@@ -118,6 +118,15 @@ def test_destroy_deletes_what_the_state_has_and_what_an_interrupted_create_left(
     assert foreign.volumes() == set()
 
 
+@pytest.mark.parametrize("command", ["status", "doctor", "orphans"])
+def test_what_an_interrupted_create_left_is_named(foreign: ForeignProject, command: str) -> None:
+    left = foreign.leave_an_interrupted_create()
+
+    ran = foreign.run(command)
+
+    assert left in ran.out
+
+
 def test_refresh_takes_what_an_interrupted_create_left_into_the_state(
     foreign: ForeignProject,
 ) -> None:
