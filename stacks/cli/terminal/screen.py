@@ -118,7 +118,7 @@ def _drop_typed_ahead() -> None:
     if os.name == "posix" and is_tty(sys.stdin):
         import termios  # noqa: PLC0415 - not on every system
 
-        with contextlib.suppress(termios.error):
+        with contextlib.suppress(termios.error, OSError, ValueError):  # it is no file
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
