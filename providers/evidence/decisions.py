@@ -85,3 +85,12 @@ REPAIR_NODE: Final = _declare(
     "made and not in the future; otherwise since the first run that saw it",
     without="the node is left as it is, and the time counts from the first run that saw it",
 )
+
+FORGET_OBJECT: Final = _declare(
+    "forget an object",
+    Effect.FORGET,
+    needs="the platform's own error document about the object; and a list of the platform that was "
+    "found, is complete and does not show it, and whose first other object the platform finds",
+    without="the state keeps the object and the run fails; a list that fails or that answers 404 "
+    "itself is an error",
+)

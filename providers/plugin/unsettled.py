@@ -22,9 +22,9 @@ def refuse_to_forget(intents: Intents) -> None:
     left = left_behind(intents.all(), stored) if stored is not None else []
     if left and is_destroy(_arguments(os.getppid())):
         raise GpuformError(
-            "\n".join(map(_told, left)),
-            hint="`pulumi up` goes on with it, and then `pulumi destroy` deletes it; "
-            "`gpuform destroy` does both",
+            "\n".join(f"{describe_left(each)}: this would leave it" for each in left),
+            hint="`pulumi up` resumes the create, and then `pulumi destroy` deletes what it made; "
+            "`gpuform destroy` does both, whatever language the program is in",
         )
 
 
@@ -60,10 +60,11 @@ def _arguments(process: int) -> list[str]:
         return []
 
 
-def _told(intent: Intent) -> str:
+def describe_left(intent: Intent) -> str:
+    """Return what an interrupted create has made, or may have made, that the state lacks."""
     what = f"{intent.kind} {intent.name!r} on {intent.platform}"
     if intent.made:
         made = f"has made {', '.join(intent.made)}, which the state does not have"
     else:
         made = "may have made it, and the state does not have it"
-    return f"an interrupted create of {what} {made}: this would leave it"
+    return f"an interrupted create of {what} {made}"

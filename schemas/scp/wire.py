@@ -17,7 +17,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from gpuform.schemas.ids import Id, Line, checked_id
+from gpuform.schemas.ids import ForeignName, Id, Line, checked_id
 from gpuform.schemas.models import WireList, WireModel
 
 
@@ -59,10 +59,10 @@ class GpuNode(ScpModel):
 
     id: Id
     account_id: Words = ""
-    gpu_node_name: Line = ""
+    gpu_node_name: ForeignName = ""
     state: str = ""
     cluster_fabric_id: Id | None = None
-    cluster_fabric_name: Line = ""
+    cluster_fabric_name: ForeignName = ""
     node_pool_id: Line = ""
     image_id: str = ""
     image_version: str = ""
@@ -97,7 +97,7 @@ class FabricMember(ScpModel):
     """A node as its fabric shows it."""
 
     gpu_node_id: Id
-    gpu_node_name: Line = ""
+    gpu_node_name: ForeignName = ""
     policy_ip: str | None = None
     product_type_id: str = ""
     server_type: str = ""
@@ -109,7 +109,7 @@ class ClusterFabric(ScpModel):
 
     id: Id
     account_id: Words = ""
-    cluster_name: Line = ""
+    cluster_name: ForeignName = ""
     description: Words = ""
     state: str = ""
     node_pool_id: Line = ""

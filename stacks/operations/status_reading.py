@@ -13,6 +13,7 @@ from gpuform.providers.calls import CLOCK_VARIABLE, clock_from, synchronised
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.live import Live
+from gpuform.providers.plugin.unsettled import describe_left, left_behind
 from gpuform.providers.records import Intents, Unkept
 from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.footprint import Footprint
@@ -103,7 +104,17 @@ def status_of(
         is_live=refresh,
         at_work=at_work,
         emulated=emulated,
+        unsettled=[] if at_work else _describe_unsettled(stack),
     )
+
+
+def _describe_unsettled(stack: Stack) -> list[str]:
+    """Return what interrupted creates may have left: `pulumi destroy` of a stack forgets it.
+
+    An engine asks no provider about a stack that has no resource, so that nobody else reports it.
+    """
+    there = [(each.urn, each.id) for each in stack.snapshot.resources if each.id]
+    return [describe_left(each) for each in left_behind(stack.intents().all(), there)]
 
 
 def _moment(text: str) -> float:

@@ -235,9 +235,9 @@ class _Search:
                 return None
             raise EngineError(
                 f"its create was interrupted, and the state does not say what was declared{which}",
-                hint="`gpuform up` looks for it while the program declares it. Otherwise look on "
-                f"the platform: `gpuform import {kind} {name} ID` takes it in, `--create-anew` "
-                "says that there is none",
+                hint="`gpuform up` or `pulumi up` looks for it while the program declares it. "
+                f"Otherwise look on the platform: `gpuform import {kind} {name} ID` takes it in, "
+                "`--create-anew` says that there is none",
             )
         timeout = begun.custom_timeouts.get("create")
         created = host.find_created(begun.urn, begun.inputs, timeout, begun.provider)

@@ -296,8 +296,8 @@ class TestMachine:
     def test_a_project_of_another_language(self, dev: Run, project: Path) -> None:
         text = (project / "Pulumi.yaml").read_text().replace("python", "nodejs")
         (project / "Pulumi.yaml").write_text(text)
-        found = findings(dev, code=1)
-        assert "Pulumi CLI" in next(each["remedy"] for each in found if each["level"] == "problem")
+        found = findings(dev, code=0)
+        assert "Pulumi CLI" in remedy(found, "the runtime is 'nodejs'")
 
     def test_no_git_and_no_place_for_the_selection(
         self, dev: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
