@@ -138,6 +138,8 @@ def _reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
             else "no changes were expected but changes occurred"
         )
         yield f"error: {happened}"
+    for text in result.refusals:
+        yield "\n".join(map(visible, f"error: {text}".splitlines()))
     for name in result.unknown_ends:
         yield (
             f"error: {name}: nobody tells when it was made, which its ttl counts from: "

@@ -53,8 +53,10 @@ def read_status(
         stack = selected.open()
         # The state alone can be shown without a word about its world.
         is_implied = not refresh and CLOCK_VARIABLE not in os.environ
-        is_wanted = emulate or (is_implied and lives_emulated(stack))
-        with world_for(stack, emulate=is_wanted, root=root) as emulated:
+        shows_state = not emulate and is_implied and lives_emulated(stack)
+        with world_for(
+            stack, emulate=emulate or shows_state, root=root, shows_state=shows_state
+        ) as emulated:
             at_work = at_work_on(selected.workspace, stack.name)
             return status_of(stack, os.environ, refresh=refresh, emulated=emulated, at_work=at_work)
 
@@ -88,7 +90,7 @@ def status_of(
         found = [_with_idleness(each, was, watch) for each, was in zip(found, seen, strict=True)]
     there = [each.entry for each in seen if each.entry.outputs]
     before = {entry.urn: entry.outputs for entry in entries} if refresh else {}
-    notices = notices_of_entries(there, clock.now(), before)
+    notices = notices_of_entries(there, clock.now(), before, is_emulated=clock.is_platforms)
     cost = cost_of((each.name, each.footprint) for each in found)
     monitoring = _monitoring(settings) if is_configured(settings) else None
     is_told = book.prices is not None or cost.amounts
