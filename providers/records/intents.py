@@ -52,8 +52,10 @@ class Intent:
     goes on to make objects knows already: that NOTHING was made, or that the user says so and
     wants an object made ANEW beside those that have its name.
 
-    A create that makes several parts of one resource has their `names`, and their `ids` once they
-    are known; then `name` and `id` are the resource's.
+    A create that makes several parts of one resource has their `names`, and their `ids` once lists
+    show them; then `name` and `id` are the resource's. `hints` are the ids of the platform's
+    answer, which may be fewer, more or others than those of the parts; `missing` are the names of
+    parts that no list has shown yet.
     """
 
     urn: str | None
@@ -72,12 +74,14 @@ class Intent:
     names: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     outcome: str = ""
+    hints: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     def is_stored(self, stored: Collection[str] | None) -> bool:
         """Whether the state has all that it made, if those are the parts that the state has."""
         if not self.names or stored is None:
             return True
-        return bool(self.ids) and set(self.ids) <= set(stored)
+        return bool(self.ids) and not self.missing and set(self.ids) <= set(stored)
 
     @property
     def target(self) -> Target:
@@ -90,9 +94,11 @@ class Intent:
         return self.ids if self.names else (self.id,) if self.id else ()
 
     @property
-    def is_searched(self) -> bool:
-        """Whether nobody knows yet what it has made."""
-        return not self.outcome and not self.made
+    def open_names(self) -> tuple[str, ...]:
+        """The names of parts of which nobody knows yet whether the create has made them."""
+        if self.outcome:
+            return ()
+        return self.missing or (() if self.ids else self.names)
 
 
 class Intents:
