@@ -16,6 +16,7 @@ from gpuform.providers.records.intents import (
     Intents,
     Target,
     in_dynamic_form,
+    record_name,
 )
 from gpuform.providers.records.quiet_looks import Quiet, QuietLooks
 from gpuform.providers.records.repairs import Repair, Repairs
@@ -60,5 +61,6 @@ __all__ = [
     "in_dynamic_form",
     "parsed",
     "read_as",
+    "record_name",
     "typed",
 ]

@@ -22,7 +22,7 @@ from gpuform.providers.creating import (
     seconds_until_settled,
 )
 from gpuform.providers.errors import UnknownOutcome
-from gpuform.providers.records import Intent, Target
+from gpuform.providers.records import Intent, Target, record_name
 from gpuform.providers.scp.nodes.states import is_leaving
 from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.moments import unix_time
@@ -51,7 +51,9 @@ class Ledger:
         self._pool_id = pool_id
         self._clock_ahead = clock_ahead
         self._lock = threading.Lock()
-        self._intents = {each.names: each for each in call.intents.of_parts(call.urn, target)}
+        self._intents = {
+            record_name(each): each for each in call.intents.of_parts(call.urn, target)
+        }
         # What this very call has sent is not forgotten by it: the next run looks once more.
         self._earlier = set() if call.just_created else set(self._intents)
         made = (id_ for intent in self._intents.values() for id_ in intent.ids)
@@ -140,7 +142,7 @@ class Ledger:
             return
         if doubtful:
             raise question(intent, doubtful)
-        if intent.names in self._earlier:
+        if record_name(intent) in self._earlier:
             self._forget_missing(intent, asked_at)
 
     def _forget_missing(self, intent: Intent, asked_at: float) -> None:
@@ -175,23 +177,23 @@ class Ledger:
         )
         kept = Timed(self._call, intent, self._clock_ahead)
         with self._lock:
-            self._intents[intent.names] = kept.intent
-            self._earlier.discard(intent.names)
+            self._intents[record_name(intent)] = kept.intent
+            self._earlier.discard(record_name(intent))
         return kept
 
     def answered(self, intent: Intent, ids: Iterable[str]) -> None:
         """Record durably the ids of the platform's answer to a create."""
-        self._record(replace(intent, hints=tuple(ids)))
+        self.unknown(self._call.intents.record_answer(replace(intent, hints=tuple(ids))))
 
     def unknown(self, intent: Intent) -> None:
         """The create may have made something: this is what there is to know of it."""
         with self._lock:
-            self._intents[intent.names] = intent
+            self._intents[record_name(intent)] = intent
 
     def forget(self, intent: Intent) -> None:
         """The create made nothing."""
         with self._lock:
-            self._intents.pop(intent.names, None)
+            self._intents.pop(record_name(intent), None)
         self._call.intents.forget(intent=intent)
 
     def expect_end(self, ids: Iterable[str]) -> None:
