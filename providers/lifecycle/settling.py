@@ -38,7 +38,7 @@ def settle(
     except NotReady as error:
         observed, reason = error.last, error.reason
         interruption = error if isinstance(error, Cancelled) else None
-        if observed is None and not isinstance(error, Cancelled):
+        if observed is None and interruption is None:
             refuse_gone(reach, call, id_, reason)
     except GpuformError as error:
         reason = str(error)
@@ -46,11 +46,10 @@ def settle(
         reason = unexpected("waiting", error)
     if observed is not None:
         computed = shown(kind, call, observed)
-    elif _is_unshown(call, id_):
-        raise interruption or GpuformError(
-            f"{reason}; it was created as {id_}, and the platform has not shown it yet",
-            hint="run it again: it looks for it before anything is made",
-        )
+    elif _is_hearsay(call, id_):
+        if interruption is not None:
+            raise interruption
+        _refuse_unshown(reach, call, id_, reason or "")
     computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
     outs = {**computed, **declared, **computed, "ready": reason is None}
     if reason is not None:
@@ -60,7 +59,20 @@ def settle(
     return outs
 
 
-def _is_unshown(call: Call, id_: str) -> bool:
+def _is_hearsay(call: Call, id_: str) -> bool:
     """Return whether only the answer to this call's create, which its intent has, tells the id."""
     intents = call.intents.of_urn(call.urn) if call.urn else call.intents.all()
     return call.just_created and any(each.id == id_ and not each.names for each in intents)
+
+
+def _refuse_unshown(reach: Reach, call: Call, id_: str, reason: str) -> None:
+    """Raises GpuformError unless the platform shows the object now."""
+    try:
+        found = reach().read(call, id_, {})
+    except GpuformError:
+        found = None
+    if found is None:
+        raise GpuformError(
+            f"{reason}; it was created as {id_}, and the platform has not shown it yet",
+            hint="run it again: it looks for it before anything is made",
+        )

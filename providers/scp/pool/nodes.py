@@ -76,7 +76,8 @@ class PoolNodes:
         """Look at all nodes of the pool, and forget those that are gone.
 
         While the platform may not show yet what a create has made, or for a moment does not show a
-        node that exists, the look is repeated: a preview, and a call that only looks, do not wait.
+        node that exists, the look is repeated. A preview does not wait; a call that only looks
+        waits for what the state may lack, and before it reports that no node is left.
         """
         left = self._look_once()
         with self._call.searching(SETTLE):
@@ -92,7 +93,7 @@ class PoolNodes:
     def _waits(self) -> bool:
         if self._call.preview:
             return False
-        is_needed = self._ledger.unsure or self._ledger.has_recorded_absent
+        is_needed = self._ledger.unsure or self._ledger.has_recorded_absent or not self.seen
         return bool(is_needed) or not self._call.only_looks
 
     def _look_once(self) -> float:

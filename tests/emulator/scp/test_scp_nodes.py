@@ -279,7 +279,7 @@ def test_objects_shows_nodes_and_fabrics(control: Any, scp: Api, fabric: Json) -
 
 def test_the_log_has_neither_passwords_nor_scripts(scp: Api, control: Any) -> None:
     body = new_nodes("a-001", "a-002", init_script="export TOKEN=hidden")
-    scp.create(body)
+    scp.do("POST", "/v1/gpu-nodes", body)
     scp.refused("POST", "/v1/gpu-nodes", {**body, "os_user_password": "short-secret"})
     scp.http.post(f"{scp.url}/v1/gpu-nodes", content=f'{{"os_user_password": "{PASSWORD}",')
     logged = control.requests()
