@@ -19,7 +19,6 @@ from gpuform.providers.creating.creating import (
     name_taken,
 )
 from gpuform.providers.creating.evidence import (
-    SETTLE,
     Candidate,
     covers,
     is_of_another_time,
@@ -31,6 +30,7 @@ from gpuform.providers.creating.forgetting import (
     require_absence,
     seconds_until_settled,
 )
+from gpuform.providers.records import SETTLE
 
 __all__ = [
     "AGAIN",

@@ -26,7 +26,7 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.calls import PASSING, Call
 from gpuform.providers.creating.capacity import first_with_capacity
-from gpuform.providers.creating.evidence import SETTLE, SKEW, Candidate, Verdict, judge, question
+from gpuform.providers.creating.evidence import SKEW, Candidate, Verdict, judge, question
 from gpuform.providers.creating.forgetting import (
     is_refusal,
     require_absence,
@@ -44,7 +44,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.records import ANEW, Intent, Target
+from gpuform.providers.records import ANEW, SETTLE, Intent, Target
 
 AGAIN = 5.0
 """Seconds between looks for what a request may have made."""

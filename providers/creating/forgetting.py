@@ -6,11 +6,10 @@ Creates of single objects (`creating`) and of parts of a pool (the ledger of SCP
 from collections.abc import Sequence
 
 from gpuform.providers.calls import duration
-from gpuform.providers.creating.evidence import SETTLE
 from gpuform.providers.errors import ApiError, GpuformError, MissingCredentials, Unreachable
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import FORGET_CREATE
-from gpuform.providers.records import Intent
+from gpuform.providers.records import SETTLE, Intent
 
 
 def seconds_until_settled(intent: Intent, now: float, settle_time: float = SETTLE) -> float:

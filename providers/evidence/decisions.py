@@ -58,3 +58,20 @@ FORGET_CREATE: Final = _declare(
     "create returned, show neither the names nor the ids that were asked for",
     without="the intent is kept, nothing is created, and the run reports the names",
 )
+
+FORGET_NODE: Final = _declare(
+    "forget a node of a pool",
+    Effect.FORGET,
+    needs="neither the platform's list nor a lookup of the node's id shows it, in looks over the "
+    "settle time; or its deletion was seen or asked for",
+    without="the id is kept, and nothing is created in the node's place",
+)
+
+ADOPT_CREATED: Final = _declare(
+    "adopt what an interrupted create made",
+    Effect.ADOPT,
+    needs="the object has the name that was asked for and an id that the create returned; or it "
+    "was not there right before the request, appeared within a minute of it, has the properties "
+    "that were sent, is the only such object, and belongs to no other stack",
+    without="the run stops, names the candidates, and asks (`--adopt ID`, `--create-anew`)",
+)

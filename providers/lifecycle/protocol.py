@@ -21,7 +21,6 @@ from pulumi.dynamic import (
 from gpuform.providers import lifetime
 from gpuform.providers.actions import Actions, Settings, TakesNodes
 from gpuform.providers.calls import Call, Edge, adapt_to_stock_host, current_call
-from gpuform.providers.creating import SETTLE
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.comparing import (
@@ -44,7 +43,7 @@ from gpuform.providers.lifecycle.settling import INTERRUPTED, settle
 from gpuform.providers.lifecycle.showing import shown
 from gpuform.providers.lifecycle.traits import Traits
 from gpuform.providers.properties import Properties, plain, to_pulumi
-from gpuform.providers.records import Drains
+from gpuform.providers.records import SETTLE, Drains
 from gpuform.providers.world import enter
 from gpuform.schemas.changes import FieldChange, is_change, project, refusals
 from gpuform.schemas.checking import check

@@ -46,10 +46,11 @@ def settle(
         reason = unexpected("waiting", error)
     if observed is not None:
         computed = shown(kind, call, observed)
-    elif _is_hearsay(call, id_):
-        if interruption is not None:
-            raise interruption
-        _refuse_unshown(reach, call, id_, reason or "")
+    elif _is_hearsay(call, id_) and not _is_shown(reach, call, id_):
+        raise interruption or GpuformError(
+            f"{reason}; it was created as {id_}, and the platform has not shown it yet",
+            hint="run it again: it looks for it before anything is made",
+        )
     computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
     outs = {**computed, **declared, **computed, "ready": reason is None}
     if reason is not None:
@@ -65,14 +66,9 @@ def _is_hearsay(call: Call, id_: str) -> bool:
     return call.just_created and any(each.id == id_ and not each.names for each in intents)
 
 
-def _refuse_unshown(reach: Reach, call: Call, id_: str, reason: str) -> None:
-    """Raises GpuformError unless the platform shows the object now."""
+def _is_shown(reach: Reach, call: Call, id_: str) -> bool:
+    """Return whether the platform shows the object now; an interrupted call waits for nothing."""
     try:
-        found = reach().read(call, id_, {})
+        return reach().read(call, id_, {}) is not None
     except GpuformError:
-        found = None
-    if found is None:
-        raise GpuformError(
-            f"{reason}; it was created as {id_}, and the platform has not shown it yet",
-            hint="run it again: it looks for it before anything is made",
-        )
+        return False

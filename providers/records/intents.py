@@ -24,6 +24,9 @@ NOTHING: Final = "nothing"
 ANEW: Final = "anew"
 """Outcomes of intents."""
 
+SETTLE: Final = 60.0
+"""Seconds after a request within which lists and lookups may lack what it made."""
+
 _under_way: set[tuple[str, str]] = set()
 _under_way_lock = threading.Lock()
 

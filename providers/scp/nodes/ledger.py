@@ -22,6 +22,8 @@ from gpuform.providers.creating import (
     seconds_until_settled,
 )
 from gpuform.providers.errors import UnknownOutcome
+from gpuform.providers.evidence import Observation, find_gaps
+from gpuform.providers.evidence.decisions import FORGET_NODE
 from gpuform.providers.records import Intent, Target, record_name
 from gpuform.providers.scp.nodes.states import is_leaving
 from gpuform.schemas.scp import requests, wire
@@ -208,7 +210,9 @@ class Ledger:
         """
         self._absent_since = {id_: self._absent_since.get(id_, asked_at) for id_ in ids}
         for id_, since in list(self._absent_since.items()):
-            if id_ in self._ending or asked_at - since >= SETTLE:
+            left = 0.0 if id_ in self._ending else since + SETTLE - asked_at
+            missing = [f"node {id_} was shown a moment ago"] if left > 0 else []
+            if not find_gaps(FORGET_NODE, Observation("scp", missing)):
                 del self._absent_since[id_]
                 self._remove(id_)
 
