@@ -180,7 +180,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if call.urn is None:
                 # Nobody would settle the intent later. Another host may be gone before it gets this
                 # answer: its next call about the object shows that it has stored the id.
-                call.intents.forget(id_=id_)
+                call.intents.forget(id_=id_, stored=outs.get(self.parts) if self.parts else None)
             return CreateResult(id_, outs)
 
     def _make(

@@ -125,6 +125,12 @@ class NodePoolActions:
         nodes, ledger = self._nodes(client, call, id_, known)
         nodes.look()
         if not nodes.seen:
+            ledger.refuse_while_unsure()
+            if ledger.absent and not call.preview:
+                raise GpuformError(
+                    f"pool {id_}: the platform does not show its nodes, and may show them later",
+                    hint="run it again in a minute",
+                )
             return None
         self._mend(call, id_, known, nodes.all)
         declared = DeclaredPool.of(known or call.known)
@@ -181,7 +187,7 @@ class NodePoolActions:
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """All nodes by one request, when no job runs on them; done when the last one is gone."""
         client = self._client(known)
-        nodes, _ = self._nodes(client, call, id_, known)
+        nodes, ledger = self._nodes(client, call, id_, known)
         nodes.look()
         taking = NodeTaking.of_pool(call, id_, known)
         taking.clear(_all(nodes, "deleted"), nodes.all)
@@ -190,7 +196,8 @@ class NodePoolActions:
         def probe() -> Look[object] | None:
             nodes.look()
             if not nodes.seen:
-                return None
+                is_unknown = ledger.is_unsettled
+                return Look(None, "nodes may exist that are not shown") if is_unknown else None
             steps.delete([node for node in nodes.all if not is_leaving(node.state)])
             if steps.refused:
                 taking.conclude(nodes.all)

@@ -3,13 +3,15 @@
 SCP's reference answers a create of up to five servers by 202 and one `resource_id`.
 """
 
+import contextlib
 from typing import Any
 
 import pytest
 
 from gpuform.providers.calls import Call
-from gpuform.providers.errors import UnknownOutcome
+from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
 
 CREATE = "POST /v1/gpu-nodes"
 DELETE = "DELETE /v1/gpu-nodes"
@@ -139,6 +141,22 @@ class TestPool:
         world.delete(pool)
         assert world.states() == {}
 
+    @pytest.mark.parametrize("timeout", [5, None])
+    def test_destroy_forgets_no_node_that_is_not_shown_for_a_moment(
+        self,
+        world: Any,
+        pool_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        timeout: float | None,
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        hide(monkeypatch, world, set(pool.outs["node_ids"]), seconds=30)
+        with contextlib.suppress(GpuformError), world.serving(pool.name, timeout=timeout) as call:
+            NodePoolLifecycle().delete(pool.id, {**pool.outs, "__provider": "p"})
+            assert not call.found_gone
+            assert world.states() == {}
+        assert (world.writes()[DELETE] == 0) == bool(world.states())
+
 
 class TestGpuNode:
     @answers
@@ -215,5 +233,6 @@ def hide(monkeypatch: pytest.MonkeyPatch, world: Any, ids: set[str], seconds: fl
     def show_others(self: ScpClient, node_id: str) -> Any:
         return node(self, "0" * 32 if node_id in ids and world.now < until else node_id)
 
+    monkeypatch.setattr(world.client, "_listings", {})  # they hold the methods
     monkeypatch.setattr(ScpClient, "nodes", list_others)
     monkeypatch.setattr(ScpClient, "node", show_others)
