@@ -26,7 +26,7 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.calls import PASSING, Call
 from gpuform.providers.creating.capacity import first_with_capacity
-from gpuform.providers.creating.evidence import SKEW, Candidate, Verdict, judge, question
+from gpuform.providers.creating.evidence import SKEW, Candidate, judge, question
 from gpuform.providers.creating.forgetting import (
     is_refusal,
     require_absence,
@@ -307,33 +307,46 @@ def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
         AdoptionQuestion: nobody can tell which object is ours.
         NotEnoughEvidence: the call's time was over before the settle time.
     """
-    verdict, failure = Verdict(None), None
+    found, failure, began = None, None, None
+    doubtful: Sequence[Candidate] = ()
     with call.searching(creation.settle_time):
         while True:
             now, _ = call.platform_time(creation.clock_ahead())
+            began = now if began is None else began
             try:
-                if intent.id is not None and creation.exists(intent.id):
-                    return intent.id
-                if intent.id is None or creation.has_hints:
-                    verdict = judge(call, intent, creation.candidates(), now)
+                found, doubtful = _look_for(call, creation, intent, now)
                 failure = None
             except PASSING as error:
                 failure = error
-            if verdict.ours is not None:
-                return verdict.ours.id
+            if found is not None:
+                return found
             left = seconds_until_settled(intent, now, creation.settle_time)
+            if intent.id is not None:  # what was accepted is missed for as long, by several looks
+                left = max(left, began + creation.settle_time - now)
             if left <= 0 or call.remaining() == 0:
                 break
             call.on_progress("looking for what an interrupted create may have made")
             call.sleep(min(AGAIN, left))
     if failure is not None:
         raise failure
-    if intent.looked_at is None:
+    if intent.looked_at is None and left <= 0:  # a search that was cut short proves nothing
         call.intents.record(replace(intent, looked_at=now))
-    if verdict.doubtful:
-        raise question(intent, verdict.doubtful)
+    if doubtful:
+        raise question(intent, doubtful)
     require_absence(intent, [intent.name], left)
     return None
+
+
+def _look_for(
+    call: Call, creation: Creation, intent: Intent, now: float
+) -> tuple[str | None, Sequence[Candidate]]:
+    """Return the id of what the intent's request made, if it shows; and what it may have made."""
+    if intent.id is not None and creation.exists(intent.id):
+        return intent.id, ()
+    if intent.id is not None and not creation.has_hints:
+        return None, ()
+    verdict = judge(call, intent, creation.candidates(), now)
+    return verdict.ours.id if verdict.ours is not None else None, verdict.doubtful
 
 
 def name_taken(target: Target, taken: Sequence[Candidate]) -> NameTaken:

@@ -514,6 +514,22 @@ class TestLateObjects:
             late.create()
         assert late.sent == 1
 
+    def test_a_search_that_was_cut_short_is_no_evidence_against_what_appears_later(
+        self, late: Platform
+    ) -> None:
+        late.answers(Killed(), takes_effect=False)
+        with pytest.raises(Killed):
+            late.create()
+        late.call.timeout = 5.0
+        late.call.begin(5.0)
+        with pytest.raises(NotEnoughEvidence):
+            late.create()
+        late.objects.append(Candidate("c1", late.call.clock.now() + 2, shown=SENT))
+        late.call.timeout = None
+        late.call.begin(600.0)
+        assert late.create() == "c1"
+        assert late.sent == 1
+
     def test_an_id_of_something_else_is_replaced_by_what_has_the_name(
         self, late: Platform, intents: Intents
     ) -> None:

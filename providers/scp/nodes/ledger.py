@@ -62,6 +62,7 @@ class Ledger:
         self.ids = {*ids, *made}
         self._ending = set[str]()
         self._absent_since: dict[str, float] = {}
+        self._vain_since: dict[str, float] = {}
 
     @property
     def unsure(self) -> set[str]:
@@ -104,12 +105,24 @@ class Ledger:
             asked_at: the platform's time when the last list was asked for.
         """
         young = [
-            seconds_until_settled(intent, asked_at)
+            self._seconds_left(intent, asked_at)
             for intent in self._intents.values()
             if intent.open_names
         ]
         absent = [since + SETTLE - asked_at for since in self._absent_since.values()]
         return max([0.0, *young, *absent])
+
+    def _seconds_left(self, intent: Intent, asked_at: float) -> float:
+        """Return for how many seconds the platform may still lack nodes of one create.
+
+        What it has accepted is missed for the settle time by this call, too, before it is believed
+        not to exist: a single look may meet a replica that lags behind.
+        """
+        left = seconds_until_settled(intent, asked_at)
+        if not intent.hints or record_name(intent) not in self._earlier:
+            return left
+        since = self._vain_since.setdefault(record_name(intent), asked_at)
+        return max(left, since + SETTLE - asked_at)
 
     def adopt(self, listed: Collection[wire.GpuNode], asked_at: float) -> None:
         """Find the nodes of creates in a complete list, and forget what made nothing.
@@ -138,19 +151,21 @@ class Ledger:
             if not intent.hints:
                 told = ", ".join(sorted(found))
                 self._call.on_warning(f"the answer to a create was lost; found {told} again")
-            left = tuple(name for name in intent.open_names if name not in found)
-            intent = self._record(replace(intent, ids=(*intent.ids, *found.values()), missing=left))
-        if not intent.open_names or seconds_until_settled(intent, asked_at) > 0:
+            missing = tuple(name for name in intent.open_names if name not in found)
+            ids = (*intent.ids, *found.values())
+            intent = self._record(replace(intent, ids=ids, missing=missing))
+        left = self._seconds_left(intent, asked_at) if intent.open_names else 0.0
+        if not intent.open_names or left > 0:
             return
         if doubtful:
             raise question(intent, doubtful)
         if record_name(intent) in self._earlier:
-            self._forget_missing(intent, asked_at)
+            self._forget_missing(intent, left)
 
-    def _forget_missing(self, intent: Intent, asked_at: float) -> None:
+    def _forget_missing(self, intent: Intent, seconds_left: float) -> None:
         """Forget the nodes of a create that neither the list nor their ids show."""
         names = intent.open_names
-        require_absence(intent, names, seconds_until_settled(intent, asked_at))
+        require_absence(intent, names, seconds_left)
         self._call.on_warning(
             f"an interrupted create of {', '.join(names)} made nothing: the platform shows no "
             "node of that name"

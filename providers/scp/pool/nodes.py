@@ -100,7 +100,7 @@ class PoolNodes:
         """Return for how many seconds the platform may still lack nodes that exist."""
         asked_at = self._ledger.now() if self._ledger.is_unsettled else self._call.clock.now()
         listed = self._listed()
-        if self._ledger.unsure and not self._ledger.seconds_left(asked_at):
+        if self._ledger.hints and not self._ledger.seconds_left(asked_at):
             listed |= self._unlisted(self._ledger.hints - listed.keys())
         self._ledger.adopt(listed.values(), asked_at)
         listed |= self._unlisted(self._ledger.ids - listed.keys())
