@@ -121,3 +121,20 @@ START_BY_SCHEDULE: Final = _declare(
     "its answers have a Date (at most 5 minutes apart)",
     without="it stays stopped, the run says why and fails",
 )
+
+FORGET_NODE: Final = _declare(
+    "forget a node of a pool",
+    Effect.FORGET,
+    needs="neither the platform's list nor a lookup of the node's id shows it, in looks over the "
+    "settle time; or its deletion was seen or asked for",
+    without="the id is kept, and nothing is created in the node's place",
+)
+
+ADOPT_CREATED: Final = _declare(
+    "adopt what an interrupted create made",
+    Effect.ADOPT,
+    needs="the object has the name that was asked for and an id that the create returned; or it "
+    "was not there right before the request, appeared within a minute of it, has the properties "
+    "that were sent, is the only such object, and belongs to no other stack",
+    without="the run stops, names the candidates, and asks (`--adopt ID`, `--create-anew`)",
+)

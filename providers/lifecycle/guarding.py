@@ -55,14 +55,18 @@ def look_before_deletion(
         require_for_destruction(kind, current, "the platform says so, and this deletes it")
 
 
+class ObjectGone(GpuformError):
+    """The object of an id is not there: it was deleted, or does not show yet."""
+
+
 def refuse_gone(reach: Reach, call: Call, id_: str, reason: str) -> None:
-    """Raises when another look finds nothing, too; without an answer the object may exist."""
+    """Raises ObjectGone when another look finds nothing, too; unanswered, the object may exist."""
     try:
         found = reach().read(call, id_, {})
     except GpuformError:
         return
     if found is None:
-        raise GpuformError(
+        raise ObjectGone(
             reason,
             hint="somebody deleted it. Run it again to make it anew; if the state has it "
             "already, refresh first (`gpuform refresh`, `pulumi refresh`)",

@@ -218,9 +218,10 @@ def _checked_ids(text: str) -> str:
 
 
 class AsyncAnswer(ScpModel):
-    """A request that was accepted (202). For a create `resource_id` has the ids, comma-separated.
+    """A request that was accepted (202).
 
-    What it means for other requests is not documented.
+    The reference shows one `resource_id` for a create of up to five nodes; the official provider
+    splits it at commas. What it means for other requests is not documented.
     """
 
     account_id: str = ""
@@ -229,7 +230,7 @@ class AsyncAnswer(ScpModel):
 
     @property
     def node_ids(self) -> list[str]:
-        """The ids of a create's answer, each once."""
+        """Return the ids in a create's answer, each once: fewer than nodes, or of others."""
         return list(dict.fromkeys(_ids(self.resource_id)))
 
 

@@ -54,7 +54,8 @@ def _means(record: dict[str, Any], thing: Thing) -> bool:
         return True
     names = [thing.name, *thing.data.get("made_in", ())]
     # A pool's record has the pool's own id before it knows its nodes.
-    is_searched = not (record.get("ids") if record.get("names") else record.get("id"))
+    is_known = record.get("ids") if record.get("names") else record.get("id")
+    is_searched = bool(record.get("missing")) or not is_known
     return is_searched and any(json.dumps(name) in text for name in names)
 
 
