@@ -58,8 +58,10 @@ class _Guards:
         self._port = port
 
     def by_event(self) -> Mapping[str, Callable[[tuple[Any, ...]], None]]:
-        programs = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile")
-        programs += ("os.startfile/2", "pty.spawn", "_winapi.CreateProcess")
+        programs = (
+            *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"),
+            *("os.startfile", "os.startfile/2", "_winapi.CreateProcess"),
+        )
         names = ("socket.gethostbyname", "socket.gethostbyaddr", "socket.getaddrinfo")
         return {
             **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), self._address),

@@ -226,7 +226,9 @@ def ways(outside: Outside) -> dict[str, Way]:
             "nothing reads the configuration key gpuform:togetherBaseUrl",
             f"config: {{'gpuform:togetherBaseUrl': '{address}'}}",
         ),
-        "address_of_lens_in_config": Way(GATE, case=f"config: {{'lens:url': '{address}'}}"),
+        "address_of_lens_in_config": Way(
+            GATE, "totalNodes is 0", f"config: {{'lens:url': '{address}'}}"
+        ),
         "address_in_environment": Way(CLUSTER, variables={"TOGETHER_BASE_URL": address}),
         "proxy_in_environment": Way(
             CLUSTER, variables={"HTTP_PROXY": address, "http_proxy": address, "ALL_PROXY": address}
