@@ -30,11 +30,15 @@ def find_in_overview(condition: ConditionInputs, overview: Overview) -> list[str
     bounds = set(condition.declared())
     found: list[str] = []
     if bounds & _NODES:
-        found += _of_nodes(overview)
+        found += _of_nodes(overview, is_none_meant="total_nodes" in bounds)
     if bounds & _PORTS:
-        found += _of_ports(overview.rdma_cluster_stat)
+        found += _of_ports(overview.rdma_cluster_stat, is_none_meant="total_ports" in bounds)
     if bounds & _STORAGE:
-        found += _of_storage(overview.storage_stat, needs_total=bool(bounds & _SIZES))
+        is_none_meant = "storage_total_tb" in bounds
+        needs_total = bool(bounds & _SIZES)
+        found += _of_storage(
+            overview.storage_stat, needs_total=needs_total, is_none_meant=is_none_meant
+        )
     return found
 
 
@@ -49,7 +53,7 @@ def find_in_heatmap(condition: ConditionInputs, heatmap: GpuHeatmap) -> list[str
     return found
 
 
-def _of_nodes(overview: Overview) -> Iterator[str]:
+def _of_nodes(overview: Overview, *, is_none_meant: bool) -> Iterator[str]:
     total = overview.total_nodes
     counts = {
         "healthyNodes": overview.healthy_nodes,
@@ -58,7 +62,7 @@ def _of_nodes(overview: Overview) -> Iterator[str]:
         "partiallyIdleNodes": overview.partially_idle_nodes,
         "busyNodes": overview.busy_nodes,
     }
-    yield from _of_total("totalNodes", total, counts)
+    yield from _of_total("totalNodes", total, counts, is_none_meant=is_none_meant)
     yield from _of_rate("allocationRate", overview.allocation_rate)
     yield from _of_rate("utilization", overview.utilization)
     if total is None or total <= 0:
@@ -73,12 +77,13 @@ def _of_nodes(overview: Overview) -> Iterator[str]:
         yield f"allocationRate is {overview.allocation_rate:g}, and all nodes are fullyIdleNodes"
 
 
-def _of_ports(ports: RdmaClusterStat) -> Iterator[str]:
+def _of_ports(ports: RdmaClusterStat, *, is_none_meant: bool) -> Iterator[str]:
     counts = {"rdmaClusterStat.activePorts": ports.active_ports}
-    yield from _of_total("rdmaClusterStat.totalPorts", ports.total_ports, counts)
+    name = "rdmaClusterStat.totalPorts"
+    yield from _of_total(name, ports.total_ports, counts, is_none_meant=is_none_meant)
 
 
-def _of_storage(storage: StorageStat, *, needs_total: bool) -> Iterator[str]:
+def _of_storage(storage: StorageStat, *, needs_total: bool, is_none_meant: bool) -> Iterator[str]:
     total = terabytes(storage.total_capacity)
     used, free = terabytes(storage.used_capacity), terabytes(storage.available_capacity)
     rate = storage.utilization_rate
@@ -88,7 +93,8 @@ def _of_storage(storage: StorageStat, *, needs_total: bool) -> Iterator[str]:
             yield "storageStat.totalCapacity is not told"
         return
     if total == 0:
-        yield "storageStat.totalCapacity is 0: Lens shows no storage"
+        if not is_none_meant:
+            yield "storageStat.totalCapacity is 0: Lens shows no storage"
         return
     limit = total * (1 + _ROUNDING)
     parts = {"usedCapacity": used, "availableCapacity": free}
@@ -102,11 +108,17 @@ def _of_storage(storage: StorageStat, *, needs_total: bool) -> Iterator[str]:
         yield f"storageStat.utilizationRate is {rate:g}, and {used:g} of {total:g} TB are used"
 
 
-def _of_total(name: str, total: int | None, counts: dict[str, int | None]) -> Iterator[str]:
-    """Yield what is wrong with a total, and with the counts that are parts of it."""
+def _of_total(
+    name: str, total: int | None, counts: dict[str, int | None], *, is_none_meant: bool
+) -> Iterator[str]:
+    """Yield what is wrong with a total, and with the counts that are parts of it.
+
+    A total of 0 is that of a Lens that has just started, too, so it proves nothing unless
+    `is_none_meant`: the condition has a bound of the total itself.
+    """
     if total is None:
         yield f"{name} is not told"
-    elif total == 0:
+    elif total == 0 and not is_none_meant:
         yield f"{name} is 0: Lens shows nothing that could be counted"
     elif total < 0:
         yield f"{name} is {total}, below 0"
