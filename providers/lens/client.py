@@ -189,6 +189,11 @@ class LensClient:
         self._ask(wire.Overview, _OVERVIEW, retry=Retry.NEVER)
         return Answered(self._api.address, self._api.clock_ahead)
 
+    @property
+    def clock_ahead(self) -> float | None:
+        """How many seconds this machine's clock is ahead of Lens's, None before an answer."""
+        return self._api.clock_ahead
+
     def close(self) -> None:
         """Closes its connections; it may be used again."""
         self._api.close()
