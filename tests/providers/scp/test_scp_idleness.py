@@ -285,7 +285,15 @@ def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watche
     told = heatmap(*[1.0] * 4).model_dump()
     told["power"] = {"unit": "W", "data": [{**each, "value": 90.0} for each in points(*[0.0] * 8)]}
     watched.told = GpuHeatmap.model_validate(told)
-    assert "shows GPUs that utilization leaves out" in watched.look().because
+    assert "utilization shows 4 GPUs and leaves out train-001 4, " in watched.look().because
+
+
+def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: Watched) -> None:
+    """Seven GPUs are shown idle; the eighth, which power shows, was lost on the way."""
+    told = shown(*points(*QUIET_USES)[:-1]).model_dump()
+    told["power"] = {"unit": "W", "data": [{**each, "value": 90.0} for each in points(*[0.0] * 8)]}
+    watched.told = GpuHeatmap.model_validate(told)
+    assert "utilization shows 7 GPUs and leaves out train-001 7" in watched.look().because
 
 
 def test_fractions_for_percents_contradict_the_overview(watched: Watched) -> None:
