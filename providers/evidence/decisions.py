@@ -63,7 +63,8 @@ TRUST_WORKLOADS: Final = _declare(
     "take Lens's list of workloads as complete",
     Effect.APPROVE,
     needs="answers of Lens that agree on `total` and show as many different workloads as it says; "
-    "where that takes several pages, two readings in a row that show the same workloads",
+    "where that takes several pages, two readings in a row that show the same workloads; of an "
+    "empty list, an overview that has nodes",
     without="the list is read again, up to four times; then the gate `not_busy` stops the plan, "
     "nothing is stopped as idle, and a lookup fails",
 )
