@@ -91,8 +91,9 @@ class _Guards:
     def _process(self, arguments: tuple[Any, ...]) -> None:
         from gpuform.providers.slurm.results import SEARCH_COMMAND  # noqa: PLC0415 - few cases need it
 
-        words = arguments[1]
-        if isinstance(words, list) and tuple(words) == SEARCH_COMMAND:  # our own, sealed by -I -S
+        program, words = arguments[:2]
+        is_ours = isinstance(words, list) and tuple(words) == SEARCH_COMMAND
+        if is_ours and program == SEARCH_COMMAND[0]:  # reads a text, and has no modules (-I -S)
             return
         self._program(arguments[1:] if arguments[0] is None else arguments)
 

@@ -226,9 +226,7 @@ def ways(outside: Outside) -> dict[str, Way]:
             "nothing reads the configuration key gpuform:togetherBaseUrl",
             f"config: {{'gpuform:togetherBaseUrl': '{address}'}}",
         ),
-        "address_of_lens_in_config": Way(
-            GATE, "totalNodes is 0", f"config: {{'lens:url': '{address}'}}"
-        ),
+        "address_of_lens_in_config": Way(GATE, case=f"config: {{'lens:url': '{address}'}}"),
         "address_in_environment": Way(CLUSTER, variables={"TOGETHER_BASE_URL": address}),
         "proxy_in_environment": Way(
             CLUSTER, variables={"HTTP_PROXY": address, "http_proxy": address, "ALL_PROXY": address}
@@ -266,6 +264,14 @@ def ways(outside: Outside) -> dict[str, Way]:
         "shell": "import os; os.system('sbatch x')",
         "spawn": "import os; os.posix_spawnp('sbatch', ['sbatch', 'x'], os.environ)",
         "exec": "import os; os.execvp('sbatch', ['sbatch', 'x'])",
+        "shell_of_a_thread": "import subprocess, sys, threading\nfound = []\n"
+        "def work():\n    try:\n        subprocess.Popen('sbatch x', shell=True)\n"
+        "    except Exception as error:\n        found.append(error)\n"
+        "thread = threading.Thread(target=work)\nthread.start()\nthread.join()\n"
+        "sys.exit(str(found))",
+        "disguise": "import shutil, subprocess\n"
+        "from gpuform.providers.slurm.results import SEARCH_COMMAND\n"
+        "subprocess.run(list(SEARCH_COMMAND), executable=shutil.which('sbatch'), input=b'[]')",
         "forked_exec": "import os, sys\n"
         "if not os.fork():\n    try:\n        os.execvp('sbatch', ['sbatch', 'x'])\n"
         "    except Exception: os._exit(9)\n"
