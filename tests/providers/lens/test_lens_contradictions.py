@@ -244,3 +244,39 @@ def test_a_gate_opens_on_possible_numbers_alone(
         for name in ("allocationRate", "utilization"):
             rate = shown[name]
             assert type(rate) not in (int, float) or 0 <= rate <= 1
+
+
+def dropped(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadError("the connection was closed", request=request)
+
+
+ERRING: dict[str, Any] = {
+    "dropped": dropped,
+    "error": lambda _: httpx.Response(500, json={"code": 500, "message": "timeout"}),
+    "error in 200": lambda _: httpx.Response(200, json={"code": 500, "message": "timeout"}),
+    "no data": lambda _: success(None),
+    "zeros": lambda _: success(dict.fromkeys(OVERVIEW["data"], 0)),
+    "in part": lambda _: success({"faultyNodes": 0}),
+    "sentinels": lambda _: success(dict.fromkeys(OVERVIEW["data"], -1)),
+    "a list": lambda _: success([]),
+}
+
+
+@given(course=st.lists(st.sampled_from(sorted(ERRING)), max_size=12))
+def test_a_gate_opens_on_the_first_answer_that_is_evidence(course: list[str]) -> None:
+    """Whatever Lens answers before, however often: none of it opens the gate, or ends the wait."""
+    left = list(course)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return ERRING[left.pop(0)](request) if left else success(OVERVIEW["data"])
+
+    condition = {"healthy_nodes": {"at_least": 9.0}, "faulty_nodes": {"at_most": 5.0}}
+    inputs = {"condition": condition, "wait_minutes": 30.0, "__provider": "p"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LENS_URL", URL)
+        call = Call(urn="urn:pulumi:dev::p::t::gate", clock=Clock())
+        with mount(URL, httpx.MockTransport(answer)), serving(call):
+            outs = HealthGateLifecycle().create(inputs).outs
+    assert outs["ready"] is True
+    assert left == []
+    assert outs["overview"]["healthy_nodes"] == 9
