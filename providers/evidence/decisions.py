@@ -138,3 +138,30 @@ ADOPT_CREATED: Final = _declare(
     "that were sent, is the only such object, and belongs to no other stack",
     without="the run stops, names the candidates, and asks (`--adopt ID`, `--create-anew`)",
 )
+
+TRUST_WORKLOADS: Final = _declare(
+    "take Lens's list of workloads as complete",
+    Effect.APPROVE,
+    needs="answers of Lens that agree on `total` and show as many different workloads as it says; "
+    "where that takes several pages, two readings in a row that show the same workloads; of an "
+    "empty list, an overview that has nodes",
+    without="the list is read again, up to four times; then the gate `not_busy` stops the plan, "
+    "nothing is stopped as idle, and a lookup fails",
+)
+
+STOP_IDLE_NODES: Final = _declare(
+    "stop nodes as idle",
+    Effect.STOP,
+    needs="at each look of the declared time: the scheduler knows every node and no job on it; "
+    "Lens names every GPU of every node, shows or ranks each below the bound, and its overview and "
+    "its workloads do not contradict",
+    without="nothing is stopped, and the declared time begins again",
+)
+
+OPEN_HEALTH_GATE: Final = _declare(
+    "open a health gate",
+    Effect.APPROVE,
+    needs="answers of Lens whose figures are possible, do not contradict each other, and are "
+    "within every bound of the condition",
+    without="the gate stays closed, and says which field of which answer is missing or contradicts",
+)

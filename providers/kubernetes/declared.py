@@ -31,7 +31,13 @@ def declared_kubeconfig(
         if not isinstance(config, dict):
             return ""  # whoever reads it says that it is none
         if declared.context is not None:
-            _refuse_unknown(declared.context, config, f"{where}context: {path}")
+            if declared.context not in _contexts_of(config):
+                # Which contexts a file has is nothing to tell whoever may not use it.
+                require_asked(declared, f"{where}kubeconfig: {path}", _first_server_of(config))
+                names = ", ".join(_contexts_of(config)) or "none"
+                raise GpuformError(
+                    f"{where}context: {path} has no context {declared.context}; it has {names}"
+                )
             config["current-context"] = declared.context
         elif not config.get("current-context"):
             raise GpuformError(
@@ -51,12 +57,16 @@ def declared_kubeconfig(
         ) from None
 
 
-def _refuse_unknown(context: str, config: Mapping[str, Any], where: str) -> None:
-    names = [each.get("name") for each in config.get("contexts") or () if isinstance(each, dict)]
-    if context not in names:
-        raise GpuformError(
-            f"{where} has no context {context}; it has {', '.join(map(str, names)) or 'none'}"
-        )
+def _contexts_of(config: Mapping[str, Any]) -> list[str]:
+    contexts = config.get("contexts") or ()
+    return [str(each.get("name")) for each in contexts if isinstance(each, dict)]
+
+
+def _first_server_of(config: Mapping[str, Any]) -> str:
+    try:
+        return str(config["clusters"][0]["cluster"]["server"])
+    except (KeyError, TypeError, IndexError):
+        return ""
 
 
 def _server_of(config: Mapping[str, Any]) -> str:
