@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from concurrent import futures
+from pathlib import Path
 
 import grpc
 from pulumi.automation._server import LanguageServer
@@ -19,8 +20,9 @@ from pulumi.runtime.proto import language_pb2_grpc
 
 def run_program() -> None:
     """Run the program of the folder as its own main module."""
-    sys.path.insert(0, os.getcwd())
-    runpy.run_path(os.getcwd(), run_name="__main__")
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    runpy.run_path(folder, run_name="__main__")
 
 
 def main() -> None:
