@@ -19,7 +19,6 @@ from typing import Final
 MODULE: Final = Path(__file__).resolve().parents[1] / "real_pulumi"
 PACKAGE: Final = "github.com/pulumi/pulumi/pkg/v3"
 DYNAMIC_HOST: Final = '#!/bin/sh\nexec "${PULUMI_PYTHON_CMD:-python3}" -u -m pulumi.dynamic "$@"\n'
-LANGUAGE_HOST: Final = "pulumi-language-python"
 
 
 def search_path() -> str:
@@ -34,9 +33,9 @@ def find_pulumi() -> str | None:
     return shutil.which("pulumi", path=search_path())
 
 
-def has_language_host() -> bool:
-    """Return whether `pulumi` itself can run Python programs."""
-    return shutil.which(LANGUAGE_HOST, path=search_path()) is not None
+def has_language_host(language: str = "python") -> bool:
+    """Return whether `pulumi` itself can run programs in a language: by its host, on PATH."""
+    return shutil.which(f"pulumi-language-{language}", path=search_path()) is not None
 
 
 def pinned_version() -> str:

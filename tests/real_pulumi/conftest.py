@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from processes.commands import Cli, in_a_warm_process
-from processes.pinned_pulumi import LANGUAGE_HOST, find_pulumi, has_language_host
+from processes.pinned_pulumi import find_pulumi, has_language_host
 
 ABSENT = "no Pulumi CLI is on PATH, and tests/processes/pinned_pulumi.py has built none"
 HERE = Path(__file__).parent
@@ -18,8 +18,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("real_pulumi")
             if find_pulumi() is None:
                 item.add_marker(pytest.mark.skip(reason=ABSENT))
-            elif item.get_closest_marker("language_host") and not has_language_host():
-                item.add_marker(pytest.mark.skip(reason=f"{LANGUAGE_HOST} is not on PATH"))
+            for marker in item.iter_markers("language_host"):
+                if not has_language_host(*marker.args):
+                    host = f"pulumi-language-{marker.args[0]}"
+                    item.add_marker(pytest.mark.skip(reason=f"{host} is not on PATH"))
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]
         yield Project(directory, environ)
 
 
+@pytest.mark.in_every_run
 @pytest.mark.parametrize("project", RESOURCES, indirect=True)
 def test_progress_is_shown_at_its_resource_and_not_kept(
     project: Project, request: pytest.FixtureRequest
@@ -77,6 +78,7 @@ def test_progress_is_shown_at_its_resource_and_not_kept(
     assert "Diagnostics:" not in done.stdout
 
 
+@pytest.mark.in_every_run
 @pytest.mark.parametrize("project", ["01-together-training"], indirect=True)
 def test_an_error_is_shown_at_its_resource_without_frames(project: Project) -> None:
     topology = project.directory / "topology.yaml"
