@@ -81,7 +81,7 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
     before, after = (_without(each, planned) for each in (recorded, now))
     found = field_changes(kind.inputs, before, after)
     resting = [_resting(kind.power, old, declared)] if kind.power and now is not declared else []
-    repairs = changes_of(kind.repairs(old, now), replaces=kind.remade_by_repair)
+    repairs = list(changes_of(kind.repairs(old, now), replaces=kind.remade_by_repair))
     shown = [*map(judged, found), *kind.planned_changes(old, now)]
     if any(change.replaces for change in (*shown, *repairs)):
         before, after = (_only(each, planned) for each in (recorded, now))

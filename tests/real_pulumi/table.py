@@ -73,7 +73,8 @@ def _lines(results: Mapping[tuple[str, str], str]) -> Iterator[str]:
     )
     yield ""
     yield (
-        f"The suite `tests/real_pulumi` was last run on {datetime.now(UTC):%Y-%m-%d} with Pulumi CLI {_cli()} and "
+        f"The suite `tests/real_pulumi` was last run on {datetime.now(UTC):%Y-%m-%d} with "
+        f"Pulumi CLI {_cli()} and "
         f"its Python SDK {version('pulumi')}. It runs wherever a Pulumi CLI is on PATH, or where "
         "`python tests/processes/pinned_pulumi.py` has built the one that "
         "`tests/real_pulumi/go.mod` pins: `python -m pytest -m real_pulumi tests/real_pulumi`. "
