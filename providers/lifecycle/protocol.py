@@ -36,6 +36,7 @@ from gpuform.providers.lifecycle.guarding import (
     look_before_deletion,
     refuse_gone,
     refuse_impossible,
+    refuse_to_leave,
     require_for_change,
     require_for_destruction,
 )
@@ -304,6 +305,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Deletes the object and waits until it is gone; it may be gone already (`found_gone`).
 
         gpuform's engine forgets at most two that it found gone without `--allow forget-many`.
+        In the stock host the first delete of `pulumi destroy` refuses to go round what interrupted
+        creates have made: the plugin refuses that when it is configured, and this host cannot.
         Under the stock host and the plugin each call stands for itself: the Pulumi engine forgets
         whatever the platform itself, uncontradicted, says is gone, however many that are.
         """
@@ -311,6 +314,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             call.known = plain(_props)
             known = typed(self, echo(self, call.known))
             require_for_destruction(self, call.known, "this deletes it")
+            refuse_to_leave(call)
             call.begin(self.timeouts.delete)
             if not self.is_bound:
                 look_before_deletion(self, self._actions, call, _id, known)

@@ -13,6 +13,9 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent, Intents, Stored, in_dynamic_form
 
 _DESTROY = frozenset({"destroy", "down", "dn"})
+_CLI_NAMES = frozenset({"pulumi", "pulumi-wrapped"})
+_GENERATIONS = 4
+"""How many processes may be between the CLI and this one: shells, a launcher, a wrapper."""
 _COMMANDS = _DESTROY | {"up", "update", "preview", "pre", "refresh", "import", "watch"}
 
 
@@ -20,7 +23,7 @@ def refuse_to_forget(intents: Intents) -> None:
     """Raises GpuformError when this is a destroy that would leave something."""
     stored = intents.records.stored()
     left = left_behind(intents.all(), stored) if stored is not None else []
-    if left and is_destroy(_arguments(os.getppid())):
+    if left and is_destroy(_arguments_of_cli()):
         raise GpuformError(
             "\n".join(f"{describe_left(each)}: this would leave it" for each in left),
             hint="`pulumi up` resumes the create, and then `pulumi destroy` deletes what it made; "
@@ -44,6 +47,37 @@ def left_behind(intents: Iterable[Intent], stored: Stored) -> list[Intent]:
 def is_destroy(arguments: Sequence[str]) -> bool:
     """Whether these are the arguments of `pulumi destroy`."""
     return next((each for each in arguments if each in _COMMANDS), "") in _DESTROY
+
+
+def _arguments_of_cli() -> list[str]:
+    """Return the arguments of the Pulumi CLI that runs this process, itself or through scripts.
+
+    Those of the parent where none of the nearest processes above is a `pulumi`.
+    """
+    process = os.getppid()
+    nearest = _arguments(process)
+    arguments = nearest
+    for _ in range(_GENERATIONS):
+        if arguments and Path(arguments[0]).stem.strip(".") in _CLI_NAMES:
+            return arguments
+        process = _parent(process)
+        arguments = _arguments(process) if process > 1 else []
+    return nearest
+
+
+def _parent(process: int) -> int:
+    """Return the parent of a process; 0 where the system does not tell it."""
+    try:
+        # The name in parentheses may have spaces: what follows it is the state and the parent.
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        ps = ["ps", "-o", "ppid=", "-p", str(process)]
+        done = subprocess.run(ps, capture_output=True, text=True, check=False)  # noqa: S603 - fixed
+        return int(done.stdout)
+    except (OSError, ValueError):
+        return 0
 
 
 def _arguments(process: int) -> list[str]:

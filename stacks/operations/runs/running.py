@@ -220,7 +220,7 @@ class PlannedRun:
         options, saved = self.options, self.saved
         shown: Mapping[str, str] = {}
         bound = saved.bound(options, self.stack) if saved else None
-        if not options.skip_preview or saved or self._must_be_planned:
+        if options.preview_only or not options.skip_preview or saved or self._must_be_planned:
             with set_variables(preview_permissions(is_reviewed=self._is_reviewed)):
                 ended, outcome = self._deploy(preview=True)
             if not outcome.succeeded:
@@ -248,6 +248,8 @@ class PlannedRun:
 
     def _apply(self, bound: PlanConstraint | None) -> RunResult:
         options = self.options
+        if options.preview_only or self.lock is None:
+            raise AssertionError("a run that only previews, or holds no lock, applies nothing")
         origin = origin_of(self.stack, os.environ, options.message, self.saved)
         run = self.stack.begin(options.operation, origin)
         keeper = LogKeeper(Stopwatch(clock_from(os.environ)))
