@@ -14,9 +14,12 @@ from gpuform.providers.calls.call import (
 )
 from gpuform.providers.calls.clock import (
     CLOCK_VARIABLE,
+    EMULATOR_VARIABLE,
     Clock,
     SystemClock,
+    OtherEmulator,
     clock_from,
+    find_emulator,
     synchronised,
 )
 from gpuform.providers.calls.edge import Edge, unexpected
@@ -34,6 +37,7 @@ from gpuform.providers.calls.waiting import (
 
 __all__ = [
     "CLOCK_VARIABLE",
+    "EMULATOR_VARIABLE",
     "FOLDER",
     "PASSING",
     "READS_ONLY",
@@ -45,7 +49,9 @@ __all__ = [
     "Rhythm",
     "SystemClock",
     "adapt_to_stock_host",
+    "OtherEmulator",
     "clock_from",
+    "find_emulator",
     "current_call",
     "duration",
     "hosted_call",

@@ -54,7 +54,7 @@ class Admin:
         return answer({"status": "ok"})
 
     def _get_clock(self) -> Response:
-        return answer({"now": self._clock.now()})
+        return answer({"now": self._clock.now(), "emulator": self._store.identity})
 
     def _move_clock(self) -> Response:
         """`{"advance": seconds}` adds, `{"until": unix seconds}` moves on unless that is past."""

@@ -52,8 +52,10 @@ def read_status(
         stack = selected.open()
         # The state alone can be shown without a word about its world.
         is_implied = not refresh and CLOCK_VARIABLE not in os.environ
-        is_wanted = emulate or (is_implied and lives_emulated(stack))
-        with world_for(stack, emulate=is_wanted, root=root) as emulated:
+        shows_state = not emulate and is_implied and lives_emulated(stack)
+        with world_for(
+            stack, emulate=emulate or shows_state, root=root, shows_state=shows_state
+        ) as emulated:
             at_work = at_work_on(selected.workspace, stack.name)
             return status_of(stack, os.environ, refresh=refresh, emulated=emulated, at_work=at_work)
 

@@ -260,7 +260,7 @@ def _init(
     if emulate:
         with errors_of_engine():
             records = intents_of(workspace.backend, workspace.project.name, name).records
-            record_world(records, World(emulated=True))
+            record_world(records, World(emulated=True, emulator=""))
     where = " on the emulator" if emulate else ""
     current.screen.print(f"Stack {name} is made{where} and selected.")
 
