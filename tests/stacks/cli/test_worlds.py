@@ -156,7 +156,7 @@ def test_a_real_stack_does_not_go_by_the_clock_of_an_emulator(
     real: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
-    why = f"the stack lives on real platforms, and GPUFORM_CLOCK names an emulator's clock at {elsewhere}"
+    why = f"real platforms, and GPUFORM_CLOCK names an emulator's clock at {elsewhere}"
     assert_all_are_refused(real, told=(why, "unset GPUFORM_CLOCK"))
 
 
