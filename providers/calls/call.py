@@ -79,6 +79,9 @@ class Call:
     on_progress: Callable[[str], None] = logger.info
     on_warning: Callable[[str], None] = logger.warning
     on_unchecked: Callable[[str], None] = logger.info
+    on_clock: Callable[[str, float | None], None] = lambda _platform, _ahead: None
+    """Hears with each answer of a platform how far this machine's clock is ahead of the platform's,
+    in seconds; None for an answer without a Date."""
     init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
     keeps_unready: bool = True

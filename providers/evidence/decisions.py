@@ -85,3 +85,30 @@ REPAIR_NODE: Final = _declare(
     "made and not in the future; otherwise since the first run that saw it",
     without="the node is left as it is, and the time counts from the first run that saw it",
 )
+
+DESTROY_EXPIRED: Final = _declare(
+    "destroy what has expired",
+    Effect.DELETE,
+    needs="an end that is over by this machine's clock and by the platform's (the Date of an "
+    "answer of this run, at most 5 minutes apart); a ttl counts from the later one of the moment "
+    "that the platform calls the creation and the moment that the state recorded; and where the "
+    "platform measures the GPUs, a measurement of now that shows no use",
+    without="it stays as it is, the run says why and fails; --allow evict-jobs does without the "
+    "measurement; where nobody measures, the plan says so",
+)
+STOP_BY_SCHEDULE: Final = _declare(
+    "stop by a schedule",
+    Effect.STOP,
+    needs="running hours that are over by this machine's clock and by the platform's, as far as "
+    "its answers have a Date (at most 5 minutes apart); and where the platform measures the GPUs, "
+    "a measurement of now that shows no use",
+    without="it goes on running, the run says why and fails; --allow evict-jobs does without the "
+    "measurement; where nobody measures, the plan says so",
+)
+START_BY_SCHEDULE: Final = _declare(
+    "start by a schedule",
+    Effect.CHANGE,
+    needs="running hours that have begun by this machine's clock and by the platform's, as far as "
+    "its answers have a Date (at most 5 minutes apart)",
+    without="it stays stopped, the run says why and fails",
+)

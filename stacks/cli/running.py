@@ -136,6 +136,8 @@ def _reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
             else "no changes were expected but changes occurred"
         )
         yield f"error: {happened}"
+    for text in result.refusals:
+        yield visible(f"error: {text}")
     for name in result.unknown_ends:
         yield (
             f"error: {name}: nobody tells when it was made, which its ttl counts from: "

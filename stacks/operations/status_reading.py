@@ -89,7 +89,7 @@ def status_of(
         found = [_with_idleness(each, was, watch) for each, was in zip(found, seen, strict=True)]
     there = [each.entry for each in seen if each.entry.outputs]
     before = {entry.urn: entry.outputs for entry in entries} if refresh else {}
-    notices = notices_of_entries(there, clock.now(), before)
+    notices = notices_of_entries(there, clock.now(), before, is_emulated=clock.is_platforms)
     cost = cost_of((each.name, each.footprint) for each in found)
     monitoring = _monitoring(settings) if is_configured(settings) else None
     is_told = book.prices is not None or cost.amounts

@@ -70,12 +70,12 @@ def test_nothing_is_due_but_what_was_shown() -> None:
 def test_who_counts_from_nowhere_is_told() -> None:
     later = TimeTable(START * 2)
     untold = bench(made=None, ttl="1d")
-    assert (later(untold), end_is_unknown(untold)) == (None, True)
-    assert not end_is_unknown(bench(ttl="1d"))
-    assert not end_is_unknown(bench(made=None, expires="2026-12-31"))
+    assert (later(untold), end_is_unknown(untold, START)) == (None, True)
+    assert not end_is_unknown(bench(ttl="1d"), START)
+    assert not end_is_unknown(bench(made=None, expires="2026-12-31"), START)
     node = {"state": "RUNNING", "created_at": "2024-07-11 08:56:59"}
-    assert not end_is_unknown(entry({"ttl": "1d"}, node, "scp:GpuNode"))
-    assert end_is_unknown(entry({"ttl": "1d"}, {"gpu_nodes": {}}, "scp:NodePool"))
+    assert not end_is_unknown(entry({"ttl": "1d"}, node, "scp:GpuNode"), START)
+    assert end_is_unknown(entry({"ttl": "1d"}, {"gpu_nodes": {}}, "scp:NodePool"), START)
 
 
 @pytest.mark.parametrize(
