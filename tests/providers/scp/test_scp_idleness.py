@@ -122,6 +122,21 @@ def test_between_two_looks_somebody_may_have_used_it(watched: Watched) -> None:
     assert watched.looks(4500.0, every=idleness.GAP).is_idle
 
 
+@pytest.mark.parametrize("jump", [-86400.0, -700.0, 86400.0, 10 * 365 * 86400.0])
+def test_a_clock_that_jumps_begins_the_quiet_time_again(watched: Watched, jump: float) -> None:
+    assert not watched.looks(3000.0).is_idle
+    watched.clock.time += jump
+    assert not watched.looks(3000.0).is_idle, "an hour of quiet looks is needed from here on"
+    assert watched.looks(600.0).is_idle
+
+
+def test_a_clock_that_jumps_there_and_back_proves_nothing(watched: Watched) -> None:
+    watched.look()
+    for jump in (86400.0, -86400.0, 7 * 86400.0, -7 * 86400.0):
+        watched.clock.time += jump
+        assert not watched.look().is_idle
+
+
 def _job(watched: Watched) -> None:
     watched.scheduler.run("train-001", 1.0)
 
