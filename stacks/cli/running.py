@@ -137,7 +137,7 @@ def _reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
         )
         yield f"error: {happened}"
     for text in result.refusals:
-        yield visible(f"error: {text}")
+        yield "\n".join(map(visible, f"error: {text}".splitlines()))
     for name in result.unknown_ends:
         yield (
             f"error: {name}: nobody tells when it was made, which its ttl counts from: "
