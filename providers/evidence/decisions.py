@@ -95,6 +95,7 @@ FORGET_OBJECT: Final = _declare(
     "itself is an error",
 )
 
+
 DESTROY_EXPIRED: Final = _declare(
     "destroy what has expired",
     Effect.DELETE,
