@@ -1,6 +1,7 @@
 """When a resource ends and when it is to run, by its declaration and the clock of the call."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +15,12 @@ from gpuform.schemas.notices import Notice, NoticeKind
 NOTICE: Final = 7 * 86400.0
 """Seconds before an end from which on every plan tells it."""
 
+EARLIEST_CREATION: Final = datetime(2015, 1, 1, tzinfo=UTC).timestamp()
+"""No object of these platforms is older. Sentinels of programs are: the years 1, 1900 and 1970."""
+
+FUTURE_S: Final = 300.0
+"""Seconds that a creation may lie ahead by this clock: a platform's clock may be a little off."""
+
 Values = Mapping[str, Any]
 
 
@@ -24,6 +31,26 @@ class Power:
     field: str
     on: str
     off: str
+
+
+def find_creation_time(reported: float | None, recorded: str, now: float) -> float | None:
+    """Return the moment that a time to live counts from, in Unix seconds; None if nobody knows.
+
+    The platform's word counts unless it is before what the state itself recorded, in the future, or
+    no time at which an object can have been created. The later one counts: an end may come late,
+    and never early.
+
+    Args:
+        reported: what the platform calls the creation.
+        recorded: when the state got the object, as Pulumi's state files write it; may be empty.
+        now: by the clock that the end is compared with.
+    """
+    known = [] if reported is None else [reported]
+    with suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(recorded)
+        known += [] if moment.tzinfo is None else [moment.timestamp()]
+    credible = (each for each in known if EARLIEST_CREATION <= each <= now + FUTURE_S)
+    return max(credible, default=None)
 
 
 def written(moment: float) -> str:

@@ -395,7 +395,7 @@ class CaseInputs(InputModel):
     )
     allow: list[str] | None = Field(
         default=None,
-        description="Permissions, as for --allow.",
+        description="Permissions, as for --allow; real-schedulers is not for cases.",
         examples=[["destroy-reserved"]],
     )
     target: list[str] | None = Field(

@@ -71,6 +71,9 @@ class Footprint(_Part):
     paid_until: str = Field(
         default="", description="Until when it is prepaid, in UTC; empty: nobody tells."
     )
+    keeps_data: bool = Field(
+        default=False, description="Whether what people stored by it stays when it is deleted."
+    )
     unknown: tuple[str, ...] = Field(
         default=(), description="Names of the facts above that are known after apply only."
     )

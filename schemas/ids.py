@@ -8,9 +8,11 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
-from gpuform.schemas.visible import is_seen
+from gpuform.schemas.visible import is_seen, replace_unseen
 
 LONGEST: Final = 256
+_REPLACED: Final = "\ufffd"
+"""What stands for a character that cannot be shown. No name that is declared may have it."""
 
 
 def checked_id(text: str) -> str:
@@ -24,9 +26,20 @@ def checked_line(text: str) -> str:
     """The same, where there may be none."""
     if len(text) > LONGEST:
         raise ValueError(f"must have at most {LONGEST} characters")
-    if not is_seen(text):
+    if not is_seen(text) or _REPLACED in text:
         raise ValueError("must be one line without control characters and direction marks")
     return text
+
+
+def readable_name(text: str) -> str:
+    """Return a name that anybody may have given as one short line.
+
+    A list that has somebody else's odd name is a list all the same. A name that was changed here
+    has a character that `checked_line` refuses: it is nobody's declared name.
+    """
+    if len(text) > LONGEST:
+        text = text[: LONGEST - 1] + _REPLACED
+    return replace_unseen(text, _REPLACED)
 
 
 Id = Annotated[str, AfterValidator(checked_id)]
@@ -34,3 +47,6 @@ Id = Annotated[str, AfterValidator(checked_id)]
 
 Line = Annotated[str, AfterValidator(checked_line)]
 """A name, or an id that is only told; it may be empty."""
+
+ForeignName = Annotated[str, AfterValidator(readable_name)]
+"""A name in a platform's answer; it may be empty."""

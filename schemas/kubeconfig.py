@@ -29,6 +29,8 @@ _REFUSED: Final = {
     "as-groups": "signs in as somebody else",
     "as-user-extra": "signs in as somebody else",
 }
+OF_THIS_MACHINE: Final = tuple(name for name, why in _REFUSED.items() if "this machine" in why)
+"""The keys by which a kubeconfig names files and programs of the machine that reads it."""
 _LEFT_OUT: Final = frozenset({"extensions", "disable-compression"})
 
 

@@ -37,6 +37,13 @@ def is_seen(text: str) -> bool:
     return all(unicodedata.category(each) not in _UNSEEN for each in text)
 
 
+def replace_unseen(text: str, replacement: str) -> str:
+    """Return the text with `replacement` for each character that `is_seen` does not take."""
+    if is_seen(text):
+        return text
+    return "".join(replacement if unicodedata.category(each) in _UNSEEN else each for each in text)
+
+
 def shortened(text: str, length: int) -> str:
     """The text, or its beginning and how long it was; never longer than `length`."""
     if len(text) <= length:

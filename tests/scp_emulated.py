@@ -94,6 +94,7 @@ def emulated() -> Iterator[Emulated]:
         settings = Settings(environ=environ(server.url))
         platform = Emulated(server.url, ScpClient(Connection(find_credentials(settings))))
         clock = EmulatorClock(server.url)
+        platform.call("POST", "/scp/settings", {"create_answer": "all"})
         with serving(Call(clock=clock)):
             try:
                 yield platform

@@ -70,3 +70,22 @@ RARE_SPELLINGS: Mapping[str, Spelling] = {
     "in colours": lambda text: f"\x1b[31m{text[:3]}\x1b[0m{text[3:]}",
 }
 """Those in which long texts without escapes of their own are found."""
+
+LOOSE_SPELLINGS: Mapping[str, Spelling] = {
+    "upper case": str.upper,
+    "lower case": str.lower,
+    "swapped case": str.swapcase,
+    "title case": str.title,
+    "reversed": lambda text: text[::-1],
+    "reversed in upper case": lambda text: text[::-1].upper(),
+    "spaced": " ".join,
+    "hyphenated": "-".join,
+    "a character a line": "\n".join,
+    "in groups of four": lambda text: " ".join(text[at : at + 4] for at in range(0, len(text), 4)),
+    "line-broken": lambda text: f"{text[:5]}-\n    {text[5:]}",
+    "upper case in base64": lambda text: base64.b64encode(text.upper().encode()).decode(),
+    "lower case in hex": lambda text: text.lower().encode().hex().upper(),
+    "spaced in json": lambda text: json.dumps("\n".join(text)),
+    "upper case in a url": lambda text: quote(text.upper(), safe=""),
+}
+"""Those in which a secret is recognizable though no eight of its characters stand as they are."""

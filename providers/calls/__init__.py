@@ -14,9 +14,12 @@ from gpuform.providers.calls.call import (
 )
 from gpuform.providers.calls.clock import (
     CLOCK_VARIABLE,
+    EMULATOR_VARIABLE,
     Clock,
+    OtherEmulator,
     SystemClock,
     clock_from,
+    find_emulator,
     synchronised,
 )
 from gpuform.providers.calls.edge import Edge, unexpected
@@ -34,6 +37,7 @@ from gpuform.providers.calls.waiting import (
 
 __all__ = [
     "CLOCK_VARIABLE",
+    "EMULATOR_VARIABLE",
     "FOLDER",
     "PASSING",
     "READS_ONLY",
@@ -41,6 +45,7 @@ __all__ = [
     "Clock",
     "Edge",
     "Look",
+    "OtherEmulator",
     "ReadsOnly",
     "Rhythm",
     "SystemClock",
@@ -48,6 +53,7 @@ __all__ = [
     "clock_from",
     "current_call",
     "duration",
+    "find_emulator",
     "hosted_call",
     "in_process",
     "mount",

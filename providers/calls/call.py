@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
@@ -79,6 +79,9 @@ class Call:
     on_progress: Callable[[str], None] = logger.info
     on_warning: Callable[[str], None] = logger.warning
     on_unchecked: Callable[[str], None] = logger.info
+    on_clock: Callable[[str, float | None], None] = lambda _platform, _ahead: None
+    """Hears with each answer of a platform how far this machine's clock is ahead of the platform's,
+    in seconds; None for an answer without a Date."""
     init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
     keeps_unready: bool = True
@@ -231,7 +234,22 @@ def current_call() -> Call:
         return Call()
     call = hosted_call(urn)
     call.keeps_unready = False
-    return call
+    host = stock_host.find_host()
+    return call if host is None else _told_to(host, call, urn)
+
+
+def _told_to(host: stock_host.StockHost, call: Call, urn: str) -> Call:
+    """Return `call` with its interruption from `host`, and its messages shown at its resource."""
+    call = replace(call, cancelled=host.cancelled)
+    log = host.log
+    if log is None:
+        return call
+    return replace(
+        call,
+        on_progress=lambda text: log.progress(urn, text),
+        on_warning=lambda text: log.warning(urn, text),
+        on_unchecked=log.once,
+    )
 
 
 def hosted_call(urn: str) -> Call:

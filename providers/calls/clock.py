@@ -7,12 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from gpuform.providers.calls.transport import mounted, needs_authorities
-from gpuform.providers.errors import Unreachable
+from gpuform.providers.errors import GpuformError, Unreachable
 
 if TYPE_CHECKING:
     import httpx
 
 CLOCK_VARIABLE = "GPUFORM_CLOCK"
+EMULATOR_VARIABLE = "GPUFORM_EMULATOR"
+"""The identity of the emulator that has to answer at the address in GPUFORM_CLOCK."""
 ATTEMPTS = 3
 
 
@@ -46,17 +48,27 @@ class SystemClock:
             cancelled.wait(seconds)
 
 
+class OtherEmulator(GpuformError):
+    """Another emulator answers than the one that is meant."""
+
+    page = "concepts/stack"
+
+
 class EmulatorClock:
     """The virtual clock of an emulator: sleeping moves it forward and returns at once.
 
     `now` is the time of the last answer. A sleep asks for a point in time, not for a step, so
-    that many waiters that sleep alike move the clock once.
+    that many waiters that sleep alike move the clock once. Every answer of another emulator than
+    `expected` (an identity; empty: any) raises OtherEmulator.
     """
 
     is_platforms = True
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/") + "/_emulator/clock"
+    def __init__(self, url: str, expected: str = "") -> None:
+        self.address = url.rstrip("/")
+        self._expected = expected
+        self._identity = ""
+        self._url = self.address + "/_emulator/clock"
         self._lock = threading.Lock()
         self._client: httpx.Client | None = None
         self._now: float | None = None
@@ -72,6 +84,12 @@ class EmulatorClock:
         if not cancelled.is_set():
             self._tell("POST", {"until": self.now() + max(0.0, seconds)})
 
+    def identity(self) -> str:
+        """Return the identity of the emulator's data; empty if the emulator reports none."""
+        if self._now is None:
+            self._tell("GET", None)
+        return self._identity
+
     def close(self) -> None:
         """Closes its connections; it may be used again."""
         with self._lock:
@@ -85,14 +103,23 @@ class EmulatorClock:
         try:
             answer = self._ask(method, body)
             answer.raise_for_status()
-            now = float(answer.json()["now"])
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            report = answer.json()
+            now, identity = float(report["now"]), str(report.get("emulator") or "")
+        except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Unreachable(
                 f"the emulator's clock at {self._url} does not answer ({type(error).__name__})",
                 hint=f"start `gpuform emulator`, or unset {CLOCK_VARIABLE}",
             ) from None
+        if self._expected and identity != self._expected:
+            raise OtherEmulator(
+                f"the emulator at {self.address} is {identity or 'of unknown identity'}, and "
+                f"{EMULATOR_VARIABLE} names {self._expected}",
+                hint="another emulator took the port, or this one started again with other data: "
+                f"unset {CLOCK_VARIABLE} and {EMULATOR_VARIABLE}, then "
+                'eval "$(gpuform emulator start)"',
+            )
         with self._lock:
-            self._now = max(now, self._now or now)
+            self._now, self._identity = max(now, self._now or now), identity
         return now
 
     def _ask(self, method: str, body: dict[str, float] | None) -> "httpx.Response":
@@ -124,7 +151,7 @@ def synchronised(clock: Clock) -> Clock:
     return clock
 
 
-_clocks: "dict[tuple[str, httpx.BaseTransport | None], EmulatorClock]" = {}
+_clocks: "dict[tuple[str, str, httpx.BaseTransport | None], EmulatorClock]" = {}
 _clocks_lock = threading.Lock()
 
 
@@ -133,5 +160,17 @@ def clock_from(environ: Mapping[str, str]) -> Clock:
     url = environ.get(CLOCK_VARIABLE)
     if not url:
         return SystemClock()
+    expected = environ.get(EMULATOR_VARIABLE, "")
     with _clocks_lock:
-        return _clocks.setdefault((url, mounted(url)), EmulatorClock(url))
+        key = url, expected, mounted(url)
+        return _clocks.setdefault(key, EmulatorClock(url, expected))
+
+
+def find_emulator(environ: Mapping[str, str]) -> str:
+    """Return the identity of the emulator whose clock counts; empty for none, or one without.
+
+    Raises:
+        OtherEmulator: the emulator that answers is not the one of GPUFORM_EMULATOR.
+    """
+    clock = clock_from(environ)
+    return clock.identity() if isinstance(clock, EmulatorClock) else ""

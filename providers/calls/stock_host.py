@@ -1,32 +1,77 @@
-"""Pulumi's own dynamic provider host, where `pulumi up` runs our lifecycles."""
+"""Pulumi's own host of dynamic providers (`python -m pulumi.dynamic`), where `pulumi up` runs ours.
+
+The host passes on neither for which resource a call is, nor progress, nor an interruption, and it
+reports errors with their frames. `current_call` and lifecycles ask this module, which finds what
+it needs in the host's process. A host of another shape keeps its own behaviour.
+"""
 
 import logging
+import re
 import sys
+import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor
-from types import FrameType
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cache
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuform.providers.errors import GpuformError
+from gpuform.schemas.visible import visible_lines
+
+if TYPE_CHECKING:
+    from gpuform.providers.calls.engine_log import EngineLog
 
 HOST_MODULE = "pulumi.dynamic.__main__"
 THREADS = 256
 """Waiting is cheap, requests are limited per platform: the engine's `--parallel` decides."""
+_ADDRESS: Final = re.compile(r"[\w.\[\]:-]+:\d+")
+
+
+@dataclass(frozen=True)
+class StockHost:
+    """The host of this process: the log of the engine that started it, and its interruption."""
+
+    log: "EngineLog | None"
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+@cache
+def find_host() -> StockHost | None:
+    """Return the stock host of this process, or None in any other process.
+
+    The engine gives the host its address as the first argument; without one there is no log.
+    """
+    if not _is_that_host():
+        return None
+    address = sys.argv[1] if len(sys.argv) > 1 else ""
+    if not _ADDRESS.fullmatch(address):
+        return StockHost(None)
+    from gpuform.providers.calls.engine_log import EngineLog  # noqa: PLC0415 - only there
+
+    return StockHost(EngineLog(address))
 
 
 def adapt_to_stock_host() -> None:
-    """Lets many calls run at a time in that host, and shows warnings; elsewhere does nothing.
+    """Widen the host's pool, and make it report errors and interruptions as gpuform's plugin does.
 
     The host serves 4 calls at a time, so that 64 creates of a minute would take 16. The pool is
     found on the stack of the thread that it runs; where that fails the host stays as it is.
+    Elsewhere nothing is done.
     """
-    if not _is_that_host():
+    host = find_host()
+    if host is None:
         return
     pool: Any = pool_of(sys._getframe())  # noqa: SLF001 - the one way to the caller's frames
     if pool is not None and getattr(pool, "_max_workers", THREADS) < THREADS:
         pool._max_workers = THREADS  # noqa: SLF001 - there is no public way to widen a pool
+    _shadow_names(sys.modules["__main__"], host)
     log = logging.getLogger("gpuform")
     if not log.handlers:
+        # What is printed belongs to no resource: with the engine's log only what has none is.
         log.addHandler(logging.StreamHandler())
-        log.setLevel(logging.INFO)
+        log.setLevel(logging.INFO if host.log is None else logging.WARNING)
 
 
 def urn_of_call() -> str | None:
@@ -58,3 +103,45 @@ def pool_of(frame: FrameType | None) -> Executor | None:
             return reference()
         frame = frame.f_back
     return None
+
+
+def _shadow_names(module: ModuleType, host: StockHost) -> None:
+    """Put stand-ins before two modules that the host's module uses by name, where it does."""
+    names = vars(module)
+    if names.get("traceback") is traceback:
+        names["traceback"] = _Traceback()
+    messages = names.get("empty_pb2")
+    if isinstance(messages, ModuleType):
+        names["empty_pb2"] = _EmptyMessages(messages, host.cancelled)
+
+
+class _Traceback:
+    """`traceback` as the host uses it: of one of gpuform's errors it shows the text alone."""
+
+    def format_exc(self, *arguments: Any, **options: Any) -> str:
+        error = sys.exc_info()[1]
+        if isinstance(error, GpuformError):
+            return visible_lines(str(error))
+        return traceback.format_exc(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(traceback, name)
+
+
+class _EmptyMessages:
+    """`empty_pb2` as the host uses it: its answer to `Cancel` sets `cancelled`.
+
+    The host itself does nothing when a run is interrupted: it would wait for the whole create.
+    """
+
+    def __init__(self, messages: ModuleType, cancelled: threading.Event) -> None:
+        self._messages, self._cancelled = messages, cancelled
+
+    def Empty(self) -> Any:  # noqa: N802 - the message's name
+        caller = sys._getframe(1).f_code.co_name  # noqa: SLF001 - who asks is in no argument
+        if caller == "Cancel":
+            self._cancelled.set()
+        return self._messages.Empty()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._messages, name)

@@ -19,13 +19,18 @@ from gpuform.providers.creating.creating import (
     name_taken,
 )
 from gpuform.providers.creating.evidence import (
-    SETTLE,
     Candidate,
     covers,
     is_of_another_time,
     judge,
     question,
 )
+from gpuform.providers.creating.forgetting import (
+    is_refusal,
+    require_absence,
+    seconds_until_settled,
+)
+from gpuform.providers.records import SETTLE
 
 __all__ = [
     "AGAIN",
@@ -39,10 +44,13 @@ __all__ = [
     "create_once",
     "first_with_capacity",
     "is_of_another_time",
+    "is_refusal",
     "judge",
     "kept_properties",
     "name_taken",
     "none_free",
     "patience_of",
     "question",
+    "require_absence",
+    "seconds_until_settled",
 ]

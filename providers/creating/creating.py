@@ -2,12 +2,14 @@
 
 1. An intent of an earlier attempt of this resource is settled first: what it made is found by the
    id that it has, else by `evidence`, and nothing is sent. While the settle time since
-   its request runs, a list may lag behind: it is looked again.
+   its request runs, lists and lookups may lag behind, with an id and without: they are repeated.
 2. List the objects of that name. One that nothing shows to be ours is somebody's: NameTaken; where
    an earlier attempt may have made it, nobody can tell: AdoptionQuestion.
 3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome look
-   as in 1; what did not appear leaves the intent for the next run, which looks once more.
-4. The id goes into the intent before anybody waits.
+   as in 1; what did not appear leaves the intent for the next run, which looks once more. After a
+   409, which may answer a repetition of our own request, look once.
+4. The id goes into the intent before anybody waits. Where answers have only hints (SCP), it is
+   believed when the platform shows the object under its name.
 
 Where there are several attempts (the platform may be out of capacity), each is a round of 2 and 3
 for itself, with an intent that says where it goes; only a definite refusal leads to the next one,
@@ -24,18 +26,25 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.calls import PASSING, Call
 from gpuform.providers.creating.capacity import first_with_capacity
-from gpuform.providers.creating.evidence import SETTLE, SKEW, Candidate, Verdict, judge, question
+from gpuform.providers.creating.evidence import SKEW, Candidate, judge, question
+from gpuform.providers.creating.forgetting import (
+    is_refusal,
+    require_absence,
+    seconds_until_settled,
+)
 from gpuform.providers.errors import (
     AdoptionQuestion,
     ApiError,
     Cancelled,
+    Conflict,
     GpuformError,
     MissingCredentials,
     NameTaken,
+    OutOfCapacity,
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.records import ANEW, Intent, Target
+from gpuform.providers.records import ANEW, SETTLE, Intent, Target
 
 AGAIN = 5.0
 """Seconds between looks for what a request may have made."""
@@ -64,16 +73,18 @@ class Creation:
     """How one object is found and made.
 
     `candidates` lists the objects of the target's name, in every region; `exists` asks for one by
-    its id. `attempts` are made in turn while the platform is out of capacity, and again for
-    `patience` seconds. `before` runs when it is sure that something will be sent, and raises when
-    that would be wrong. `clock_ahead` says how far this machine's clock is ahead of the platform's,
-    in seconds; `settle_time` how long lists may lag behind.
+    its id. `has_hints`: an answer's id may be that of another object, or of none. `attempts` are
+    made in turn while the platform is out of capacity, and again for `patience` seconds. `before`
+    runs when it is sure that something will be sent, and raises when that would be wrong.
+    `clock_ahead` says how far this machine's clock is ahead of the platform's, in seconds;
+    `settle_time` how long lists may lag behind.
     """
 
     target: Target
     candidates: Callable[[], Sequence[Candidate]]
     exists: Callable[[str], bool]
     attempts: Sequence[Attempt]
+    has_hints: bool = False
     before: Callable[[], None] = lambda: None
     patience: float = 0.0
     clock_ahead: Callable[[], float | None] = lambda: None
@@ -170,18 +181,63 @@ def _make(call: Call, creation: Creation, attempt: Attempt, present: Sequence[Ca
     try:
         with call.before_each_change(kept.again):
             id_ = attempt.send()
-    except (MissingCredentials, Unreachable):
-        call.intents.forget(intent=kept.intent)
-        raise
-    except ApiError as error:
-        if error.is_definite:
+    except Conflict as error:
+        if is_refusal(error):
+            call.intents.forget(intent=kept.intent)
+            raise
+        id_ = _find_after_conflict(call, creation, kept.intent, error)
+    except (ApiError, MissingCredentials, Unreachable, UnknownOutcome) as error:
+        if is_refusal(error):
             call.intents.forget(intent=kept.intent)
             raise
         id_ = _find_after_unknown_outcome(call, creation, kept.intent, error.message)
-    except UnknownOutcome as error:
-        id_ = _find_after_unknown_outcome(call, creation, kept.intent, error.message)
+    else:
+        if creation.has_hints:
+            id_ = _confirm(call, creation, kept.intent, id_)
     call.intents.record_id(kept.intent, id_)
     return id_
+
+
+def _confirm(call: Call, creation: Creation, intent: Intent, hint: str) -> str:
+    """Return the id of what a create has made, whose answer has a hint or none.
+
+    Raises:
+        UnknownOutcome: the platform did not show the object in time; the intent stays.
+    """
+    if hint:
+        intent = call.intents.record_id(intent, hint)
+    found = find_made(call, creation, intent)
+    if found is None:
+        raise UnknownOutcome(
+            f"{intent.platform} accepted the create of the {intent.kind} {intent.name!r}, and "
+            "shows no such object",
+            hint="run it again: it looks once more before anything is made",
+        )
+    return found
+
+
+def _find_after_conflict(call: Call, creation: Creation, intent: Intent, error: Conflict) -> str:
+    """Return the id of what our own request made although its answer was a 409.
+
+    Raises:
+        AdoptionQuestion: something appeared, and nothing proves that it is ours.
+        Conflict: nothing appeared. The intent stays for the next run, but for a documented lack of
+            capacity: then the next attempt may be made.
+    """
+    now, _ = call.platform_time(creation.clock_ahead())
+    try:
+        verdict = judge(call, intent, creation.candidates(), now)
+    except PASSING:
+        raise error from None
+    ours = verdict.ours
+    if ours is not None and ours.created_at is not None:
+        call.on_warning(f"the create was refused ({error.message}), and yet it made {ours.id}")
+        return ours.id
+    if ours is not None or verdict.doubtful:
+        raise question(intent, verdict.doubtful if ours is None else [ours])
+    if isinstance(error, OutOfCapacity):
+        call.intents.forget(intent=intent)
+    raise error
 
 
 class Timed:
@@ -238,40 +294,59 @@ def _find_after_unknown_outcome(call: Call, creation: Creation, intent: Intent, 
 
 def _of_earlier_attempt(call: Call, creation: Creation, intent: Intent) -> str | None:
     """The object of an earlier attempt of this resource, None when it never came to be."""
-    if intent.outcome:
-        return None
-    if intent.id is not None:
-        return intent.id if creation.exists(intent.id) else None
-    return find_made(call, creation, intent)
+    return None if intent.outcome else find_made(call, creation, intent)
 
 
 def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
-    """The id of what the intent's request made, None when it made nothing.
+    """Return the id of what the intent's request made, None when it made nothing.
 
-    Looks until the settle time is over. Raises AdoptionQuestion when nobody can tell.
+    Looks until the settle time is over, by the id that the intent has and, where that is none or a
+    hint, by evidence.
+
+    Raises:
+        AdoptionQuestion: nobody can tell which object is ours.
+        NotEnoughEvidence: the call's time was over before the settle time.
     """
-    verdict, failure = Verdict(None), None
+    found, failure, began = None, None, None
+    doubtful: Sequence[Candidate] = ()
     with call.searching(creation.settle_time):
         while True:
             now, _ = call.platform_time(creation.clock_ahead())
+            began = now if began is None else began
             try:
-                verdict, failure = judge(call, intent, creation.candidates(), now), None
+                found, doubtful = _look_for(call, creation, intent, now)
+                failure = None
             except PASSING as error:
                 failure = error
-            if verdict.ours is not None:
-                return verdict.ours.id
-            left = intent.started_at + creation.settle_time - now
+            if found is not None:
+                return found
+            left = seconds_until_settled(intent, now, creation.settle_time)
+            if intent.id is not None:  # what was accepted is missed for as long, by several looks
+                left = max(left, began + creation.settle_time - now)
             if left <= 0 or call.remaining() == 0:
                 break
             call.on_progress("looking for what an interrupted create may have made")
             call.sleep(min(AGAIN, left))
     if failure is not None:
         raise failure
-    if intent.looked_at is None:
+    if intent.looked_at is None and left <= 0:  # a search that was cut short proves nothing
         call.intents.record(replace(intent, looked_at=now))
-    if verdict.doubtful:
-        raise question(intent, verdict.doubtful)
+    if doubtful:
+        raise question(intent, doubtful)
+    require_absence(intent, [intent.name], left)
     return None
+
+
+def _look_for(
+    call: Call, creation: Creation, intent: Intent, now: float
+) -> tuple[str | None, Sequence[Candidate]]:
+    """Return the id of what the intent's request made, if it shows; and what it may have made."""
+    if intent.id is not None and creation.exists(intent.id):
+        return intent.id, ()
+    if intent.id is not None and not creation.has_hints:
+        return None, ()
+    verdict = judge(call, intent, creation.candidates(), now)
+    return verdict.ours.id if verdict.ours is not None else None, verdict.doubtful
 
 
 def name_taken(target: Target, taken: Sequence[Candidate]) -> NameTaken:

@@ -11,12 +11,11 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.calls import Call
 from gpuform.providers.errors import AdoptionQuestion
+from gpuform.providers.evidence import Observation, find_gaps
+from gpuform.providers.evidence.decisions import ADOPT_CREATED
 from gpuform.providers.lifetime import written
-from gpuform.providers.records import Intent
+from gpuform.providers.records import SETTLE, Intent
 from gpuform.schemas.values import same
-
-SETTLE = 60.0
-"""Seconds after a request within which what it made may be missing from lists."""
 
 TAKES_EFFECT = 60.0
 """Seconds after its last sending within which a create takes effect: as long as for its answer."""
@@ -105,7 +104,7 @@ def judge(call: Call, intent: Intent, present: Iterable[Candidate], now: float) 
     ]
     if permissions.creates_anew():
         return Verdict(None)
-    proven = [each for each in new if _is_proven(each, intent, now)]
+    proven = [each for each in new if not _gaps_of_proof(each, intent, now)]
     if len(proven) == 1:
         return Verdict(proven[0])
     return Verdict(None, new)
@@ -118,7 +117,15 @@ def is_of_another_time(each: Candidate, intent: Intent) -> bool:
     return not -FAR <= each.created_at - intent.started_at <= TAKES_EFFECT + FAR
 
 
-def _is_proven(each: Candidate, intent: Intent, now: float) -> bool:
+def _gaps_of_proof(each: Candidate, intent: Intent, now: float) -> list[str]:
+    """Return what is missing to prove that the intent's request made an object of its name."""
+    missing = [f"it has another {name}" for name in each.differences(intent.sent)]
+    if not _is_in_time(each, intent, now):
+        missing.append("it did not appear in time")
+    return find_gaps(ADOPT_CREATED, Observation(each.id, missing))
+
+
+def _is_in_time(each: Candidate, intent: Intent, now: float) -> bool:
     """An object without a time of its own appeared in time when it is seen in time."""
     if each.created_at is None:
         is_in_time = now - intent.started_at <= SETTLE + 1
@@ -126,7 +133,7 @@ def _is_proven(each: Candidate, intent: Intent, now: float) -> bool:
         early = WHOLE if intent.is_timed else SKEW
         is_in_time = -early <= each.created_at - intent.started_at <= TAKES_EFFECT
         is_in_time &= intent.looked_at is None or each.created_at < intent.looked_at - WHOLE
-    return is_in_time and not each.differences(intent.sent)
+    return is_in_time
 
 
 def question(intent: Intent, doubtful: Sequence[Candidate]) -> AdoptionQuestion:

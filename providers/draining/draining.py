@@ -15,7 +15,8 @@ One run may be allowed to end jobs (`--allow evict-jobs`): then they are evicted
 declared, and a scheduler that cannot be asked keeps nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ from typing import Final
 from gpuform.providers import permissions
 from gpuform.providers.calls import Call, Look, duration, wait_until
 from gpuform.providers.draining.answering import LAST_WORD, answered
+from gpuform.providers.draining.matching import match_nodes
 from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.draining.victims import Victim, Worker, choose, problems
 from gpuform.providers.errors import (
@@ -34,6 +36,13 @@ from gpuform.providers.errors import (
     NotReady,
     Unreachable,
 )
+from gpuform.providers.evidence import (
+    NotEnoughEvidence,
+    Observation,
+    find_gaps,
+    require_evidence,
+)
+from gpuform.providers.evidence.decisions import REMOVE_NODE
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drain, Drains, digest
 from gpuform.schemas.drain import WAIT_MINUTES, DrainInputs, Leaving, LeavingNode, OnBusy
@@ -47,6 +56,16 @@ SETTLING: Final = 5.0
 _SHOWN: Final = 10
 
 _UNSENT: Final = (MissingCredentials, Unreachable, Cancelled)
+
+
+_UNKNOWN_HINT: Final = (
+    "declare the scheduler that gives these nodes their jobs, by a kubeconfig that may list all "
+    f"nodes and pods; if nobody does, --allow {Permission.EVICT_JOBS} takes them as they are"
+)
+
+
+class NamesRefused(GpuformError):
+    """Declared names of nodes that cannot be meant."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +100,7 @@ class DrainedObject:
 
     def seen(self, nodes: Iterable[ScheduledNode]) -> list[Worker]:
         """Its workers with what their scheduler says of them."""
-        known = {node.name: node for node in nodes}
-        found = []
-        for worker in self.workers:
-            names = (name for name in (worker.name, *worker.aliases) if name in known)
-            name = next(names, None)
-            found.append(replace(worker, scheduled=None if name is None else known[name]))
-        return found
+        return match_nodes(self.workers, [*nodes])
 
 
 class Draining:
@@ -106,6 +119,8 @@ class Draining:
         self._wanted = wanted
         self._drains = Drains.beside(call.intents)
         self._may_end_jobs = Permission.EVICT_JOBS in permissions.given()
+        self._looked_at = 0.0
+        self._joined: set[str] = set()
 
     def leaving(self, taking: Taking) -> Leaving | None:
         """The nodes that would go now, for a plan; None when the scheduler cannot be asked.
@@ -114,10 +129,13 @@ class Draining:
         """
         try:
             seen = self._look()
+            victims = self._chosen(seen, taking)
+            self._require_known(seen, victims)
+        except NamesRefused:
+            raise
         except GpuformError as error:
             _not_told(self._call, self._subject.what, error)
             return None
-        victims = self._chosen(seen, taking)
         self._tell_others(seen, victims, self._call.on_unchecked)
         waits = 0 if self._policy == "fail" else self._wanted.wait_minutes or WAIT_MINUTES
         return Leaving(
@@ -157,6 +175,7 @@ class Draining:
             if seen is None:
                 return None
             victims = self._chosen(seen, taking)
+            self._require_known(seen, victims)
             self._tell_others(seen, victims, self._call.on_warning)
             if self._policy == "fail":
                 self._refuse_busy([victim.worker for victim in victims])
@@ -207,30 +226,48 @@ class Draining:
         these = [
             Victim(each, taking.these[each.name]) for each in seen if each.name in taking.these
         ]
-        self._refuse_strangers(seen, these)
         if not taking.count:
             return these
         others = [each for each in seen if each.name not in taking.these]
         return [*self._missed_least(others, taking.count, taking.named), *these]
 
-    def _refuse_strangers(self, seen: Sequence[Worker], these: Sequence[Victim]) -> None:
-        """Whoever knows nodes, and none of these, is another cluster's scheduler."""
-        unknown = [
-            each.worker.name
-            for each in these
-            if not each.worker.scheduled and not each.worker.is_failed
-        ]
-        if not unknown or not self._knows_any or self._may_end_jobs:
+    def _require_known(self, seen: Sequence[Worker], victims: Sequence[Victim]) -> None:
+        """Return if the scheduler knows each victim; raise NotEnoughEvidence otherwise.
+
+        A run that may end jobs removes them as they are, with a warning.
+        """
+        looked = self._observed(seen, [victim.worker.name for victim in victims])
+        if not looked.missing:
             return
-        told = f"{self._scheduler.name} does not know {', '.join(unknown[:_SHOWN])}"
-        if not any(each.scheduled for each in seen):
-            raise GpuformError(
-                f"{told}, nor any other node of {self._subject.what}: whether jobs run there "
-                "cannot be told",
-                hint="declare the scheduler that gives these nodes their jobs; if nobody does, "
-                f"--allow {Permission.EVICT_JOBS} takes them as they are",
+        if self._may_end_jobs:
+            self._call.on_warning(
+                f"{self._subject.what}: {'; '.join(looked.missing)}: removed as it is, for "
+                f"--allow {Permission.EVICT_JOBS}"
             )
-        self._call.on_warning(f"{told}: it is taken for a node without jobs")
+            return
+        require_evidence(REMOVE_NODE, self._subject.what, looked, hint=_UNKNOWN_HINT)
+
+    def _observed(self, seen: Sequence[Worker], names: Collection[str]) -> Observation:
+        """Return what the scheduler lacks to tell whether jobs run on the nodes of these names.
+
+        A node that the platform itself calls failed may have never joined. That is believed where
+        the scheduler shows every other node of the object, and has not shown this one either.
+        """
+        others = [worker for worker in seen if not worker.is_failed]
+        is_complete = bool(others) and all(worker.scheduled for worker in others)
+        gaps = [
+            _gap(worker)
+            for worker in seen
+            if worker.name in names
+            if worker.scheduled is not None
+            or worker.doubt
+            or worker.name in self._joined
+            or not (worker.is_failed and is_complete)
+        ]
+        unknown = [gap for gap in gaps if gap]
+        more = [f"and {len(unknown) - _SHOWN} more"] if len(unknown) > _SHOWN else []
+        age = time.monotonic() - self._looked_at
+        return Observation(self._scheduler.name, (*unknown[:_SHOWN], *more), age)
 
     def _missed_least(
         self, seen: Sequence[Worker], count: int, named: Sequence[str]
@@ -239,7 +276,7 @@ class Draining:
         able = [each for each in seen if each.scheduled] if self._subject.takes_cordoned else seen
         found = [str(each) for each in problems(able, count, named)]
         if found:
-            raise GpuformError(f"{self._subject.what}: {'; '.join(found)}")
+            raise NamesRefused(f"{self._subject.what}: {'; '.join(found)}")
         if len(able) < count:
             missing = ", ".join(each.name for each in seen if not each.scheduled)
             raise GpuformError(
@@ -247,7 +284,9 @@ class Draining:
                 f"it does not know {missing}",
                 hint="wait until they have joined, or remove them on the platform's own pages",
             )
-        return choose(able, count, named)
+        # A node of which nobody tells the jobs is not an idle one.
+        told = [each for each in able if not _gap(each) or (each.is_failed and not each.doubt)]
+        return choose(told if len(told) >= count and not named else able, count, named)
 
     def _tell_others(
         self, seen: Sequence[Worker], victims: Sequence[Victim], tell: Callable[[str], None]
@@ -308,20 +347,12 @@ class Draining:
 
         def probe() -> Look[None]:
             nonlocal drain
-            seen = self._look()
-            last[:] = busy = self._busy(seen, drain)
-            if any(each.name in drain.chosen and _is_open(each) for each in seen):
-                # Somebody has uncordoned it meanwhile, or it was not known when it was chosen.
-                drain = self._with_all(drain, seen)
-                self._cordon(drain)
-                return Look(None, "cordoned again")
-            if not busy:
-                return Look(None, "no job runs on them", done=True)
-            if self._policy == "fail":
-                self._refuse_busy(busy)
-            if self._policy == "evict":
-                answered(self._call, lambda: self._scheduler.evict(drain.cordoned))
-            return Look(None, f"waiting for {jobs_text(busy)}")
+            drain, last[:], found = self._look_at_chosen(drain)
+            if found.done:
+                # One answer proves nothing: the scheduler may show what was some seconds ago.
+                self._call.sleep(SETTLING)
+                drain, last[:], found = self._look_at_chosen(drain)
+            return found
 
         self._call.sleep(SETTLING)
         what, limit = f"waiting for jobs on {', '.join(drain.chosen)}", self._wanted.patience
@@ -337,6 +368,29 @@ class Draining:
                 f"and --allow {Permission.EVICT_JOBS} ends them",
             ) from None
         return drain
+
+    def _look_at_chosen(self, drain: Drain) -> tuple[Drain, Sequence[Worker], Look[None]]:
+        """Look once; return the record, the nodes with jobs, and whether all chosen are idle."""
+        seen = self._look()
+        looked, may_guess = self._observed(seen, drain.chosen), self._may_end_jobs
+        if looked.missing and not may_guess:
+            if self._policy == "fail":
+                require_evidence(REMOVE_NODE, self._subject.what, looked, hint=_UNKNOWN_HINT)
+            return drain, (), Look(None, f"{looked.source}: {'; '.join(looked.missing)}")
+        busy = self._busy(seen, drain)
+        if any(each.name in drain.chosen and _is_open(each) for each in seen):
+            # Somebody has uncordoned it meanwhile, or it was not known when it was chosen.
+            drain = self._with_all(drain, seen)
+            self._cordon(drain)
+            return drain, busy, Look(None, "cordoned again")
+        if not busy:
+            is_proven = may_guess or not find_gaps(REMOVE_NODE, looked)
+            return drain, (), Look(None, "no job runs on them", done=is_proven)
+        if self._policy == "fail":
+            self._refuse_busy(busy)
+        if self._policy == "evict":
+            answered(self._call, lambda: self._scheduler.evict(drain.cordoned))
+        return drain, busy, Look(None, f"waiting for {jobs_text(busy)}")
 
     def _with_all(self, drain: Drain, seen: Sequence[Worker]) -> Drain:
         """The record with what its scheduler calls each chosen node that it knows now."""
@@ -372,9 +426,10 @@ class Draining:
             )
 
     def _look(self) -> list[Worker]:
-        nodes = answered(self._call, self._scheduler.nodes)
-        self._knows_any = bool(nodes)
-        return self._subject.seen(nodes)
+        self._looked_at = time.monotonic()
+        seen = self._subject.seen(answered(self._call, self._scheduler.nodes))
+        self._joined |= {worker.name for worker in seen if worker.scheduled}
+        return seen
 
     def _nothing_taken(self, error: GpuformError) -> GpuformError:
         text = f"nothing was taken from {self._subject.what}: {error.message}"
@@ -383,7 +438,8 @@ class Draining:
         hints = [error.hint] if error.hint else []
         if Permission.EVICT_JOBS not in (error.hint or ""):
             hints.append(f"--allow {Permission.EVICT_JOBS} takes them as they are")
-        return GpuformError(text, hint="; ".join(hints))
+        kind = NotEnoughEvidence if isinstance(error, NotEnoughEvidence) else GpuformError
+        return kind(text, hint="; ".join(hints))
 
 
 def undo(call: Call, drain: Drain, ask: Callable[[], Scheduler]) -> bool:
@@ -445,6 +501,16 @@ def _jobs(worker: Worker) -> str:
     told = [str(job) for job in worker.jobs[:_SHOWN]]
     more = len(worker.jobs) - len(told)
     return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _gap(worker: Worker) -> str:
+    """Return what is missing to tell the jobs on a node; empty where its scheduler tells all."""
+    if worker.scheduled is not None:
+        doubt = worker.scheduled.doubt
+        return f"the jobs on {worker.name} cannot be told: {doubt}" if doubt else ""
+    if worker.doubt:
+        return f"nobody can tell which node is {worker.name}: {worker.doubt}"
+    return f"it knows no node with the name, an id or an address of {worker.name}"
 
 
 def _is_open(worker: Worker) -> bool:

@@ -25,6 +25,12 @@ class ScheduledNode:
     since: float | None = None
     """When it joined, in unix seconds, if the scheduler knows."""
     jobs: tuple[RunningJob, ...] = ()
+    provider_id: str = ""
+    """Which machine of which cloud it is, if the scheduler knows: `scp://kr-west1/NODE_ID`."""
+    addresses: tuple[str, ...] = ()
+    """Its addresses and host names, if the scheduler knows them."""
+    doubt: str = ""
+    """Why `jobs` may not be all that runs on it; empty where the answer is complete."""
 
 
 class Scheduler(Protocol):

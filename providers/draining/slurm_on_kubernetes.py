@@ -26,29 +26,36 @@ class SlurmOnKubernetes:
         self._namespace = namespace
         self._names = names
         self._known: set[str] | None = None
+        self._joined: set[str] = set()
 
     def nodes(self) -> Sequence[ScheduledNode]:
         """Every node of Kubernetes, with the jobs of both.
 
-        A node that Slurm does not have has no jobs of it. Raises GpuformError where it could be one
-        that Slurm has under another name.
+        A node that has not joined Slurm yet has no jobs of it. The jobs are in doubt where Slurm
+        shows no node at all, and of a node that it no longer shows. Raises GpuformError where a
+        node could be one that Slurm has under another name.
         """
         known = {node.name: node for node in self._slurm.nodes()}
         self._known = set(known)
+        self._joined |= self._known
         workers = self._kubernetes.nodes()
         self._refuse_strangers([node.name for node in workers])
 
         def merged(node: ScheduledNode) -> ScheduledNode:
             jobs = tuple(job for job in node.jobs if not job.id.startswith(f"{self._namespace}/"))
-            other = known.get(self._names.get(node.name, node.name))
+            name = self._names.get(node.name, node.name)
+            other = known.get(name)
             if other is None:
-                return replace(node, jobs=jobs)
+                lost = "Slurm no longer shows it" if name in self._joined else ""
+                doubt = lost if known else "Slurm shows no node at all"
+                return replace(node, jobs=jobs, doubt=node.doubt or doubt)
             return replace(
                 node,
                 is_cordoned=node.is_cordoned or other.is_cordoned,
                 is_failed=node.is_failed or other.is_failed,
                 mark=node.mark or other.mark,
                 jobs=(*other.jobs, *jobs),
+                doubt=node.doubt or other.doubt,
             )
 
         return [merged(node) for node in workers]

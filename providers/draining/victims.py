@@ -17,14 +17,17 @@ _SHOWN: Final = 20
 class Worker:
     """A node that could go, under its platform's name.
 
-    `aliases` are other names by which it may be named, or known to the scheduler. `is_failed` is
-    the platform's word. `scheduled` is what the scheduler says of it; None: it does not know it.
+    `aliases` are other names by which it may be named, or known to the scheduler, as by its
+    `addresses`. `is_failed` is the platform's word. `scheduled` is what the scheduler says of it;
+    None: it does not know it, or `doubt` says why nobody can tell which of its nodes it is.
     """
 
     name: str
     aliases: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
     is_failed: bool = False
     scheduled: ScheduledNode | None = None
+    doubt: str = ""
 
     @property
     def jobs(self) -> tuple[RunningJob, ...]:

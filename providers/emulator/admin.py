@@ -1,6 +1,7 @@
 """The controls of the emulator, under `/_emulator/`: no key, JSON in and out."""
 
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 from flask import Blueprint, Response, request
@@ -25,10 +26,21 @@ class _Until(BaseModel):
     until: _Moment
 
 
+class _Stop(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    emulator: str
+
+
 class Admin:
     def __init__(
-        self, store: Store, clock: Clock, faults: Faults, platforms: tuple[EmulatedPlatform, ...]
+        self,
+        store: Store,
+        clock: Clock,
+        faults: Faults,
+        platforms: tuple[EmulatedPlatform, ...],
+        stop: Callable[[], bool],
     ) -> None:
+        self._stop = stop
         self._store = store
         self._clock = clock
         self._faults = faults
@@ -48,13 +60,14 @@ class Admin:
         routes.delete("/requests")(self._clear_requests)
         routes.get("/objects")(self._list_objects)
         routes.post("/reset")(self._reset)
+        routes.post("/stop")(self._stop_serving)
         return routes
 
     def _health(self) -> Response:
         return answer({"status": "ok"})
 
     def _get_clock(self) -> Response:
-        return answer({"now": self._clock.now()})
+        return answer({"now": self._clock.now(), "emulator": self._store.identity})
 
     def _move_clock(self) -> Response:
         """`{"advance": seconds}` adds, `{"until": unix seconds}` moves on unless that is past."""
@@ -89,6 +102,15 @@ class Admin:
 
     def _list_objects(self) -> Response:
         return answer({platform.name: platform.objects() for platform in self._platforms})
+
+    def _stop_serving(self) -> Response:
+        """`{"emulator": identity}` ends the process, unless that does other work as well."""
+        named = _Stop.model_validate_json(request.get_data()).emulator
+        if named != self._store.identity:
+            return answer({"error": f"this is emulator {self._store.identity}"}, 409)
+        if not self._stop():
+            return answer({"error": "this emulator is part of another program"}, 409)
+        return answer({})
 
     def _reset(self) -> Response:
         with self._store.transaction():

@@ -5,7 +5,7 @@ what makes its part.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from flask import Flask
@@ -21,9 +21,10 @@ from gpuform.providers.platforms import own_platforms, platforms
 logger = logging.getLogger("gpuform")
 
 
-def create_app(store: Store, clock: Clock) -> Flask:
+def create_app(store: Store, clock: Clock, stop: Callable[[], bool] = lambda: False) -> Flask:
     """The application over a store and the clock of that store. Threads may share it.
 
+    `stop` ends the process that serves it, and returns False where that process is not its own.
     Calling it raises `DroppedConnection` where a fault loses the answer.
     """
     faults = Faults(store)
@@ -34,7 +35,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
     Gate(store, clock, faults, rooms).guard(app)
     for room in rooms:
         app.register_blueprint(room.blueprint(), url_prefix=room.prefix)
-    admin = Admin(store, clock, faults, rooms)
+    admin = Admin(store, clock, faults, rooms, stop)
     app.register_blueprint(admin.blueprint(), url_prefix="/_emulator")
     for each in parts:
         for name, controls in each.controls.items():

@@ -25,11 +25,15 @@ _HOST = "127.0.0.1"
 _HANDSHAKE = b"\x16"  # the type of TLS's first record
 
 
-def environment(url: str) -> dict[str, str]:
-    """The variables that point clients at an emulator at `url` (as in `Server.url`)."""
+def environment(url: str, identity: str = "") -> dict[str, str]:
+    """The variables that point clients at an emulator at `url` (as in `Server.url`).
+
+    With its `identity`, gpuform refuses another emulator that answers there.
+    """
     emulated = (each.emulated.items() for each in platforms().values())
     variables = {name: value.replace("{url}", url) for name, value in chain.from_iterable(emulated)}
-    return {**variables, "GPUFORM_CLOCK": url, **_no_proxy()}
+    meant = {"GPUFORM_EMULATOR": identity} if identity else {}
+    return {**variables, "GPUFORM_CLOCK": url, **meant, **_no_proxy()}
 
 
 def _no_proxy() -> dict[str, str]:
@@ -89,7 +93,8 @@ class Server:
         self.store = store
         self.clock = clock
         self.url = f"http://{_HOST}:{listener.getsockname()[1]}"
-        self.app = create_app(store, clock)
+        self._is_own_process = False
+        self.app = create_app(store, clock, self._stop_on_request)
         with listener:
             self._http = _HttpServer(listener, self.app)
         self._thread = threading.Thread(
@@ -108,8 +113,21 @@ class Server:
         self._http.hang_up()
         self.store.close()
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that point clients at this very emulator."""
+        return environment(self.url, self.store.identity)
+
+    def _stop_on_request(self) -> bool:
+        """Stop soon, after the answer; return whether this process is there for the emulator."""
+        if self._is_own_process:
+            # The thread that serves cannot wait for its own end.
+            threading.Thread(target=self._http.shutdown, daemon=True).start()
+        return self._is_own_process
+
     def run_forever(self) -> None:
-        """Block until `close` or Ctrl-C, then be closed. Ctrl-C is not raised."""
+        """Block until `close`, a request to stop or Ctrl-C, which is not raised; then close."""
+        self._is_own_process = True
         with contextlib.suppress(KeyboardInterrupt):
             self._thread.join()
         self.close()

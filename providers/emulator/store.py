@@ -132,6 +132,11 @@ class Store:
 
     # Chance.
 
+    @property
+    def identity(self) -> str:
+        """The identity of this data: whoever serves it, and at whatever address."""
+        return self.token_for("identity")[:12]
+
     def new_id(self) -> str:
         """An id that looks like a random UUID and never comes twice from one store."""
         with self.transaction():

@@ -243,6 +243,7 @@ class ApiClient:
         took = (time.monotonic() - started) * 1000
         logger.debug("%s %s -> %d in %.0f ms", method, shown, response.status_code, took)
         self.clock_ahead = clock_ahead(response, time.time())
+        current_call().on_clock(self.platform, self.clock_ahead)
         self._on_answer(response)
         if response.is_success or response.is_redirect:
             return response

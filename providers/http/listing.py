@@ -5,18 +5,21 @@ moment will do (`Call.as_of`): a refresh of any number of objects takes one list
 
 Gone is only what is not contradicted. Absence from a list is confirmed by a look at the object
 alone, for a list may lag behind. That nobody finds it there is confirmed by the list, and by one
-other object of the list, the witness, that has to be found: a list that fails, one that still shows
-the object, and a witness that nobody finds either are errors.
+other object of the list, the witness, that has to be found: a list that fails or is itself not
+found, one that still shows the object, and a witness that nobody finds either are errors.
 """
 
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 from gpuform.providers.calls import current_call
 from gpuform.providers.errors import Cancelled, Contradicted, GpuformError, NotFound
+from gpuform.providers.evidence import Observation, find_gaps
+from gpuform.providers.evidence.decisions import FORGET_OBJECT
 
 T = TypeVar("T")
 
@@ -134,10 +137,18 @@ class Listing(Generic[T]):
     def _refuse_contradicted(
         self, id_: str, error: NotFound, listed: "_Answer[T] | None" = None
     ) -> None:
-        """Returns when the platform's list says that an object is gone, too."""
+        """Return if the platform's list agrees that the object does not exist.
+
+        Raises:
+            Contradicted: the list shows the object, was not found itself, or shows others that the
+                platform does not find either.
+            GpuformError: the list could not be read.
+        """
         listed = listed or self._read(None)
-        if id_ in listed.items:
-            raise contradicted(error, "its list still shows it")
+        missing = ["it still shows it"] if id_ in listed.items else []
+        gaps = find_gaps(FORGET_OBJECT, Observation("its answer"), Observation("its list", missing))
+        if gaps:
+            raise contradicted(error, "; ".join(gaps))
         with listed.vouching:
             if not listed.is_vouched and listed.doubt is None:
                 try:
@@ -158,7 +169,7 @@ class Listing(Generic[T]):
         try:
             self._look(witness)
         except NotFound:
-            if witness in self._by_id(self._fetch_all()):
+            if witness in self._by_id(self._fetch_list(self._fetch_all)):
                 raise contradicted(error, "neither is another found, which it lists") from None
 
     def _read(self, id_: str | None) -> _Answer[T]:
@@ -228,11 +239,31 @@ class Listing(Generic[T]):
         if round_.only is not None and first:
             return _Answer(round_.sent_at, {round_.only: self._look(round_.only)})
         if self._fetch_some is not None and round_.as_of is None and not round_.wants_all:
-            return _Answer(round_.sent_at, self._by_id(self._fetch_some(round_.asked)))
-        answer = _Answer(round_.sent_at, self._by_id(self._fetch_all()), is_whole=True)
+            fetch_asked = partial(self._fetch_some, round_.asked)
+            return _Answer(round_.sent_at, self._by_id(self._fetch_list(fetch_asked)))
+        found = self._fetch_list(self._fetch_all)
+        answer = _Answer(round_.sent_at, self._by_id(found), is_whole=True)
         if round_.as_of is not None:
             self._kept = answer
         return answer
+
+    def _fetch_list(self, fetch: Callable[[], Sequence[T]]) -> Sequence[T]:
+        """Return what `fetch` lists; a list that is not found is no list without objects.
+
+        Raises:
+            Contradicted: the platform answered the list itself with its 404, as it does for an API
+                version that has ended. Passed on, it would read as the 404 of the object.
+        """
+        try:
+            return fetch()
+        except NotFound as error:
+            raise Contradicted(
+                f"{error.message}; but a list exists even if it is empty: nothing is forgotten",
+                method=error.method,
+                path=error.path,
+                status=error.status,
+                hint="check the base URL and the API version in it: has that version ended?",
+            ) from None
 
     def _by_id(self, found: Sequence[T]) -> Mapping[str, T]:
         return {self._id_of(each): each for each in found}

@@ -4,10 +4,11 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.calls import mounted
-from gpuform.providers.errors import Conflict
+from gpuform.providers.errors import ApiError, Conflict
 from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, at
 from gpuform.providers.kubernetes.kubeconfig import Access, access_by
 
@@ -18,6 +19,8 @@ Object = Mapping[str, Any]
 """What the API speaks: JSON with apiVersion, kind and metadata."""
 
 _CONFLICTS = 20
+_READINGS = 3
+"""How often a list is read that changes while its pages are read, or whose pages expire."""
 _PATCH = "application/merge-patch+json"
 _HINTS = {
     401: "the cluster's credential was changed: refresh (`gpuform refresh`) to fetch the new one",
@@ -60,20 +63,39 @@ class KubernetesClient:
         return self._asked("GET", path)
 
     def list(self, path: str, **params: str) -> "tuple[Object, ...]":
-        """All objects of a list, in one request."""
-        return self._items(path, self._asked("GET", path, params=params))
+        """Return every object of the list at `path`, of all its pages.
+
+        Each object has a `metadata.name`, and no two have the same namespace and name. Raises
+        ForeignAnswer for a list of another kind, and for one that stays incomplete.
+        """
+        return self._list(path, params, Retry.SAFE)
 
     def list_once(self, path: str) -> "tuple[Object, ...]":
-        """The same; what is not answered is not sent again."""
-        return self._items(path, self._asked("GET", path, retry=Retry.NEVER))
+        """Return the same as `list`; a request without an answer is not sent again."""
+        return self._list(path, {}, Retry.NEVER)
 
-    def _items(self, path: str, answer: Object) -> "tuple[Object, ...]":
-        if not str(answer["kind"]).endswith("List"):
-            raise self._api.not_understood("GET", path, "kind")
-        items = answer.get("items")  # null where there are none
-        if "items" not in answer or not isinstance(items, list | None):
-            raise self._api.not_understood("GET", path, "items")
-        return tuple(items or ())
+    def _list(self, path: str, params: Mapping[str, str], retry: Retry) -> "tuple[Object, ...]":
+        gap = ""
+        for _ in range(_READINGS):
+            reading = _ListReading()
+            try:
+                while reading.has_more:
+                    asked = {**params, **reading.position}
+                    answer = self._asked("GET", path, params=asked, retry=retry)
+                    if not _is_list_of(path, answer["kind"]):
+                        raise self._api.not_understood("GET", path, "kind")
+                    reading.add(answer)
+            except _Malformed as error:
+                raise self._api.not_understood("GET", path, str(error)) from None
+            except _Incomplete as error:
+                gap = str(error)
+            except ApiError as error:
+                if error.status != HTTPStatus.GONE or not reading.position:
+                    raise
+                gap = "its continue token has expired"
+            else:
+                return tuple(reading.objects.values())
+        raise self._api.not_understood("GET", path, f"incomplete after {_READINGS} readings: {gap}")
 
     def shared(self, folder: str) -> Listing[Object]:
         """The objects of a folder for readers that may share their requests, by their names."""
@@ -122,6 +144,78 @@ class KubernetesClient:
         if not isinstance(answer, Mapping) or not isinstance(answer.get("kind"), str):
             raise self._api.not_understood(method, path, "kind")
         return answer
+
+
+class _Malformed(Exception):
+    """A page that has not the form of a list."""
+
+
+class _Incomplete(Exception):
+    """Pages that do not belong together, or do not add up to the whole list."""
+
+
+class _ListReading:
+    """One reading of a list from its first page to its last (API concepts, 'Retrieving large
+    results sets in chunks'): all pages show the resourceVersion of the first one.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Object] = {}
+        self.has_more = True
+        self.position: Mapping[str, str] = {}
+        self._tokens: set[str] = set()
+        self._version: object = None
+        self._announced = 0
+        """The most objects that a page has announced, itself and those before it included."""
+
+    def add(self, page: Object) -> None:
+        """Take in the next page. Raises _Malformed and _Incomplete."""
+        metadata, items = page.get("metadata") or {}, page.get("items")
+        if "items" not in page or not isinstance(items, list | None):  # null where there are none
+            raise _Malformed("items")
+        if not isinstance(metadata, Mapping):
+            raise _Malformed("metadata")
+        version = metadata.get("resourceVersion")
+        if self.position and version != self._version:
+            raise _Incomplete("its pages are of different moments")
+        self._version = version
+        for item in items or ():
+            self._add_object(item, str(page["kind"]).removesuffix("List"))
+        self._turn_page(metadata)
+
+    def _add_object(self, item: Any, kind: str) -> None:
+        metadata = item.get("metadata") if isinstance(item, Mapping) else None
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        if not isinstance(metadata, Mapping) or not isinstance(name, str) or not name:
+            raise _Malformed("items.metadata.name")
+        if item.get("kind", kind) != kind:
+            raise _Malformed("items.kind")
+        key = (str(metadata.get("namespace") or ""), name)
+        if key in self.objects:
+            raise _Incomplete(f"it shows {name} twice")
+        self.objects[key] = item
+
+    def _turn_page(self, metadata: Mapping[str, Any]) -> None:
+        token, remaining = metadata.get("continue") or "", metadata.get("remainingItemCount") or 0
+        if not isinstance(token, str):
+            raise _Malformed("metadata.continue")
+        if isinstance(remaining, bool) or not isinstance(remaining, int) or remaining < 0:
+            raise _Malformed("metadata.remainingItemCount")
+        self._announced = max(self._announced, len(self.objects) + remaining)
+        if token in self._tokens:
+            raise _Incomplete("it gives the same continue token again")
+        self.has_more, self.position = bool(token), {"continue": token}
+        self._tokens.add(token)
+        if not token and len(self.objects) < self._announced:
+            raise _Incomplete(f"it ends after {len(self.objects)} of {self._announced} objects")
+
+
+def _is_list_of(path: str, kind: object) -> bool:
+    """Whether `kind` is the kind of lists at `path`, as Kubernetes forms plurals of kinds."""
+    resource, name = path.rpartition("/")[2], str(kind)
+    singular = name.removesuffix("List").lower()
+    plural = f"{singular[:-1]}ies" if singular.endswith("y") else f"{singular}s"
+    return name.endswith("List") and resource in (plural, f"{singular}es")
 
 
 def _says_gone(body: Object) -> bool:

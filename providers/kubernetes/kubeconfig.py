@@ -1,15 +1,21 @@
 """Where a kubeconfig leads and how it signs in: read in memory, with nothing left on disk."""
 
 import base64
+import os
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-from gpuform.providers.errors import MissingCredentials
-from gpuform.schemas.kubeconfig import Kubeconfig, UserPart
+from gpuform.providers.calls import mounted
+from gpuform.providers.errors import GpuformError, MissingCredentials
+from gpuform.schemas.kubeconfig import OF_THIS_MACHINE, Kubeconfig, UserPart
+
+_REPOSITORY_MARKS: Final = (".git", ".hg", ".svn", ".jj", "Pulumi.yaml", "Pulumi.yml")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +51,52 @@ def parts_of(kubeconfig: str, cluster: str) -> Kubeconfig:
         "authority, and a token, a password or a client certificate",
         page="guides/access",
     )
+
+
+def comes_with_project(declared: str, path: Path) -> bool:
+    """Return whether a declared kubeconfig lies where whoever proposes a change can put a file.
+
+    That is the project, and every repository. Not so the user's own in ~/.kube and KUBECONFIG, as
+    long as they are outside of the project. A relative path begins at the project.
+    """
+    if not Path(declared).expanduser().is_absolute():
+        return True
+    resolved, home, project = path.resolve(), Path.home().resolve(), Path.cwd().resolve()
+    listed = filter(None, os.environ.get("KUBECONFIG", "").split(os.pathsep))
+    is_own = resolved.is_relative_to(home / ".kube")
+    around = {project, *filter(_is_repository, project.parents)}
+    if is_own:  # a home directory may be a repository too, of its user's settings
+        around -= {home, *home.parents}
+    if not around.isdisjoint(resolved.parents):
+        return True
+    is_own = is_own or resolved in {Path(each).expanduser().resolve() for each in listed}
+    return not is_own and any(map(_is_repository, resolved.parents))
+
+
+def _is_repository(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _REPOSITORY_MARKS)
+
+
+def refuse_files(document: dict[str, Any], where: str) -> None:
+    """Raise GpuformError for a kubeconfig that names files or programs of this machine.
+
+    What a change proposes decides which server gets them: a token of any file would be sent there.
+    """
+    entries = [*_parts_in(document, "clusters", "cluster"), *_parts_in(document, "users", "user")]
+    named = sorted({name for entry in entries for name in OF_THIS_MACHINE if entry.get(name)})
+    if named:
+        raise GpuformError(
+            f"{where} names a file or program of this machine ({', '.join(named)}), and comes with "
+            "the project: gpuform does not read it",
+            hint="keep this kubeconfig outside of the project and its repository, or put the "
+            "content into it (`kubectl config view --flatten`)",
+        )
+
+
+def _parts_in(document: dict[str, Any], section: str, part: str) -> list[Mapping[str, Any]]:
+    entries = document.get(section)
+    held = [each.get(part) for each in entries or () if isinstance(each, Mapping)]
+    return [each for each in held if isinstance(each, Mapping)]
 
 
 def flattened(document: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -85,6 +137,7 @@ def access_by(kubeconfig: str, cluster: str) -> Access:
     """The access that a kubeconfig (YAML) gives, as `parts_of` reads it."""
     parts = parts_of(kubeconfig, cluster)
     user = parts.user
+    _refuse_open_credential(parts, cluster)
     try:
         tls = _tls(parts)
     except (ValueError, OSError) as error:  # ssl.SSLError among them
@@ -99,6 +152,28 @@ def access_by(kubeconfig: str, cluster: str) -> Access:
         tls=tls,
         secrets=tuple(each for each in (user.token, user.password) if each),
     )
+
+
+def _refuse_open_credential(parts: Kubeconfig, cluster: str) -> None:
+    """Raise MissingCredentials where a token or password would go over http to another machine."""
+    server, user = parts.cluster.server, parts.user
+    if not (user.token or user.username) or server.startswith("https:"):
+        return
+    if _is_loopback(urlsplit(server).hostname or "") or mounted(server):
+        return
+    raise MissingCredentials(
+        f"the kubeconfig of {cluster} signs in over http, where everybody on the way can read its "
+        "token: gpuform does not use it",
+        hint="give the server's address with https",
+        page="guides/access",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _tls(parts: Kubeconfig) -> ssl.SSLContext | None:

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.errors import MissingCredentials, ServerError
+from gpuform.providers.evidence import Observation, require_evidence
+from gpuform.providers.evidence.decisions import TRUST_WORKLOADS
 from gpuform.providers.http import Answered, ApiClient, Clients, ErrorAnswers, Retry, with_path
 from gpuform.schemas.lens import wire
 from gpuform.schemas.visible import visible
@@ -25,11 +27,81 @@ TOKEN_VARIABLE = "LENS_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_CONFIG = "lens:token"  # noqa: S105 - the name of a setting
 
 PAGE_SIZE = 100
+_READINGS = 4
+"""How often the pages are read until a reading is proven: workloads begin and end meanwhile."""
 _OVERVIEW = "/clusters/overview"
 _CONSUMERS = "/clusters/consumers"
 _HEATMAP = "/clusters/gpuHeatmap"
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class _Reading:
+    """The workloads that one pass over the pages of Lens shows.
+
+    One page is one moment. Several are not: a workload that ends moves those behind it up, over the
+    edge of a page that was read already. So they prove something only if the next pass shows the
+    same.
+    """
+
+    def __init__(self) -> None:
+        self.consumers: dict[tuple[object, ...], wire.Consumer] = {}
+        self.pages = 0
+        self.missing: list[str] = []
+        self.is_over = False
+        self._total: int | None = None
+
+    def add(self, page: wire.ConsumerPage) -> None:
+        """Add the next page, and see whether it is the last one."""
+        self.pages += 1
+        before = len(self.consumers)
+        self.consumers |= _by_identity(page.data)
+        is_new = len(self.consumers) > before
+        total, number = page.total, self.pages
+        if total is None or total < 0:
+            self._end(f"page {number} of consumers has no `total` that can be")
+        elif self._total not in (None, total):
+            self._end(
+                f"`total` is {self._total} on page 1 of consumers and {total} on page {number}"
+            )
+        elif len(self.consumers) > total:
+            self._end(f"consumers shows {len(self.consumers)} workloads, and `total` is {total}")
+        elif len(self.consumers) == total:
+            self._end()
+        elif not is_new:
+            found = len(self.consumers)
+            self._end(f"consumers shows {found} different workloads, and `total` is {total}")
+        self._total = total
+
+    def is_proven_by(self, before: "_Reading | None") -> bool:
+        """Return whether the workloads are complete; `before` is the pass before, if any."""
+        if self.missing or self.pages == 1:
+            return not self.missing
+        if before is None or before.missing:
+            return False
+        return before.consumers.keys() == self.consumers.keys()
+
+    def _end(self, *missing: str) -> None:
+        self.is_over = True
+        self.missing += missing
+
+
+def _by_identity(consumers: Sequence[wire.Consumer]) -> dict[tuple[object, ...], wire.Consumer]:
+    """Return the workloads of one page by what tells them apart.
+
+    That is the uid. Without one it is the name, and which of that name it is on its page: Slurm
+    runs many jobs of one name.
+    """
+    found: dict[tuple[object, ...], wire.Consumer] = {}
+    same: dict[tuple[str, ...], int] = {}
+    for each in consumers:
+        if each.uid:
+            found[each.source, each.uid] = each
+            continue
+        name = (each.source, each.kind, each.namespace, each.name)
+        same[name] = same.get(name, 0) + 1
+        found[*name, same[name]] = each
+    return found
 
 
 class LensClient:
@@ -75,22 +147,38 @@ class LensClient:
     def consumers(
         self, page_size: int = PAGE_SIZE, retry: Retry = Retry.SAFE
     ) -> Sequence[wire.Consumer]:
-        """The workloads that use GPUs, of all pages; each once, if they move meanwhile."""
-        found: dict[tuple[str, ...], wire.Consumer] = {}
-        number, seen = 1, 0
-        while True:
-            params = {"pageNum": str(number), "pageSize": str(page_size)}
-            page = self._ask(wire.ConsumerPage, _CONSUMERS, params, retry)
-            known = len(found)
-            for each in page.data:
-                found[each.source, each.uid, each.kind, each.namespace, each.name] = each
-            number, seen = number + 1, seen + len(page.data)
-            if page.total is None:  # until a page brings nothing new
-                is_last = len(found) == known
-            else:
-                is_last = not page.data or seen >= page.total
-            if is_last:
-                return list(found.values())
+        """Return every workload that uses GPUs, each once.
+
+        Raises:
+            NotEnoughEvidence: Lens shows fewer or other workloads than it counts, or they change
+                from page to page, at each of four readings.
+        """
+        before: _Reading | None = None
+        for _ in range(_READINGS):
+            reading = self._read_consumers(page_size, retry)
+            if reading.is_proven_by(before):
+                return list(reading.consumers.values())
+            before = reading
+        missing = before.missing if before else ()
+        observed = Observation(
+            self._api.address, missing or ["the workloads on its pages change while they are read"]
+        )
+        require_evidence(
+            TRUST_WORKLOADS,
+            "lens",
+            observed,
+            hint="try again; if it stays so, compare the pages of GET /api/clusters/consumers with "
+            "their `total`",
+        )
+        raise AssertionError("an observation that misses something is refused")
+
+    def _read_consumers(self, page_size: int, retry: Retry) -> "_Reading":
+        """Return what one pass over the pages shows, up to the first contradiction."""
+        reading = _Reading()
+        while not reading.is_over:
+            params = {"pageNum": str(reading.pages + 1), "pageSize": str(page_size)}
+            reading.add(self._ask(wire.ConsumerPage, _CONSUMERS, params, retry))
+        return reading
 
     def heatmap(self, retry: Retry = Retry.SAFE) -> wire.GpuHeatmap:
         """The GPUs with most power, heat and use."""
@@ -100,6 +188,11 @@ class LensClient:
         """The cheapest look. Raises what is wrong with the address, the token or the way."""
         self._ask(wire.Overview, _OVERVIEW, retry=Retry.NEVER)
         return Answered(self._api.address, self._api.clock_ahead)
+
+    @property
+    def clock_ahead(self) -> float | None:
+        """How many seconds this machine's clock is ahead of Lens's, None before an answer."""
+        return self._api.clock_ahead
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""

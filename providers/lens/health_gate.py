@@ -11,11 +11,14 @@ from typing import Any
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, wait_until
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.evidence import Observation, find_gaps
+from gpuform.providers.evidence.decisions import OPEN_HEALTH_GATE
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient, client_for
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.lens.conditions import amiss, asks_heatmap, numbers_of
+from gpuform.schemas.lens.contradictions import find_in_heatmap, find_in_overview
 from gpuform.schemas.lens.inputs import WAIT_MINUTES, ConditionInputs, HealthGateInputs
 from gpuform.schemas.lens.outputs import HealthGateOutputs, SeenOutputs
 from gpuform.schemas.lens.wire import GpuHeatmap, Overview
@@ -51,7 +54,7 @@ class HealthGateActions:
 
         def probe() -> Look[Seen]:
             overview, heatmap = _look(self._client, want.condition)
-            reason = amiss(want.condition, overview, heatmap)
+            reason = _find_reason(want.condition, overview, heatmap)
             outputs = _outputs(overview, heatmap, reason)
             return Look(Observed({}, outputs), reason or "passed", done=not reason)
 
@@ -76,7 +79,7 @@ class HealthGateActions:
         """A Lens that is silent keeps nobody from a refresh: it is asked once, and that is told."""
         condition = ConditionInputs.model_validate(known["condition"])
         try:
-            reason = amiss(condition, *_look(self._client, condition, Retry.NEVER))
+            reason = _find_reason(condition, *_look(self._client, condition, Retry.NEVER))
         except GpuformError as error:
             said = str(error).partition("\n")[0]
             return f"whether the gate would be passed now is not known: {said}"
@@ -117,6 +120,18 @@ def _look(
 ) -> tuple[Overview, GpuHeatmap | None]:
     """What a condition is about; the heatmap is asked for where it is about single GPUs."""
     return client.overview(retry), client.heatmap(retry) if asks_heatmap(condition) else None
+
+
+def _find_reason(condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None) -> str:
+    """Return why the gate stays closed: bounds that do not hold, and answers that are no evidence.
+
+    An empty text opens the gate.
+    """
+    observations = [Observation("overview", find_in_overview(condition, overview))]
+    if heatmap is not None:
+        observations.append(Observation("gpuHeatmap", find_in_heatmap(condition, heatmap)))
+    gaps = find_gaps(OPEN_HEALTH_GATE, *observations)
+    return ", ".join(filter(None, (amiss(condition, overview, heatmap), *gaps)))
 
 
 def _outputs(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:

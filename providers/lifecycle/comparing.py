@@ -1,6 +1,6 @@
 """What has to change: old outputs against new inputs, field by field. Nobody is asked."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -81,8 +81,38 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
     before, after = (_without(each, planned) for each in (recorded, now))
     found = field_changes(kind.inputs, before, after)
     resting = [_resting(kind.power, old, declared)] if kind.power and now is not declared else []
-    repairs = changes_of(kind.repairs(old, now), replaces=kind.remade_by_repair)
-    return [*map(judged, found), *kind.planned_changes(old, now), *resting, *repairs]
+    repairs = list(changes_of(kind.repairs(old, now), replaces=kind.remade_by_repair))
+    shown = [*map(judged, found), *kind.planned_changes(old, now)]
+    if any(change.replaces for change in (*shown, *repairs)):
+        before, after = (_only(each, planned) for each in (recorded, now))
+        shown = list(_of_a_new_object(shown, field_changes(kind.inputs, before, after)))
+    return [*shown, *resting, *repairs]
+
+
+def _of_a_new_object(
+    shown: Iterable[FieldChange], declared_otherwise: Iterable[FieldChange]
+) -> Iterator[FieldChange]:
+    """Yield what a plan shows of a replacement: the new object has what is declared, no more.
+
+    Args:
+        shown: the changes as of an object that stays, whose platform keeps what is not declared.
+        declared_otherwise: the changes of what a kind compares with its parts. Parts that stay
+            show some of these; the parts of a new object are made as declared.
+    """
+    shown = list(shown)
+    told = {change.path for change in shown if change.action is not Action.KEEP}
+    others = (replace(change, replaces=False) for change in declared_otherwise)
+    for change in (*shown, *(each for each in others if each.path not in told)):
+        if change.action is not Action.KEEP:
+            yield change
+        elif change.path not in told:
+            told.add(change.path)
+            because = "no longer declared: the new one is made without it"
+            yield replace(change, action=Action.DELETE, after=None, because=because)
+
+
+def _only(values: Properties, names: Collection[str]) -> Properties:
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _resting(power: Power, old: Properties, declared: Properties) -> FieldChange:

@@ -3,6 +3,7 @@
 Everything here raises GpuformError, before anything is sent.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle.comparing import at_this_hour, echo
 from gpuform.providers.lifecycle.showing import shown
 from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.properties import Properties
 from gpuform.schemas.changes import refusals
 
@@ -55,14 +57,45 @@ def look_before_deletion(
         require_for_destruction(kind, current, "the platform says so, and this deletes it")
 
 
+def refuse_to_leave(call: Call) -> None:
+    """Refuse a `pulumi destroy` in the dynamic form that would leave what no state has.
+
+    Decided at the first delete of the process, for all: the destroy itself changes the state.
+
+    Raises:
+        GpuformError: an interrupted create has, or may have, made an object.
+    """
+    if call.keeps_unready or not call.stores_answers:
+        return
+    with _deciding:
+        if not _decided:
+            try:
+                refuse_to_forget(call.intents)
+            except GpuformError as error:
+                _decided.append(error)
+            else:
+                _decided.append(None)
+    refusal = _decided[0]
+    if refusal is not None:
+        raise GpuformError(refusal.message, hint=refusal.hint)
+
+
+_deciding = threading.Lock()
+_decided: list[GpuformError | None] = []
+
+
+class ObjectGone(GpuformError):
+    """The object of an id is not there: it was deleted, or does not show yet."""
+
+
 def refuse_gone(reach: Reach, call: Call, id_: str, reason: str) -> None:
-    """Raises when another look finds nothing, too; without an answer the object may exist."""
+    """Raises ObjectGone when another look finds nothing, too; unanswered, the object may exist."""
     try:
         found = reach().read(call, id_, {})
     except GpuformError:
         return
     if found is None:
-        raise GpuformError(
+        raise ObjectGone(
             reason,
             hint="somebody deleted it. Run it again to make it anew; if the state has it "
             "already, refresh first (`gpuform refresh`, `pulumi refresh`)",

@@ -32,9 +32,11 @@ from gpuform.providers.lifecycle.comparing import (
     typed,
 )
 from gpuform.providers.lifecycle.guarding import (
+    ObjectGone,
     look_before_deletion,
     refuse_gone,
     refuse_impossible,
+    refuse_to_leave,
     require_for_change,
     require_for_destruction,
 )
@@ -42,7 +44,7 @@ from gpuform.providers.lifecycle.settling import INTERRUPTED, settle
 from gpuform.providers.lifecycle.showing import shown
 from gpuform.providers.lifecycle.traits import Traits
 from gpuform.providers.properties import Properties, plain, to_pulumi
-from gpuform.providers.records import Drains
+from gpuform.providers.records import SETTLE, Drains
 from gpuform.providers.world import enter
 from gpuform.schemas.changes import FieldChange, is_change, project, refusals
 from gpuform.schemas.checking import check
@@ -174,15 +176,39 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             declared = self._declared(props)
             actions, want = self._actions(), self.inputs.model_validate(declared)
             with call.held:
-                id_ = actions.create(call, want)
-                call.just_created = True
-                outs = settle(self, self._actions, call, id_, declared, {})
+                id_, outs = self._make(call, actions, want, declared)
             self._refuse_unready(call, outs)
             if call.urn is None:
                 # Nobody would settle the intent later. Another host may be gone before it gets this
                 # answer: its next call about the object shows that it has stored the id.
-                call.intents.forget(id_=id_)
+                call.intents.forget(id_=id_, stored=outs.get(self.parts) if self.parts else None)
             return CreateResult(id_, outs)
+
+    def _make(
+        self, call: Call, actions: Actions[Any, Any], want: Any, declared: Properties
+    ) -> tuple[str, Properties]:
+        """Create the object, wait until it is ready, and return its id and outputs.
+
+        Platforms answer a create before lookups show the object. One that is not there is looked
+        for like that of an interrupted create, until the settle time is over.
+        """
+        id_ = actions.create(call, want)
+        began = call.clock.now()
+        while True:
+            call.just_created = True
+            try:
+                return id_, settle(self, self._actions, call, id_, declared, {})
+            except ObjectGone as gone:
+                if call.clock.now() - began > SETTLE:
+                    raise
+                call.just_created, call.finds_only = False, True
+                call.held.close()  # it claims the name again
+                try:
+                    id_ = actions.create(call, want)
+                except NothingMade:
+                    raise gone from None
+                finally:
+                    call.finds_only = False
 
     def _refuse_unready(self, call: Call, outs: Properties) -> None:
         if self.makes_nothing and not call.keeps_unready and outs.get("ready") is False:
@@ -210,7 +236,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             call.known = {**declared, "ready": False}
             observed = actions.read(call, id_, declared)
             if observed is None:
-                return None
+                raise GpuformError(
+                    f"{id_} was found by its record, and then the platform did not show it",
+                    hint="run it again: it looks once more before anything is forgotten",
+                )
             inputs = project(self.inputs, observed.inputs, declared)
             seen = {**inputs, **shown(self, call, observed)}
             unready = {"ready": False, "not_ready_reason": INTERRUPTED}
@@ -276,6 +305,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Deletes the object and waits until it is gone; it may be gone already (`found_gone`).
 
         gpuform's engine forgets at most two that it found gone without `--allow forget-many`.
+        In the stock host the first delete of `pulumi destroy` refuses to go round what interrupted
+        creates have made: the plugin refuses that when it is configured, and this host cannot.
         Under the stock host and the plugin each call stands for itself: the Pulumi engine forgets
         whatever the platform itself, uncontradicted, says is gone, however many that are.
         """
@@ -283,6 +314,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             call.known = plain(_props)
             known = typed(self, echo(self, call.known))
             require_for_destruction(self, call.known, "this deletes it")
+            refuse_to_leave(call)
             call.begin(self.timeouts.delete)
             if not self.is_bound:
                 look_before_deletion(self, self._actions, call, _id, known)

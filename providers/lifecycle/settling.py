@@ -26,16 +26,19 @@ def settle(
 
     `computed` are the outputs last seen. Raises GpuformError when the object is gone: then there is
     no id to keep. The intent of a create stays, so that the next attempt looks once more before it
-    makes another one.
+    makes another one. An id that is only in the answer to a create is no id to keep either: the
+    intent has it, and the state gets it when the platform has shown the object.
     """
     observed: Observed[Any] | None = None
+    interruption: Cancelled[Any] | None = None
     try:
         want = kind.inputs.model_validate(declared)
         settled = reach().settle(call, id_, want)
         observed, reason = settled, settled.outputs.not_ready_reason
     except NotReady as error:
         observed, reason = error.last, error.reason
-        if observed is None and not isinstance(error, Cancelled):
+        interruption = error if isinstance(error, Cancelled) else None
+        if observed is None and interruption is None:
             refuse_gone(reach, call, id_, reason)
     except GpuformError as error:
         reason = str(error)
@@ -43,6 +46,11 @@ def settle(
         reason = unexpected("waiting", error)
     if observed is not None:
         computed = shown(kind, call, observed)
+    elif _is_hearsay(call, id_) and not _is_shown(reach, call, id_):
+        raise interruption or GpuformError(
+            f"{reason}; it was created as {id_}, and the platform has not shown it yet",
+            hint="run it again: it looks for it before anything is made",
+        )
     computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
     outs = {**computed, **declared, **computed, "ready": reason is None}
     if reason is not None:
@@ -50,3 +58,17 @@ def settle(
         outs["not_ready_reason"] = reason
         call.init_errors.append(reason)
     return outs
+
+
+def _is_hearsay(call: Call, id_: str) -> bool:
+    """Return whether only the answer to this call's create, which its intent has, tells the id."""
+    intents = call.intents.of_urn(call.urn) if call.urn else call.intents.all()
+    return call.just_created and any(each.id == id_ and not each.names for each in intents)
+
+
+def _is_shown(reach: Reach, call: Call, id_: str) -> bool:
+    """Return whether the platform shows the object now; an interrupted call waits for nothing."""
+    try:
+        return reach().read(call, id_, {}) is not None
+    except GpuformError:
+        return False

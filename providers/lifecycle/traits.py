@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from gpuform.providers import lifetime
 from gpuform.providers.actions import Guard, Settings, Timeouts
+from gpuform.providers.evidence import Observation
 from gpuform.providers.idleness import Verdict, noticed
 from gpuform.providers.lifetime import Power
 from gpuform.providers.live import Live
@@ -26,7 +26,7 @@ from gpuform.schemas.values import count_of
 class Traits:
     """A kind's names, models and answers. A kind overrides those that it has something to say to.
 
-    None of them changes an object, and only `in_use`, `idle`, `live` and
+    None of them changes an object, and only `in_use`, `observe_work`, `idle`, `live` and
     `write_refusal` ask a platform.
     """
 
@@ -196,6 +196,18 @@ class Traits:
         return None
 
     @classmethod
+    def observe_work(cls, settings: Settings, id_: str) -> Observation | None:  # noqa: ARG003 - a hook
+        """Return what the platform measures now of the use of the object's GPUs.
+
+        None where it measures nothing, or where a scheduler tells before its nodes are taken. Use,
+        and a measurement that proves nothing, are gaps of the observation.
+
+        Raises:
+            GpuformError: the platform cannot be asked.
+        """
+        return None
+
+    @classmethod
     def idle(
         cls,
         settings: Settings,  # noqa: ARG003 - a hook
@@ -242,15 +254,17 @@ class Traits:
 
     @classmethod
     def notices(
-        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+        cls,
+        values: Mapping[str, Any],
+        seen: Mapping[str, Any],
+        now: float,  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
-        """What there is to know at `now` (Unix seconds) of a resource of these inputs.
+        """What there is to know at `now` (Unix seconds) of a resource of these inputs, but its end.
 
         `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
         """
-        ending = lifetime.ending(values, cls.created_at(seen), now)
         broken = notices_of(cls.repairs(seen, values))
-        return (*ending, *noticed(values, is_off=cls.is_off(seen)), *broken)
+        return (*noticed(values, is_off=cls.is_off(seen)), *broken)
 
     @classmethod
     def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - a hook

@@ -13,6 +13,9 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent, Intents, Stored, in_dynamic_form
 
 _DESTROY = frozenset({"destroy", "down", "dn"})
+_CLI_NAMES = frozenset({"pulumi", "pulumi-wrapped"})
+_GENERATIONS = 4
+"""How many processes may be between the CLI and this one: shells, a launcher, a wrapper."""
 _COMMANDS = _DESTROY | {"up", "update", "preview", "pre", "refresh", "import", "watch"}
 
 
@@ -20,11 +23,11 @@ def refuse_to_forget(intents: Intents) -> None:
     """Raises GpuformError when this is a destroy that would leave something."""
     stored = intents.records.stored()
     left = left_behind(intents.all(), stored) if stored is not None else []
-    if left and is_destroy(_arguments(os.getppid())):
+    if left and is_destroy(_arguments_of_cli()):
         raise GpuformError(
-            "\n".join(map(_told, left)),
-            hint="`pulumi up` goes on with it, and then `pulumi destroy` deletes it; "
-            "`gpuform destroy` does both",
+            "\n".join(f"{describe_left(each)}: this would leave it" for each in left),
+            hint="`pulumi up` resumes the create, and then `pulumi destroy` deletes what it made; "
+            "`gpuform destroy` does both, whatever language the program is in",
         )
 
 
@@ -46,6 +49,37 @@ def is_destroy(arguments: Sequence[str]) -> bool:
     return next((each for each in arguments if each in _COMMANDS), "") in _DESTROY
 
 
+def _arguments_of_cli() -> list[str]:
+    """Return the arguments of the Pulumi CLI that runs this process, itself or through scripts.
+
+    Those of the parent where none of the nearest processes above is a `pulumi`.
+    """
+    process = os.getppid()
+    nearest = _arguments(process)
+    arguments = nearest
+    for _ in range(_GENERATIONS):
+        if arguments and Path(arguments[0]).stem.strip(".") in _CLI_NAMES:
+            return arguments
+        process = _parent(process)
+        arguments = _arguments(process) if process > 1 else []
+    return nearest
+
+
+def _parent(process: int) -> int:
+    """Return the parent of a process; 0 where the system does not tell it."""
+    try:
+        # The name in parentheses may have spaces: what follows it is the state and the parent.
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        ps = ["ps", "-o", "ppid=", "-p", str(process)]
+        done = subprocess.run(ps, capture_output=True, text=True, check=False)  # noqa: S603 - fixed
+        return int(done.stdout)
+    except (OSError, ValueError):
+        return 0
+
+
 def _arguments(process: int) -> list[str]:
     """Those of a process; nothing where the system does not tell them."""
     try:
@@ -60,10 +94,11 @@ def _arguments(process: int) -> list[str]:
         return []
 
 
-def _told(intent: Intent) -> str:
+def describe_left(intent: Intent) -> str:
+    """Return what an interrupted create has made, or may have made, that the state lacks."""
     what = f"{intent.kind} {intent.name!r} on {intent.platform}"
     if intent.made:
         made = f"has made {', '.join(intent.made)}, which the state does not have"
     else:
         made = "may have made it, and the state does not have it"
-    return f"an interrupted create of {what} {made}: this would leave it"
+    return f"an interrupted create of {what} {made}"

@@ -7,6 +7,8 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from gpuform.providers.certifying import Job, Refusal, Unreadable
+from gpuform.providers.evidence import Observation, find_gaps
+from gpuform.providers.evidence.decisions import PASS_NODE
 from gpuform.providers.readiness.engine import ReadinessEngine
 from gpuform.schemas.certification import CategoryInputs
 from gpuform.schemas.readiness_wire import (
@@ -151,12 +153,16 @@ def _jobs(source: _Source, category: CategoryInputs) -> Iterator[Job]:
     if orchestration.search is not None:
         yield from _nodes_found(source, category, failed, orchestration.search)
         return
-    because, by_group = _why(source), source.nodes_by_group()
+    because, by_group, succeeded = _why(source), source.nodes_by_group(), source.succeeded()
     seen: set[str] = set()
     for group in orchestration.groups:
         told = by_group.get(group.name, [])
         nodes = [name for name in told if name not in orchestration.excluded_nodes]
         seen.update(nodes)
+        if group.phase == "Succeeded" and succeeded is not None:
+            named = {*succeeded, *(each.name for each in failed)}
+            yield from _unproven(category, [name for name in nodes if name not in named])
+            nodes = [name for name in nodes if name in named]
         mine = [each for each in failed if each.name in nodes]
         figure = source.figure(group.job.name, category.measured_metric) if group.job else None
         yield Job(
@@ -171,6 +177,14 @@ def _jobs(source: _Source, category: CategoryInputs) -> Iterator[Job]:
         )
     others = [each for each in failed if each.name not in seen]
     yield from _named(category, others)
+
+
+def _unproven(category: CategoryInputs, nodes: Sequence[str]) -> Iterator[Job]:
+    """Yield a job for each node of a group that has passed, and whose node no result names."""
+    for name in nodes:
+        missing = [f"its list of nodes that succeeded does not name {name}"]
+        gaps = find_gaps(PASS_NODE, Observation("the Cluster Readiness Engine", missing))
+        yield Job(category, [name], passed=False, because="; ".join(gaps), is_telling=False)
 
 
 def _nodes_told(

@@ -12,10 +12,12 @@ from gpuform.providers.records.intents import (
     ANEW,
     INTENT_PREFIX,
     NOTHING,
+    SETTLE,
     Intent,
     Intents,
     Target,
     in_dynamic_form,
+    record_name,
 )
 from gpuform.providers.records.quiet_looks import Quiet, QuietLooks
 from gpuform.providers.records.repairs import Repair, Repairs
@@ -36,6 +38,7 @@ __all__ = [
     "DRAIN_PREFIX",
     "INTENT_PREFIX",
     "NOTHING",
+    "SETTLE",
     "BatchRecords",
     "Batches",
     "Drain",
@@ -60,5 +63,6 @@ __all__ = [
     "in_dynamic_form",
     "parsed",
     "read_as",
+    "record_name",
     "typed",
 ]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from gpuform.providers.errors import NameTaken
+from gpuform.providers.errors import GpuformError, NameTaken
 from gpuform.providers.records.storing import Records, read_as
 
 INTENT_PREFIX: Final = "intent-"
@@ -23,6 +23,9 @@ INTENT_PREFIX: Final = "intent-"
 NOTHING: Final = "nothing"
 ANEW: Final = "anew"
 """Outcomes of intents."""
+
+SETTLE: Final = 60.0
+"""Seconds after a request within which lists and lookups may lack what it made."""
 
 _under_way: set[tuple[str, str]] = set()
 _under_way_lock = threading.Lock()
@@ -52,8 +55,11 @@ class Intent:
     goes on to make objects knows already: that NOTHING was made, or that the user says so and
     wants an object made ANEW beside those that have its name.
 
-    A create that makes several parts of one resource has their `names`, and their `ids` once they
-    are known; then `name` and `id` are the resource's.
+    A create that makes several parts of one resource has their `names`, and their `ids` once lists
+    show them; then `name` and `id` are the resource's. `hints` are the ids of the platform's
+    answer, which may be fewer, more or others than those of the parts; `missing` are the names of
+    parts that no list has shown yet. `is_late`: its answer came when another machine had taken the
+    stack over, which may have forgotten the intent and created the object again.
     """
 
     urn: str | None
@@ -72,12 +78,15 @@ class Intent:
     names: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     outcome: str = ""
+    hints: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    is_late: bool = False
 
     def is_stored(self, stored: Collection[str] | None) -> bool:
         """Whether the state has all that it made, if those are the parts that the state has."""
         if not self.names or stored is None:
             return True
-        return bool(self.ids) and set(self.ids) <= set(stored)
+        return bool(self.ids) and not self.missing and set(self.ids) <= set(stored)
 
     @property
     def target(self) -> Target:
@@ -90,9 +99,11 @@ class Intent:
         return self.ids if self.names else (self.id,) if self.id else ()
 
     @property
-    def is_searched(self) -> bool:
-        """Whether nobody knows yet what it has made."""
-        return not self.outcome and not self.made
+    def open_names(self) -> tuple[str, ...]:
+        """The names of parts of which nobody knows yet whether the create has made them."""
+        if self.outcome:
+            return ()
+        return self.missing or (() if self.ids else self.names)
 
 
 class Intents:
@@ -109,7 +120,7 @@ class Intents:
 
     def record(self, intent: Intent) -> None:
         """Keeps an intent, in place of an earlier one of the same create."""
-        name = _name_of(intent)
+        name = record_name(intent)
         self.records.write(name, asdict(intent))
         with self._lock:
             self._known()[name] = intent
@@ -117,9 +128,27 @@ class Intents:
 
     def record_id(self, intent: Intent, id_: str) -> Intent:
         """Adds the object's id to an intent."""
-        known = replace(intent, id=id_)
-        self.record(known)
-        return known
+        return self.record_answer(replace(intent, id=id_))
+
+    def record_answer(self, intent: Intent) -> Intent:
+        """Keep and return an intent with what the platform has answered.
+
+        A process that slept past its lease may not change the stack's records any more: another
+        machine may have looked in vain, and forgotten the intent. The answer then becomes a record
+        beside the others before the error is raised.
+        """
+        try:
+            self.record(intent)
+        except GpuformError as error:
+            late = replace(intent, is_late=True)
+            self.records.add(record_name(late), asdict(late))
+            made = ", ".join(intent.made or intent.hints)
+            raise GpuformError(
+                f"{error.message}; meanwhile the create of the {intent.kind} {intent.name!r} was "
+                f"answered with {made}, which is recorded",
+                hint=error.hint,
+            ) from None
+        return intent
 
     def find(self, urn: str | None, target: Target) -> Intent | None:
         """The intent of this resource for this object, left by an attempt that did not end.
@@ -152,7 +181,8 @@ class Intents:
         """
         gone = [] if intent is None else [intent]
         if urn:
-            gone += self.of_urn(urn)
+            # A late one tells of another object than the one that the state has.
+            gone += [each for each in self.of_urn(urn) if not each.is_late or each.id == id_]
         if id_:
             others = self._of(urn) if urn else self.all()
             gone += [each for each in others if each.id == id_ and not (urn and each.urn)]
@@ -162,7 +192,7 @@ class Intents:
         """Removes these intents."""
         with self._lock:
             known = self._known()
-            names = [name for name in {_name_of(each): None for each in gone} if name in known]
+            names = [name for name in {record_name(each): None for each in gone} if name in known]
         if names:
             self.records.delete(*names)
         with self._lock:
@@ -223,10 +253,12 @@ def _owner(urn: str | None) -> str:
     return in_dynamic_form(urn) if urn else ""
 
 
-def _name_of(intent: Intent) -> str:
+def record_name(intent: Intent) -> str:
+    """Return under which name an intent is kept: one for each create of a resource's object."""
     owner = _digest(in_dynamic_form(intent.urn)) if intent.urn else "no-urn"
     parts = f"-{_digest(' '.join(intent.names))}" if intent.names else ""
-    return f"{INTENT_PREFIX}{owner}-{_digest(json.dumps(asdict(intent.target)))}{parts}"
+    late = f"-{_digest(' '.join((intent.id or '', *intent.hints)))}" if intent.is_late else ""
+    return f"{INTENT_PREFIX}{owner}-{_digest(json.dumps(asdict(intent.target)))}{parts}{late}"
 
 
 def _digest(text: str) -> str:

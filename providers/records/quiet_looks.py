@@ -3,7 +3,7 @@
 Only `gpuform expire` makes such looks; a preview keeps nothing.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Self
 
 from gpuform.providers.records.drains import digest
@@ -11,6 +11,8 @@ from gpuform.providers.records.intents import Intents
 from gpuform.providers.records.storing import Records, read_as
 
 _PREFIX: Final = "quiet-"
+_ROUNDING: Final = 2.0
+"""Seconds by which two looks may differ without a jump: HTTP tells the time in whole seconds."""
 
 
 @dataclass(frozen=True)
@@ -18,12 +20,35 @@ class Quiet:
     """The object `id` was quiet in each look from `since` until `at` (Unix seconds).
 
     `of` says what was looked at, so that looks at something else are not counted with it.
+    `lasted` is how long it was quiet, in seconds: less than from `since` to `at` where this
+    machine's clock has jumped. `ahead` is how many seconds that clock was ahead of the monitor's at
+    the last look, None if not known.
     """
 
     id: str
     of: str
     since: float
     at: float
+    lasted: float = 0.0
+    ahead: float | None = None
+
+    def after(self, last: "Quiet | None", ahead: float | None, gap: float) -> "Quiet":
+        """Return this look as the next one after `last`, if that is of the same and near enough.
+
+        Args:
+            last: the look before this one, if any.
+            ahead: how many seconds this machine's clock is ahead of the monitor's now.
+            gap: the longest time between two looks, in seconds, by either clock.
+        """
+        begun = replace(self, ahead=ahead)
+        if last is None or last.of != self.of:
+            return begun
+        times = [self.at - last.at]
+        if last.ahead is not None and ahead is not None:
+            times.append(times[0] - (ahead - last.ahead))
+        if min(times) < -_ROUNDING or max(times) > gap:
+            return begun
+        return replace(begun, since=last.since, lasted=last.lasted + max(min(times), 0.0))
 
 
 class QuietLooks:

@@ -41,15 +41,25 @@ class Repairs:
         """The last repair of a node, if there is one."""
         return read_as(self._records, _name_of(id_, node), Repair)
 
+    def of_object(self, id_: str) -> list[Repair]:
+        """Return the repairs of an object's nodes that have not ended, in a stable order."""
+        names = sorted(name for name in self._records.names() if name.startswith(_folder(id_)))
+        found = (read_as(self._records, name, Repair) for name in names)
+        return [each for each in found if each is not None]
+
     def record(self, repair: Repair) -> None:
         """Keeps a record, in place of an earlier one of the same node."""
         self._records.write(_name_of(repair.id, repair.node), asdict(repair))
 
     def forget(self, id_: str) -> None:
         """The object is gone; no record is no error."""
-        mine = _name_of(id_, "").rpartition("-")[0]
+        mine = _folder(id_)
         self._records.delete(*(name for name in self._records.names() if name.startswith(mine)))
 
 
+def _folder(id_: str) -> str:
+    return f"{_PREFIX}{digest(id_)}-"
+
+
 def _name_of(id_: str, node: str) -> str:
-    return f"{_PREFIX}{digest(id_)}-{digest(node)}"
+    return f"{_folder(id_)}{digest(node)}"

@@ -41,6 +41,12 @@ class Records(Protocol):
     def delete(self, *names: str) -> None:
         """Removes those of them that there are."""
 
+    def add(self, name: str, fields: Fields) -> None:
+        """Keep a new record, also when the stack's lock is another's by now.
+
+        What that other one has kept is not touched: no record of this name may exist.
+        """
+
     def stored(self) -> Stored | None:
         """What the state beside them has now; None where that cannot be told."""
 
@@ -115,6 +121,10 @@ class FolderRecords:
         temporary.replace(path)
         _sync(path.parent)
 
+    def add(self, name: str, fields: Fields) -> None:
+        """Keep a new file."""
+        self.write(name, fields)
+
     def delete(self, *names: str) -> None:
         """Removes the files."""
         for name in names:
@@ -151,6 +161,10 @@ class Unkept:
     def write(self, name: str, fields: Fields) -> None:
         """Keeps it while the process lives."""
         self._own[name] = dict(fields)
+
+    def add(self, name: str, fields: Fields) -> None:
+        """Keep the record while the process lives."""
+        self.write(name, fields)
 
     def delete(self, *names: str) -> None:
         """Hides them while the process lives."""

@@ -17,6 +17,7 @@ from gpuform.providers.repairing.telling import (
     notices_of,
     repair_text,
 )
+from gpuform.providers.repairing.unusable import is_unusable_for
 
 __all__ = [
     "Decision",
@@ -26,6 +27,7 @@ __all__ = [
     "decide",
     "due_notices",
     "faults_in",
+    "is_unusable_for",
     "notices_of",
     "repair_of",
     "repair_text",

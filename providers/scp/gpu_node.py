@@ -121,12 +121,20 @@ class GpuNodeActions:
                     interval=client.rhythm(INTERVAL),
                 )
 
+        def has_name(id_: str) -> bool:
+            node = OneNode(client, id_, None).look()
+            return node is not None and node.gpu_node_name == want.gpu_node_name
+
+        def send() -> str:
+            return next(iter(client.create_nodes(body)), "")
+
         body = create_request(want, fabric, server_types.id_of(client, want))
         creation = Creation(
             Target("scp", "GpuNode", call.kept(want.gpu_node_name), fabric.node_pool_id),
             candidates,
-            exists=lambda id_: OneNode(client, id_, None).look() is not None,
-            attempts=[Attempt(lambda: client.create_nodes(body)[0], sent=sent(body))],
+            exists=has_name,
+            attempts=[Attempt(send, sent=sent(body))],
+            has_hints=True,
             before=wait_for_name,
             clock_ahead=lambda: client.clock_ahead,
         )

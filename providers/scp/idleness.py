@@ -2,8 +2,8 @@
 
 Neither has a history, so `gpuform expire` remembers its looks. Nodes are idle when no look of the
 declared time, none further from the next than `GAP`, has found a job on one of them or a GPU at
-work. Lens tells the five busiest GPUs alone (Lens reference, 'Get GPU Heatmap'): of the others it
-proves that they are not busier than the last of these.
+work, and each has proven it of every GPU (`providers/lens/idle_gpus.py`). Time counts by the clock
+that has gone less far, this machine's or Lens's: a clock that jumps makes nothing idle.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,17 +14,19 @@ from gpuform.providers import permissions
 from gpuform.providers.actions import Observed, Settings
 from gpuform.providers.calls import Call
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.http import Retry
+from gpuform.providers.evidence import Observation, find_gaps
+from gpuform.providers.evidence.decisions import STOP_IDLE_NODES
 from gpuform.providers.idleness import CAUSE, Verdict, is_for_idleness
-from gpuform.providers.lens.client import client_for
+from gpuform.providers.lens.client import LensClient, client_for
+from gpuform.providers.lens.idle_gpus import ask_lens, find_missing_proof
 from gpuform.providers.lifetime import left, written
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops, Quiet, QuietLooks
 from gpuform.providers.scp.nodes import NodeTaking
 from gpuform.schemas.idleness import Idleness, idleness_of
-from gpuform.schemas.lens.wire import Heatmap
 from gpuform.schemas.scp.moments import unix_time
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs, NodePoolOutputs
+from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
 
 GAP: Final = 900.0
 """Seconds from one look to the next at the most: in between somebody may have used it."""
@@ -44,26 +46,37 @@ def judged(
 
     Who cannot be asked ends the quiet time, too.
     """
-    looks, now = QuietLooks.beside(call.intents), call.clock.now()
+    looks, now, client = QuietLooks.beside(call.intents), call.clock.now(), client_for(settings)
+    gaps: list[str] = []
     try:
-        doubt = next(_doubts(settings, taking, nodes, idleness, now), None)
+        for observation in _observe(client, taking, nodes, idleness, now):
+            gaps = find_gaps(STOP_IDLE_NODES, observation)
+            if gaps:  # one is enough: the others need not be asked
+                break
     except GpuformError:
         looks.forget(id_)
         raise
-    if doubt is not None:
+    if gaps:
         looks.forget(id_)
-        return Verdict(is_idle=False, because=doubt)
+        return Verdict(is_idle=False, because=gaps[0])
     of = ",".join(sorted(node.id for node in nodes)) + f" below {idleness.below:g}%"
-    last = looks.find(id_)
-    goes_on = last is not None and last.of == of and 0 <= now - last.at <= GAP
-    since = last.since if last is not None and goes_on else now
-    looks.record(Quiet(id_, of, since, now))
-    if now - since < idleness.lasting:
-        due = written(since + idleness.lasting)
-        because = f"quiet for {left(now - since)}, so that it may be due at {due}"
+    look = Quiet(id_, of, now, now).after(looks.find(id_), _ahead(call, client), GAP)
+    looks.record(look)
+    quiet = look.lasted
+    if quiet < idleness.lasting:
+        due = written(now + idleness.lasting - quiet)
+        because = f"quiet for {left(quiet)}, so that it may be due at {due}"
         return Verdict(is_idle=False, because=f"{because}; a look is needed every {left(GAP)}")
     because = f"no job, and each GPU used {idleness.text}, at {written(now)}"
     return Verdict(is_idle=True, because=because)
+
+
+def _ahead(call: Call, client: LensClient) -> float | None:
+    """Return how many seconds this machine's clock is ahead of Lens's, None if nobody knows.
+
+    An emulator's clock is the clock of all.
+    """
+    return 0.0 if call.clock.is_platforms else client.clock_ahead
 
 
 def remember_stop(call: Call, id_: str, declared: Mapping[str, Any]) -> None:
@@ -100,20 +113,27 @@ def with_idle_stop(
     return replace(seen, outputs=seen.outputs.model_copy(update={"stopped_by": by}))
 
 
-def _doubts(
-    settings: Settings,
+def _observe(
+    client: LensClient,
     taking: NodeTaking,
     nodes: Sequence[NodeOutputs],
     idleness: Idleness,
     now: float,
-) -> Iterator[str]:
-    """Why they are not idle, or nobody knows; the first one is enough."""
+) -> Iterator[Observation]:
+    """Yield what SCP, the scheduler and Lens show of the nodes, each asked in its turn."""
+    yield Observation("SCP", list(_of_nodes(nodes, idleness.lasting, now)))
+    yield Observation("the scheduler", list(_of_jobs(taking, nodes)))
+    names = {node.gpu_node_name for node in nodes}
+    answers = ask_lens(client)
+    missing = find_missing_proof(answers, names, GPUS_OF_A_SERVER, idleness.below)
+    yield Observation("Lens", list(missing))
+
+
+def _of_nodes(nodes: Sequence[NodeOutputs], lasting: float, now: float) -> Iterator[str]:
     if not nodes:
         yield "there are no nodes"
     for node in nodes:
-        yield from _of_node(node, idleness.lasting, now)
-    yield from _of_jobs(taking, nodes)
-    yield from _of_use(client_for(settings).heatmap(retry=Retry.NEVER).utilization, nodes, idleness)
+        yield from _of_node(node, lasting, now)
 
 
 def _of_node(node: NodeOutputs, lasting: float, now: float) -> Iterator[str]:
@@ -141,21 +161,3 @@ def _of_jobs(taking: NodeTaking, nodes: Sequence[NodeOutputs]) -> Iterator[str]:
             yield f"its scheduler cannot use {worker.name}"
         elif worker.jobs:
             yield f"{worker.name} runs {', '.join(str(job) for job in worker.jobs[:3])}"
-
-
-def _of_use(heatmap: Heatmap, nodes: Sequence[NodeOutputs], idleness: Idleness) -> Iterator[str]:
-    """GPUs at work, and values that prove nothing."""
-    values = [point.value for point in heatmap.data]
-    known = [value for value in values if value is not None and 0 <= value <= 100]
-    if heatmap.unit.strip() != "%" or not known or len(known) < len(values):
-        yield "Lens tells the use of GPUs in no figures that can be read"
-        return
-    names = {node.gpu_node_name for node in nodes}
-    for point in heatmap.data:
-        if point.node_name in names and (point.value or 0.0) >= idleness.below:
-            yield f"GPU {point.gpu} is used {point.value:g}% (Lens)"
-    if min(known) >= idleness.below:
-        yield (
-            f"Lens tells the {len(known)} busiest GPUs alone, each used {min(known):g}% or more: "
-            "of the others nobody knows"
-        )

@@ -125,12 +125,22 @@ class NodePoolActions:
         nodes, ledger = self._nodes(client, call, id_, known)
         nodes.look()
         if not nodes.seen:
+            ledger.refuse_while_unsure()
+            if ledger.absent and not call.preview:
+                raise GpuformError(
+                    f"pool {id_}: the platform does not show its nodes, and may show them later",
+                    hint="run it again in a minute",
+                )
             return None
         self._mend(call, id_, known, nodes.all)
         declared = DeclaredPool.of(known or call.known)
         inspected = self._inspected(call, known or call.known, nodes)
         outputs = outputs_of(inspected, ledger, declared.key_of, _not_ready(nodes.all, declared))
-        found = Observed(_observed(nodes.all, declared), outputs)
+        there = {node.gpu_node_name for node in nodes.all if not is_leaving(node.state)}
+        begun = (each.node for each in Repairs.beside(call.intents).of_object(id_))
+        remade = [name for name in begun if name not in there]
+        observed = _with_interrupted(_observed(nodes.all, declared), declared, known, remade)
+        found = Observed(observed, outputs)
         found = with_newer_image(client, call, known or call.known, found)
         is_off = any(power_of(node.state) == "STOPPED" for node in nodes.all)
         return with_idle_stop(call, id_, found, is_off=is_off)
@@ -177,7 +187,7 @@ class NodePoolActions:
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """All nodes by one request, when no job runs on them; done when the last one is gone."""
         client = self._client(known)
-        nodes, _ = self._nodes(client, call, id_, known)
+        nodes, ledger = self._nodes(client, call, id_, known)
         nodes.look()
         taking = NodeTaking.of_pool(call, id_, known)
         taking.clear(_all(nodes, "deleted"), nodes.all)
@@ -186,7 +196,8 @@ class NodePoolActions:
         def probe() -> Look[object] | None:
             nodes.look()
             if not nodes.seen:
-                return None
+                is_unknown = ledger.is_unsettled
+                return Look(None, "nodes may exist that are not shown") if is_unknown else None
             steps.delete([node for node in nodes.all if not is_leaving(node.state)])
             if steps.refused:
                 taking.conclude(nodes.all)
@@ -419,6 +430,30 @@ def _observed(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str,
         for node in live
     }
     return {"nodes": own}
+
+
+def _with_interrupted(
+    observed: dict[str, Any],
+    declared: DeclaredPool,
+    known: Mapping[str, Any],
+    remade: Sequence[str],
+) -> dict[str, Any]:
+    """Return the observed inputs with the nodes that an interrupted repair has deleted.
+
+    A refresh keeps them declared, so that a run from the state alone creates them again.
+
+    Args:
+        observed: the `count` or the `nodes` that the platform shows.
+        declared: the pool as the state has it.
+        known: the inputs of the state.
+        remade: the names of nodes that are not there and whose repair has not ended.
+    """
+    if declared.count is not None:
+        most = max(declared.count, observed["count"])
+        return {"count": min(most, observed["count"] + len(remade))}
+    keys = {declared.key_of(name) for name in remade} - observed["nodes"].keys()
+    kept = {key: own for key, own in (known.get("nodes") or {}).items() if key in keys}
+    return {"nodes": {**observed["nodes"], **kept}}
 
 
 def _importable(named: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:

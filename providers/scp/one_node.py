@@ -34,6 +34,9 @@ class OneNode:
     def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:  # noqa: ARG002 - there is one
         self._public_ip = public_ip_address_id
 
+    def expect_end(self, nodes: Sequence[NodeOutputs]) -> None:
+        """One node has no books to keep."""
+
 
 def wanted_node(declared: Mapping[str, Any]) -> DeclaredNode:
     """As canonical inputs declare it."""

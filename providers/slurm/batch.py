@@ -2,7 +2,7 @@
 
 Options are those of sbatch, squeue and scancel of Slurm 22.05 (their manual pages, of the same
 names); accounting is not needed. What a job prints goes to a file that outlives Slurm's memory of
-it (MinJobAge, 300 seconds by default), with its exit code at the end.
+it (MinJobAge, 300 seconds by default), with its exit code and its nodes at the end.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from gpuform.providers.errors import GpuformError, NotReady, UnknownOutcome
 from gpuform.providers.slurm.commands import Commands
 from gpuform.providers.slurm.reading import (
     BatchRun,
+    expanded,
     read_exit_codes,
     read_runs,
     show_exit_codes,
@@ -39,7 +40,7 @@ _SHEBANG = re.compile(r"#!\s*(/\S+)(?:[ \t]+(\S.*?))?\s*")
 _NOT_OURS = ("--array", "--clusters", "--wait", "--test-only", "--wrap")
 _AT_ONCE = 200
 _EXIT = "gpuform: exit code "
-_EXITED = re.compile(rf"^{_EXIT}(\d{{1,3}})\s*\Z", re.MULTILINE | re.ASCII)
+_EXITED = re.compile(rf"^{_EXIT}(\d{{1,3}})(?: on (\S+))?\s*\Z", re.MULTILINE | re.ASCII)
 # sbatch tells these when a job may have been made all the same.
 _LOST = ("send/recv", "zero bytes", "unexpected message", "communication", "timed out")
 _LOOK_SECONDS, _LOOK_EVERY = 30.0, 5.0
@@ -54,7 +55,7 @@ unset SLURM_EXPORT_ENV
 code=$?
 rm -f "$script"
 echo
-echo "gpuform: exit code $code"
+echo "gpuform: exit code $code on $SLURM_JOB_NODELIST"
 exit $code
 """
 
@@ -234,6 +235,24 @@ def exit_code_of(output: str) -> int | None:
     """The exit code at the end of an output; None when the script has not come to its end."""
     found = _EXITED.search(output)
     return None if found is None else int(found[1])
+
+
+def text_of_script(output: str) -> str:
+    """Return what the script itself has printed, without the line at the end of an output."""
+    found = _EXITED.search(output)
+    return output if found is None else output[: found.start()]
+
+
+def nodes_of(output: str) -> tuple[str, ...]:
+    """Return the nodes of the job as Slurm told the script, from the end of an output.
+
+    Empty when the script has not come to its end, or was sent by a version that did not ask.
+    """
+    found = _EXITED.search(output)
+    try:
+        return tuple(expanded(found[2] or "")) if found else ()
+    except ValueError:
+        return ()
 
 
 def _with_exit_code(run: BatchRun, codes: dict[str, str]) -> BatchRun:

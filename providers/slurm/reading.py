@@ -30,6 +30,7 @@ _JOB_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)
 _BASES = {"ALLOCATED", "DOWN", "ERROR", "FUTURE", "IDLE", "MIXED", "UNKNOWN"}
 _UNUSABLE = {"DOWN", "ERROR", "FAIL", "NOT_RESPONDING", "INVALID_REG"}
 _SHORT_FLAGS = "*~#!%$@^-"
+_ADDRESSES = re.compile(r"\bNode(?:Addr|HostName)=(\S+)")
 _SIGNED = re.compile(r" \[[^\[\]@]*@[^\[\]]*\]$")
 
 
@@ -42,6 +43,8 @@ class Node:
     """The base state and its flags, such as MIXED and DRAIN."""
     reason: str = ""
     """Why it is drained or down, without who said so and when."""
+    addresses: tuple[str, ...] = ()
+    """Its NodeAddr and NodeHostName."""
 
     @property
     def is_drained(self) -> bool:
@@ -85,7 +88,9 @@ def _node(block: str) -> Node:
     if name is None or len(states) != 1 or len(reasons) > 1:
         raise ValueError(f"{first[:80]!r} begins no node")
     reason = reasons[0].removeprefix("   Reason=") if reasons else ""
-    return Node(name[1], _state(states[0]), _SIGNED.sub("", reason))
+    addressed = [line for line in lines if line.startswith("   NodeAddr=")]
+    addresses = _ADDRESSES.findall(addressed[0]) if len(addressed) == 1 else ()
+    return Node(name[1], _state(states[0]), _SIGNED.sub("", reason), tuple(addresses))
 
 
 def _state(line: str) -> frozenset[str]:
@@ -198,7 +203,7 @@ class BatchRun:
     state: str
     """Slurm's word, such as PENDING, RUNNING, COMPLETING, COMPLETED or NODE_FAIL."""
     nodes: tuple[str, ...] = ()
-    """Those that it has or had; those that it wants while it is PENDING."""
+    """Those that it has or had; those that it wants while it is PENDING, and only then."""
     reason: str = ""
     """Why it is PENDING, such as `ReqNodeNotAvail, UnavailableNodes:w2`, or how it went wrong."""
     exit_code: str = ""
@@ -211,8 +216,8 @@ class BatchRun:
 
     @property
     def ok(self) -> bool:
-        """Whether its script ended with 0."""
-        return self.state == "COMPLETED"
+        """Whether its script ended with 0, as far as Slurm says."""
+        return self.state == "COMPLETED" and self.exit_code in {"", "0:0"}
 
 
 def show_runs(names: Collection[str]) -> tuple[str, ...]:
@@ -250,7 +255,7 @@ def read_runs(text: str, *, uid: int, names: Collection[str]) -> dict[str, Batch
             continue
         if not re.fullmatch(r"[A-Z_]+", state):
             raise ValueError(f"{state[:80]!r} is no state of a job")
-        nodes = tuple(expanded(held.strip() or wanted.strip()))
+        nodes = tuple(expanded(held.strip() or (wanted.strip() if state == "PENDING" else "")))
         told = "" if reason == "None" else " ".join(reason.split())
         if name not in found or int(found[name].job_id) < int(job_id):
             found[name] = BatchRun(job_id, state, nodes, told)

@@ -28,6 +28,10 @@ else:
 """
 
 
+SEARCH_COMMAND = (sys.executable, "-I", "-S", "-c", _SEARCH)
+"""This Python, without anybody's modules, with a program that reads what it is given."""
+
+
 def result_of(output: str, pattern: str) -> float | None:
     """The number in group `value`, or else group 1, of the last match of `pattern`.
 
@@ -39,7 +43,7 @@ def result_of(output: str, pattern: str) -> float | None:
     lines = [line.rstrip("\r")[:_LONGEST_LINE] for line in output.split("\n")]
     try:
         done = subprocess.run(  # noqa: S603 - this Python, and a program of ours
-            [sys.executable, "-I", "-S", "-c", _SEARCH],
+            list(SEARCH_COMMAND),
             input=json.dumps([pattern, lines]),
             capture_output=True,
             check=True,

@@ -176,6 +176,7 @@ def _scheduled(node: Node, jobs: Iterable[RunningJob]) -> ScheduledNode:
         is_failed=node.is_failed,
         mark=_mark(node),
         jobs=told + hidden,
+        addresses=node.addresses,
     )
 
 

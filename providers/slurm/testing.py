@@ -11,8 +11,10 @@ from typing import Final
 
 from gpuform.providers.certifying import Job, Run
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.evidence import Observation, find_gaps
+from gpuform.providers.evidence.decisions import PASS_NODE
 from gpuform.providers.records import Batches, BatchRecords
-from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of
+from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of, nodes_of, text_of_script
 from gpuform.providers.slurm.reading import BatchRun
 from gpuform.providers.slurm.results import result_of
 from gpuform.schemas.certification import CategoryInputs
@@ -102,13 +104,15 @@ class SlurmTester:
     def _state(self, name: str, run: BatchRun | None) -> "_State":
         if run is not None:
             why = f"{run.state.lower()}: {run.reason}" if run.reason else ""
-            return _State(is_sent=True, ended=run.ended, ok=run.ok, told=run.state, why=why)
+            code = f" with exit code {run.exit_code}" if run.exit_code not in {"", "0:0"} else ""
+            told = f"{run.state}{code}"
+            return _State(is_sent=True, ended=run.ended, ok=run.ok, told=told, why=why, run=run)
         output = self.slurm.output(name)
         if not output:
             return _State(is_sent=False, ended=False, ok=False, told="", why="not sent yet")
-        code = exit_code_of(output)
-        told = "without an exit code" if code is None else f"with exit code {code}"
-        return _State(is_sent=True, ended=True, ok=code == 0, told=told)
+        exit_code = exit_code_of(output)
+        told = "without an exit code" if exit_code is None else f"with exit code {exit_code}"
+        return _State(is_sent=True, ended=True, ok=exit_code == 0, told=told)
 
     def _planned(self, record: Batches) -> "Iterator[_Planned]":
         """The jobs of a run, in a stable order."""
@@ -124,20 +128,49 @@ class SlurmTester:
 
     def _job(self, planned: "_Planned", state: "_State") -> Job:
         """A job that has failed says nothing against its node: a script has many reasons."""
-        category, measured = planned.category, None
-        if state.ok and category.job is not None:
-            measured = result_of(self.slurm.output(planned.batch.name), category.job.result)
-        passed, because = state.ok, f"its job {planned.batch.name} has ended {state.told}"
+        category, measured, nodes = planned.category, None, planned.nodes
+        because = f"its job {planned.batch.name} has ended {state.told}"
+        passed = state.ok
+        if passed and category.job is not None:
+            output = self.slurm.output(planned.batch.name)
+            ran_on = _nodes_that_ran(state.run, output)
+            gaps = find_gaps(PASS_NODE, _observed(state, output, ran_on))
+            passed, because = not gaps, "; ".join(gaps)
+            if passed:
+                names = {slurm: node for node, slurm in self.aliases.items()}
+                nodes = [names.get(node, node) for node in ran_on]
+                measured = result_of(text_of_script(output), category.job.result)
         if passed and measured is None:
             passed, because = False, "its job has printed no line with the result"
         return Job(
             category,
-            planned.nodes,
+            nodes,
             passed=passed,
             measured=measured,
             because=shortened(because, _LONGEST),
             is_telling=False,
         )
+
+
+def _nodes_that_ran(run: BatchRun | None, output: str) -> Sequence[str]:
+    """Return the nodes that the queue names, or, of a job that it has forgotten, the output."""
+    return nodes_of(output) if run is None else run.nodes
+
+
+def _observed(state: "_State", output: str, ran_on: Sequence[str]) -> Observation:
+    """Return what Slurm and the end of the job's output lack to prove that the job has passed."""
+    missing = []
+    code, printed = exit_code_of(output), nodes_of(output)
+    if code is None:
+        missing.append("the last line of the job's output does not say how the script ended")
+    elif code != 0:
+        missing.append(f"the job has ended {state.told}, and its script with exit code {code}")
+    if not ran_on:
+        missing.append("it names no node that the job ran on")
+    elif printed and {*printed} != {*ran_on}:
+        others = f"{', '.join(ran_on)}, and told the job {', '.join(printed)}"
+        missing.append(f"it names other nodes of the job than it told the job: {others}")
+    return Observation("Slurm", missing)
 
 
 @dataclass(frozen=True)
@@ -149,10 +182,11 @@ class _Planned:
 
 @dataclass(frozen=True)
 class _State:
-    """`told` says how it ended, `why` what it waits for."""
+    """`told` says how it ended, `why` what it waits for; `run` is what the queue still shows."""
 
     is_sent: bool
     ended: bool
     ok: bool
     told: str
     why: str = ""
+    run: BatchRun | None = None

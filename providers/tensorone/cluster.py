@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.calls import Call, Look, current_call, wait_until, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import (
     ApiError,
@@ -22,6 +22,7 @@ from gpuform.providers.errors import (
     NotReady,
     OutOfCapacity,
 )
+from gpuform.providers.evidence import Observation
 from gpuform.providers.http import contradicted
 from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
@@ -41,7 +42,7 @@ from gpuform.providers.tensorone.live import clusters_live
 from gpuform.providers.tensorone.noticing import cluster_notices
 from gpuform.providers.tensorone.power import how_started, state_changes
 from gpuform.providers.tensorone.repairing import Restarting
-from gpuform.providers.tensorone.repairs import cluster_repairs
+from gpuform.providers.tensorone.repairs import cluster_repairs, observe_use
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of, unhealthy
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import Action, FieldChange
@@ -314,6 +315,17 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         if used is None or not 0 <= used <= 100:
             raise GpuformError(f"tensorone: the answer about {id_} tells no use of its GPUs")
         return used / 100
+
+    @classmethod
+    def observe_work(cls, settings: Settings, id_: str) -> Observation | None:
+        """By its metrics, which is all that TensorOne tells of work."""
+        client = client_for(settings)
+        try:
+            cluster = client.shared_clusters.alone(id_).cluster
+        except NotFound:
+            return Observation("TensorOne")
+        now, _ = current_call().platform_time(client.clock_ahead)
+        return observe_use(cluster, now)
 
     @classmethod
     def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuform.providers import permissions
+from gpuform.providers.evidence import Observation
 from gpuform.providers.lifetime import written
 from gpuform.providers.permissions import Permission
 from gpuform.providers.repairing import Decision, Fleet, Held, decide, faults_in, repair_of
@@ -67,6 +68,18 @@ def faults_of(
             instance=cluster.id,
         )
     ]
+
+
+def observe_use(cluster: wire.Cluster, now: float) -> Observation | None:
+    """Return what TensorOne measures of a cluster's GPUs at `now`; None if it measures nothing."""
+    if cluster.metrics is None and cluster.status == ClusterStatus.RUNNING:
+        return None
+    why, used = use_of(cluster, now), None
+    if why is not None and cluster.metrics is not None:
+        used = cluster.metrics.current.gpu_utilization
+    if why is None or used is None or not 0 <= used <= 100:
+        return Observation("TensorOne", [] if why is None else [why])
+    return Observation("TensorOne", [f"it uses {used:g} % of its GPUs: {why}"])
 
 
 def use_of(cluster: wire.Cluster, now: float) -> str | None:

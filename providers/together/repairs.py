@@ -9,7 +9,14 @@ from typing import Any, Final
 
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import Verdict
-from gpuform.providers.repairing import Decision, Fleet, decide, faults_in, repair_of
+from gpuform.providers.repairing import (
+    Decision,
+    Fleet,
+    decide,
+    faults_in,
+    is_unusable_for,
+    repair_of,
+)
 from gpuform.schemas.certification import NodeFailure
 from gpuform.schemas.repair import Cause, NodeFault
 from gpuform.schemas.together import wire
@@ -75,8 +82,7 @@ def unusable(
 ) -> Iterator[NodeFault]:
     """The workers that their scheduler cannot use for `patience` seconds at `now`."""
     for node in seen:
-        since = unix_time(node.unusable_since)
-        if since is not None and now - since >= patience:
+        if is_unusable_for(patience, since=unix_time(node.unusable_since), now=now):
             yield NodeFault(
                 node=node.host_name,
                 cause=Cause.NOT_READY,

@@ -238,5 +238,6 @@ def _worker(node: wire.GpuWorkerNode) -> Worker:
     return Worker(
         node.host_name or node.node_id,
         aliases=tuple(filter(None, aliases)),
+        addresses=tuple(filter(None, (node.public_ipv4,))),
         is_failed=last is not None and last.phase in FAILED_NODE_PHASES,
     )

@@ -19,6 +19,7 @@ from gpuform.providers.together.claims import ClaimsOfCluster, claims_of
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.in_cluster import ObjectId, no_cluster
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.kubernetes_names import DEFAULT_NAMESPACE
 from gpuform.schemas.together.claim_wire import Claim
 from gpuform.schemas.together.quantities import bytes_of
@@ -189,6 +190,11 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
     timeouts = Timeouts(create=600, update=600, delete=600)
     actions = VolumeClaimActions
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/shared-pvc"
+
+    @classmethod
+    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook
+        """Return whether the data stays: a shared volume outlives its claims, NVMe does not."""
+        return Footprint(keeps_data=isinstance(values.get("volume_name"), str))
 
 
 def _body(want: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ A look is one request to Kubernetes, and one command of Slurm where it is one of
 sent again, for what they say is beside what the platform says.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -14,7 +15,12 @@ from gpuform.providers.calls import Call, Look, current_call
 from gpuform.providers.draining import answered
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.kubernetes.nodes import NodeState, node_states
+from gpuform.providers.kubernetes.nodes import (
+    NodeState,
+    node_states,
+    time_within,
+    unix_time,
+)
 from gpuform.providers.lifetime import written
 from gpuform.providers.slurm import Node, slurm_scheduler
 from gpuform.providers.together.cluster_view import (
@@ -162,10 +168,17 @@ def _workers(
             continue  # it may be on its way out, which is no failure
         if node is not None and not node.is_ready:
             failing[name] = f"worker {name} is NotReady in Kubernetes: {_short(node.trouble)}"
-            since[name] = node.since
+            since[name] = _since(worker, node)
         elif other is not None and other.is_failed:
             failing[name] = f"worker {name} cannot be used by Slurm: {_trouble(other)}"
     return Workers(kubernetes, slurm, failing, since, unasked)
+
+
+def _since(worker: wire.GpuWorkerNode, node: NodeState) -> str:
+    """Return since when a node is not Ready, if that is in the time of this very machine."""
+    phases = [unix_time(each.transition_time) for each in worker.phase_transitions]
+    began = min((moment for moment in phases if moment is not None), default=0.0)
+    return time_within(node.since, began, math.inf)
 
 
 def _in_kubernetes(node: NodeState | None) -> str:
@@ -192,15 +205,18 @@ def _trouble(node: Node) -> str:
 
 def _outputs(seen: Seen, found: Workers, call: Call) -> Any:
     outputs, before = seen.outputs, _unusable(call.known)
-    now = written(call.clock.now())
+    moment = call.clock.now()
+    now = written(moment)
     nodes = [
         each.model_copy(
             update={
                 "kubernetes": found.kubernetes.get(each.host_name),
                 "slurm": found.slurm.get(each.host_name),
-                # Slurm does not tell: it is as long as we have seen it.
+                # Nobody tells, or not of this machine: it is as long as we have seen it.
                 "unusable_since": (
-                    found.since.get(each.host_name) or before.get(each.host_name) or now
+                    found.since.get(each.host_name)
+                    or time_within(before.get((each.host_name, each.instance_id)), 0.0, moment)
+                    or now
                     if each.host_name in found.failing
                     else None
                 ),
@@ -218,12 +234,12 @@ def _outputs(seen: Seen, found: Workers, call: Call) -> Any:
     return outputs.model_copy(update=told)
 
 
-def _unusable(seen: Mapping[str, Any]) -> dict[str, str]:
-    """Since when each worker of these outputs could not be used."""
+def _unusable(seen: Mapping[str, Any]) -> dict[tuple[str, str | None], str]:
+    """Return since when each worker of these outputs could not be used, by name and machine."""
     told = seen.get("gpu_worker_nodes")
     nodes = told if isinstance(told, list) else []
     return {
-        str(node.get("host_name")): str(node["unusable_since"])
+        (str(node.get("host_name")), node.get("instance_id")): str(node["unusable_since"])
         for node in nodes
         if node.get("unusable_since")
     }

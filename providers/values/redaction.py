@@ -6,8 +6,10 @@ So every escape of a text is undone, step by step, with a map from each characte
 the original; after each step the text is compared with all that is secret, and what is found is cut
 out of the original.
 
-Found are all parts of `PART` characters or more, and shorter secrets and lines as a whole. What
-every kubeconfig or key file has (`_COMMON`) is no part of a secret.
+Found are all parts of `PART` characters or more in any case, and shorter secrets and lines as a
+whole. With separators between its characters, or read backwards, a secret is found by any
+`LOOSE_PART` of its letters and digits. What every kubeconfig or key file has (`_COMMON`) is no part
+of a secret.
 """
 
 import binascii
@@ -26,6 +28,15 @@ QUOTED: Final = "[request]"
 
 PART: Final = 8
 """Characters of a secret, of which any that follow each other are found."""
+
+LOOSE_PART: Final = 12
+"""Letters and digits of a secret that are found in a row whatever stands between them.
+
+More than `PART`: what is left of prose without its blanks has many rows of eight.
+"""
+
+_SHORTEST_LOOSE: Final = 6
+"""Letters and digits of a secret below which it is not looked for between separators."""
 
 SHORTEST: Final = 3
 """Characters of a secret, below which it may be found anywhere and is not looked for.
@@ -116,11 +127,14 @@ class Redactor:
     def __init__(self, secrets: Iterable[str], within: Iterable[str] | None = None) -> None:
         wanted = None if within is None else _parts_within(within)
         self._parts: set[str] = set()
+        self._loose_parts: dict[int, set[str]] = {}
         self._clean: set[str] = set()  # the same values come in thousands of resources
         patterns: set[str] = set()
         for secret in set(secrets):
             sought = _remembered(secret) if wanted is None else _sought(secret)
             self._parts |= sought.parts if wanted is None else sought.parts & wanted
+            for part in sought.loose_parts if wanted is None else sought.loose_parts & wanted:
+                self._loose_parts.setdefault(len(part), set()).add(part)
             patterns |= sought.patterns
         longest_first = sorted(patterns, key=len, reverse=True)
         self._pattern = re.compile("|".join(longest_first)) if patterns else None
@@ -153,12 +167,19 @@ class Redactor:
         if len(text) < SHORTEST or not self.seeks_anything:
             return
         for step in _undone(_Text.of(text)):
-            shown, at = _compared(step)
-            for start in range(len(shown) - PART + 1) if parts else ():
-                if shown[start : start + PART] in parts:
-                    yield at[start], at[start + PART]
-            for found in pattern.finditer(shown) if pattern else ():
-                yield at[found.start()], at[found.end()]
+            compared = _compared(step)
+            folded = _folded(compared)
+            for start in _starts_of(parts, PART, folded.text):
+                yield folded.at[start], folded.at[start + PART]
+            if self._loose_parts:
+                kept = [index for index, each in enumerate(folded.text) if each.isalnum()]
+                joined = "".join([folded.text[index] for index in kept])
+                for size, loose_parts in self._loose_parts.items():
+                    for start in _starts_of(loose_parts, size, joined):
+                        # up to the last letter: a separator after it is not the secret's
+                        yield folded.at[kept[start]], folded.at[kept[start + size - 1] + 1]
+            for found in pattern.finditer(compared.text) if pattern else ():
+                yield compared.at[found.start()], compared.at[found.end()]
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -196,19 +217,26 @@ def without_request(text: str, body: Mapping[str, Any]) -> str:
 
 
 class _Sought(NamedTuple):
-    """What is looked for to find a secret: its parts, and patterns of what is found as a whole."""
+    """What is looked for to find a secret: its parts, and patterns of what is found as a whole.
+
+    `loose_parts` have letters and digits alone, and are compared with texts without separators.
+    """
 
     parts: frozenset[str]
+    loose_parts: frozenset[str]
     patterns: frozenset[str]
 
 
 def _sought(secret: str) -> _Sought:
     parts: set[str] = set()
+    loose_parts: set[str] = set()
     whole = secret.strip()
     patterns = {*_short_patterns(whole)}
     for piece in _secret_pieces(secret):
         for step in _undone(_Text.of(piece), is_secret=True):
-            parts |= _parts(_compared(step).text)
+            folded = _folded(_compared(step))
+            parts |= _parts(folded.text)
+            loose_parts |= _loose_parts(folded.text)
         lines = {line.strip() for line in piece.splitlines()} - {whole}
         patterns |= {
             _alone(line)
@@ -216,7 +244,9 @@ def _sought(secret: str) -> _Sought:
             if _SHORTEST_LINE <= len(line) < PART and line not in _COMMON
         }
     return _Sought(
-        frozenset(parts if whole in _COMMON else parts - _COMMON_PARTS), frozenset(patterns)
+        frozenset(parts if whole in _COMMON else parts - _COMMON_PARTS),
+        frozenset(loose_parts - _COMMON_PARTS),
+        frozenset(patterns),
     )
 
 
@@ -228,11 +258,14 @@ def _short_patterns(secret: str) -> Iterator[str]:
     for step in _undone(_Text.of(secret), depth=0):
         spelling = _compared(step).text.strip()
         if SHORTEST <= len(spelling) < PART:
-            yield _alone(spelling) if len(spelling) == SHORTEST else re.escape(spelling)
+            pattern = _alone(spelling) if len(spelling) == SHORTEST else re.escape(spelling)
+            yield pattern if spelling.isalpha() else f"(?i:{pattern})"  # a word is a word
     if SHORTEST <= len(secret) < PART:
-        encoded = secret.encode(errors="surrogatepass")
-        base64 = binascii.b2a_base64(encoded).decode().rstrip("=\n")
-        yield from {_alone(base64), _alone(base64.translate(_TO_URL_SAFE)), _alone(encoded.hex())}
+        for cased in {secret} if secret.isalpha() else {secret, secret.upper(), secret.lower()}:
+            encoded = cased.encode(errors="surrogatepass")
+            base64 = binascii.b2a_base64(encoded).decode().rstrip("=\n")
+            yield from (_alone(base64), _alone(base64.translate(_TO_URL_SAFE)))
+            yield f"(?i:{_alone(encoded.hex())})"
 
 
 def _secret_pieces(secret: str) -> list[str]:
@@ -242,13 +275,43 @@ def _secret_pieces(secret: str) -> list[str]:
     return [each for each in re.split(told, secret, flags=re.MULTILINE) if each.strip()]
 
 
-def _parts(text: str) -> set[str]:
-    return {text[start : start + PART] for start in range(len(text) - PART + 1)}
+def _parts(text: str, size: int = PART) -> set[str]:
+    return {text[start : start + size] for start in range(len(text) - size + 1)}
+
+
+def _loose_parts(text: str) -> set[str]:
+    """Return what is found of a secret between separators, in both directions.
+
+    A short one is found as a whole, and only if it is no word: nobody takes its separators for
+    those of ordinary text then.
+    """
+    joined = _join_letters(text)
+    if len(joined) >= LOOSE_PART:
+        parts = _parts(joined, LOOSE_PART)
+    elif len(joined) < _SHORTEST_LOOSE or joined.isalpha() or joined.isdigit():
+        return set()
+    else:
+        parts = {joined}
+    return parts | {part[::-1] for part in parts}
 
 
 def _parts_within(texts: Iterable[str]) -> set[str]:
-    steps = (step for text in texts for step in _undone(_Text.of(text)))
-    return set().union(*(_parts(_compared(step).text) for step in steps))
+    found: set[str] = set()
+    for text in texts:
+        for step in _undone(_Text.of(text)):
+            folded = _folded(_compared(step))
+            found |= _parts(folded.text)
+            joined = _join_letters(folded.text)
+            for size in range(_SHORTEST_LOOSE, LOOSE_PART + 1):
+                found |= _parts(joined, size)
+    return found
+
+
+def _starts_of(parts: set[str], size: int, text: str) -> Iterator[int]:
+    """Yield where in `text` any of the parts begins, all of which have `size` characters."""
+    for start in range(len(text) - size + 1) if parts else ():
+        if text[start : start + size] in parts:
+            yield start
 
 
 def _undone(text: _Text, depth: int = _NESTED, *, is_secret: bool = False) -> Iterator[_Text]:
@@ -269,6 +332,18 @@ def _undone(text: _Text, depth: int = _NESTED, *, is_secret: bool = False) -> It
 def _compared(text: _Text) -> _Text:
     """The text as it is compared."""
     return _changed(_ALIKE, lambda found: _SAME_AS[found.lastgroup or ""], text)
+
+
+def _folded(text: _Text) -> _Text:
+    """Return the text in lower case, where that takes no more characters, as for `İ`."""
+    lowered = text.text.lower()
+    if len(lowered) != len(text.text):
+        lowered = "".join(low if len(low := each.lower()) == 1 else each for each in text.text)
+    return _Text(lowered, text.at)
+
+
+def _join_letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
 
 
 def _changed(pattern: re.Pattern[str], made: Callable[[re.Match[str]], str], text: _Text) -> _Text:
@@ -389,4 +464,11 @@ _BASES: Final = {"octal": 8, "number": 10}
 _SAME_AS: Final = {"unseen": "", "join": "", "quote": "'", "space": " "}
 _TO_URL_SAFE: Final = str.maketrans("+/", "-_")
 _FROM_URL_SAFE: Final = str.maketrans("-_", "+/")
-_COMMON_PARTS: Final = frozenset(chain.from_iterable(_parts(f" {each} ") for each in _COMMON))
+_COMMON_PARTS: Final = frozenset(
+    part
+    for each in _COMMON
+    for part in (
+        *_parts(f" {each.lower()} "),
+        *_loose_parts(each.lower()),
+    )
+)

@@ -18,19 +18,22 @@ HEATMAP: Final = frozenset({"max_temperature", "max_power"})
 
 _TERABYTES: Final[Mapping[str, float]] = {
     "B": 1e-12,
+    "kB": 1e-9,
     "KB": 1e-9,
     "MB": 1e-6,
     "GB": 1e-3,
     "TB": 1.0,
     "PB": 1e3,
     "EB": 1e6,
-    "KIB": 2**10 / 1e12,
-    "MIB": 2**20 / 1e12,
-    "GIB": 2**30 / 1e12,
-    "TIB": 2**40 / 1e12,
-    "PIB": 2**50 / 1e12,
+    "KiB": 2**10 / 1e12,
+    "MiB": 2**20 / 1e12,
+    "GiB": 2**30 / 1e12,
+    "TiB": 2**40 / 1e12,
+    "PiB": 2**50 / 1e12,
 }
-_GIGABITS: Final[Mapping[str, float]] = {"MBPS": 1e-3, "GBPS": 1.0, "TBPS": 1e3}
+"""Spelled exactly: Tb are bits, an eighth of TB."""
+_GIGABITS: Final[Mapping[str, float]] = {"Mbps": 1e-3, "Gbps": 1.0, "Tbps": 1e3}
+"""Spelled exactly: GBps are bytes, eight times Gbps."""
 _DEGREES: Final = ("℃", "°C", "C")
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", re.ASCII)
 _RATES: Final = frozenset(
@@ -122,7 +125,7 @@ def _highest(heatmap: Heatmap, *units: str) -> float | None:
 
 def _measured(text: str, units: Mapping[str, float]) -> float | None:
     match = _SIZE.fullmatch(text.strip())
-    factor = units.get(match[2].upper()) if match else None
+    factor = units.get(match[2]) if match else None
     return float(match[1]) * factor if match and factor is not None else None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, ConfigDict, ValidationError, WrapValidator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic.alias_generators import to_camel
 
 from gpuform.schemas.models import WireList, WireModel
@@ -62,7 +62,7 @@ class LensModel(WireModel):
 class Envelope(LensModel):
     """Around every answer: 0 is success, `data` what was asked for."""
 
-    code: int
+    code: Annotated[int, Field(strict=True)]
     message: str = ""
     data: Any = None
     trace_id: str = ""

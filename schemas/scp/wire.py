@@ -17,7 +17,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from gpuform.schemas.ids import Id, Line, checked_id
+from gpuform.schemas.ids import ForeignName, Id, Line, checked_id
 from gpuform.schemas.models import WireList, WireModel
 
 
@@ -59,10 +59,10 @@ class GpuNode(ScpModel):
 
     id: Id
     account_id: Words = ""
-    gpu_node_name: Line = ""
+    gpu_node_name: ForeignName = ""
     state: str = ""
     cluster_fabric_id: Id | None = None
-    cluster_fabric_name: Line = ""
+    cluster_fabric_name: ForeignName = ""
     node_pool_id: Line = ""
     image_id: str = ""
     image_version: str = ""
@@ -97,7 +97,7 @@ class FabricMember(ScpModel):
     """A node as its fabric shows it."""
 
     gpu_node_id: Id
-    gpu_node_name: Line = ""
+    gpu_node_name: ForeignName = ""
     policy_ip: str | None = None
     product_type_id: str = ""
     server_type: str = ""
@@ -109,7 +109,7 @@ class ClusterFabric(ScpModel):
 
     id: Id
     account_id: Words = ""
-    cluster_name: Line = ""
+    cluster_name: ForeignName = ""
     description: Words = ""
     state: str = ""
     node_pool_id: Line = ""
@@ -218,9 +218,10 @@ def _checked_ids(text: str) -> str:
 
 
 class AsyncAnswer(ScpModel):
-    """A request that was accepted (202). For a create `resource_id` has the ids, comma-separated.
+    """A request that was accepted (202).
 
-    What it means for other requests is not documented.
+    The reference shows one `resource_id` for a create of up to five nodes; the official provider
+    splits it at commas. What it means for other requests is not documented.
     """
 
     account_id: str = ""
@@ -229,7 +230,7 @@ class AsyncAnswer(ScpModel):
 
     @property
     def node_ids(self) -> list[str]:
-        """The ids of a create's answer, each once."""
+        """Return the ids in a create's answer, each once: fewer than nodes, or of others."""
         return list(dict.fromkeys(_ids(self.resource_id)))
 
 

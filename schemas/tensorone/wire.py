@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, WrapValidator
 
-from gpuform.schemas.ids import Id, Line
+from gpuform.schemas.ids import ForeignName, Id, Line
 from gpuform.schemas.models import WireList, WireModel
 
 
@@ -245,7 +245,7 @@ class Cluster(WireModel):
     """A cluster. A part that an answer leaves out, as a list may, is None."""
 
     id: Id
-    name: Line = ""
+    name: ForeignName = ""
     description: str | None = None
     status: str = ""
     status_details: StatusDetails = StatusDetails()

@@ -6,7 +6,7 @@ servers send values that no enumeration has ("Scheduled"); the known ones are in
 
 from pydantic import Field, SecretStr
 
-from gpuform.schemas.ids import Id, Line
+from gpuform.schemas.ids import ForeignName, Id, Line
 from gpuform.schemas.models import WireList, WireModel
 from gpuform.schemas.together.remediations import Remediation
 
@@ -64,7 +64,7 @@ class Volume(WireModel):
     """A shared volume; the API never says in which region it is."""
 
     volume_id: Id
-    volume_name: Line = ""
+    volume_name: ForeignName = ""
     size_tib: int = 0
     status: str = ""
 
@@ -125,7 +125,7 @@ class Cluster(WireModel):
     """A GPU cluster. ``kube_config`` is base64, and empty until the control plane exists."""
 
     cluster_id: Id
-    cluster_name: Line = ""
+    cluster_name: ForeignName = ""
     cluster_type: str = ""
     region: str = ""
     gpu_type: str = ""

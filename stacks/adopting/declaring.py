@@ -87,6 +87,17 @@ def declaration(
     return Declaration(Declared(entries, list(work.variables.values())), work.secrets)
 
 
+def find_value_problems(found: Found) -> list[str]:
+    """Return what a declaration refuses of the values that the platform has, one text each."""
+    wanted = found.wanted
+    model = lifecycle_class(wanted.platform, wanted.kind).inputs
+    required = {name for name, each in model.model_fields.items() if each.is_required()}
+    missing = required - found.inputs.keys()
+    problems = check(model, {**dict.fromkeys(missing, UNKNOWN), **found.inputs})[1]
+    own = (each for each in problems if re.split(r"[.\[]", each.path)[0] in found.inputs)
+    return [f"{each.path} {each.reason}" for each in own]
+
+
 @dataclass(slots=True)
 class _Work:
     choices: Choices

@@ -10,11 +10,17 @@ from gpuform.providers.chosen_form import form_of
 from gpuform.providers.forms import FORM_CONFIG
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.adopting.chosen import ImportChoice, Key
-from gpuform.stacks.adopting.declaring import Choices, Declaration, Names, declaration
+from gpuform.stacks.adopting.declaring import (
+    Choices,
+    Declaration,
+    Names,
+    declaration,
+    find_value_problems,
+)
 from gpuform.stacks.adopting.errors import NotImported
 from gpuform.stacks.adopting.owned import Owner, objects_of, owners_of
 from gpuform.stacks.adopting.places import DeclarationPlace, known
-from gpuform.stacks.adopting.reading import read
+from gpuform.stacks.adopting.reading import Found, read
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
@@ -59,7 +65,8 @@ class Adoption:
     """What there is to do.
 
     `made` is to be written, `targets` are to be adopted: what is written, and what entries name
-    already. `finished` are in the state, and their entries name them still. `told` is for people.
+    already. `finished` are in the state, and their entries name them still. `told` and `warnings`
+    are for people.
     """
 
     request: Request
@@ -67,6 +74,7 @@ class Adoption:
     targets: Sequence[Target] = ()
     finished: Sequence[Target] = ()
     told: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
     def adopted(self, resources: Iterable[ResourceState]) -> list[Target]:
         """The targets that a state has."""
@@ -85,13 +93,32 @@ def adoption_of(request: Request) -> Adoption:
         if (each.section, each.name) in names.taken:
             message = f"there is a resource {each.section}.{each.name} already"
             raise NotImported(message, hint="give the new one another NAME")
-    made = _NOTHING
+    made, found, warnings = _NOTHING, list[Found](), list[str]()
     if sorting.new:
         found = read(sorting.new, request.settings)
+        if not request.is_sole:
+            found, warnings = _without_undeclarable(found)
         made = declaration(found, names, known(request.place, resources), request.choices)
-    entries = zip(made.declared.entries, sorting.new, strict=True)
-    new = [_new_target(request, entry.name, wanted) for entry, wanted in entries]
-    return Adoption(request, made, [*sorting.pending, *new], sorting.finished, sorting.told)
+    entries = zip(made.declared.entries, found, strict=True)
+    new = [_new_target(request, entry.name, each.wanted) for entry, each in entries]
+    targets = [*sorting.pending, *new]
+    return Adoption(request, made, targets, sorting.finished, sorting.told, warnings)
+
+
+def _without_undeclarable(found: Sequence[Found]) -> tuple[list[Found], list[str]]:
+    """Return what can be declared as it is, and a warning for each other object of the account.
+
+    Somebody else's odd name must not keep the account's other objects from being imported.
+    """
+    declarable, warnings = list[Found](), list[str]()
+    for each in found:
+        problems = "; ".join(find_value_problems(each))
+        called = f" ({each.wanted.called!r})" if each.wanted.called else ""
+        if problems:
+            warnings.append(f"{each.wanted}{called} is left out: it cannot be declared: {problems}")
+        else:
+            declarable.append(each)
+    return declarable, warnings
 
 
 _Owners = Mapping[Key, Owner]

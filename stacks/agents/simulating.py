@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuform.providers.asking import KNOWN_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.checking import check
 from gpuform.schemas.visible import MASK
@@ -45,8 +44,7 @@ def simulate(
             CaseInputs.model_validate(values),
             is_begun=False,
             state=None if state is None else file,
-            # An agent may not allow itself a real scheduler.
-            environ={**place.environ, KNOWN_SCHEDULERS: "{}"},
+            environ=place.environ,
         )
         process = Process(part)
         report = process.play()

@@ -13,6 +13,7 @@ from yaml.resolver import Resolver
 from gpuform.schemas.visible import visible
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
 from gpuform.stacks.document.scalars import value_of
+from gpuform.stacks.expressions.foreign import has_foreign_reference
 from gpuform.stacks.expressions.template import has_expression
 
 WIDTH: Final = 100
@@ -47,7 +48,7 @@ def scalar(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return _number(value)
-    if has_expression(value):
+    if has_expression(value) or has_foreign_reference(value):
         return _quoted(f"{{{{ {_literal(value)} }}}}")
     return _text(value)
 

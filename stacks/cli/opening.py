@@ -17,9 +17,12 @@ from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.runs.caller import Caller, Interrupted, Message, OperationEvent
 
 
-def workspace_of(session: Session) -> Workspace:
-    """The project of the folder that the command works in, with its backend."""
-    return Workspace.find(Path.cwd(), session.environ)
+def workspace_of(session: Session, *, runs_program: bool = True) -> Workspace:
+    """The project of the folder that the command works in, with its backend.
+
+    A command that works from the state alone, and never `runs_program`, takes one of any runtime.
+    """
+    return Workspace.find(Path.cwd(), session.environ, runs_program=runs_program)
 
 
 def chosen_stack(session: Session, workspace: Workspace, name: str | None = None) -> SelectedStack:
@@ -59,7 +62,7 @@ def opened_for_change(session: Session, name: str | None = None) -> Iterator[Sta
 
     Raises WrongPassphrase before anything is done.
     """
-    workspace = workspace_of(session)
+    workspace = workspace_of(session, runs_program=False)
     name = workspace.resolve(name or session.stack)
     with locked(session, workspace, name):
         passphrase = passphrase_of(workspace, session.screen.passphrase())
@@ -75,7 +78,7 @@ def opened_for_change(session: Session, name: str | None = None) -> Iterator[Sta
 
 def sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Snapshot:
     """The stack's state without its secrets, which needs no passphrase."""
-    workspace = workspace or workspace_of(session)
+    workspace = workspace or workspace_of(session, runs_program=False)
     name = workspace.resolve(session.stack)
     with name_the_last_good(workspace.backend, workspace.project.name, name):
         return read_for_showing(workspace, name, session.screen.warn).snapshot

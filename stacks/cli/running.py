@@ -52,7 +52,9 @@ EXIT_CODES: Final[Mapping[ExitReason, int]] = {
 def run(arguments: RunArguments, session: Session) -> int:
     """Does the command; the exit code. Raises what stops it before anything is done."""
     refuse_what_nobody_can_answer(arguments, session.screen)
-    workspace = workspace_of(session)
+    options = arguments.options
+    runs_program = options.run_program or options.operation == "update"
+    workspace = workspace_of(session, runs_program=runs_program)
     if goes_on_elsewhere(workspace.project):
         return SUCCESS
     selected = chosen_stack(session, workspace)
@@ -136,6 +138,8 @@ def _reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
             else "no changes were expected but changes occurred"
         )
         yield f"error: {happened}"
+    for text in result.refusals:
+        yield "\n".join(map(visible, f"error: {text}".splitlines()))
     for name in result.unknown_ends:
         yield (
             f"error: {name}: nobody tells when it was made, which its ttl counts from: "

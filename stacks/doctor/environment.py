@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from gpuform.providers.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from gpuform.stacks.doctor.findings import Finding, Level
-from gpuform.stacks.engine.machine import ci_job
+from gpuform.stacks.engine.machine import LAST_TRIED, ci_job, cli_version
 from gpuform.stacks.engine.sdk_patches import TRIED, patches_left_out
 
 AREA = "environment"
@@ -33,8 +33,25 @@ def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
             "git is not on the PATH: the history cannot tell which commit was applied",
             "install git",
         )
+    yield from newer_cli(AREA, environ)
     yield from _home(environ)
     yield from _variables(environ)
+
+
+def newer_cli(area: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a warning where the Pulumi CLI of PATH is newer than the last one that was tried."""
+    version = cli_version(environ)
+    if version is not None and version > LAST_TRIED:
+        newer, tried = (".".join(map(str, each)) for each in (version, LAST_TRIED))
+        yield Finding(
+            area,
+            Level.WARNING,
+            f"Pulumi CLI {newer} is newer than {tried}, the last one tried with gpuform: it may "
+            "keep states otherwise, or look for plugins elsewhere",
+            "compare `pulumi preview` with `gpuform preview` before a change, and see whether "
+            "`pulumi plugin ls` lists gpuform; `gpuform help reference/pulumi-cli` says what was "
+            "tried",
+        )
 
 
 def _packages() -> Iterator[Finding]:

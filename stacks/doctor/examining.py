@@ -13,6 +13,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
     NoProject,
+    OtherRuntime,
     Project,
     find_project,
     folder_and_entry,
@@ -42,7 +43,7 @@ def examine(
     used: set[str] = set()
     exam.look("environment", lambda: environment(environ))
     project = exam.get("project", lambda: _project(exam, directory))
-    if project is not None:
+    if project is not None and not exam.has_foreign_program:
         exam.look("project", lambda: program(project, interpreter, used))
     backend = exam.get(BACKEND, lambda: Backend.open(backend_url(environ, project), environ))
     if backend is not None:
@@ -58,6 +59,10 @@ def examine(
 def _project(exam: Examination, directory: Path) -> Project | None:
     try:
         return find_project(directory)
+    except OtherRuntime as error:  # what works from the state alone can be used
+        exam.findings.append(failure("project", error, Level.NOTE))
+        exam.has_foreign_program = True
+        return find_project(directory, any_runtime=True)
     except NoProject as error:  # credentials and the backend can be looked at without one
         exam.findings.append(failure("project", error, Level.WARNING))
         return None

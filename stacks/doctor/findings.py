@@ -37,10 +37,12 @@ class Finding:
 class Examination:
     """Collects findings. What a check raises is one: nothing ends an examination early.
 
-    `secrets` are what no finding may say.
+    `secrets` are what no finding may say. A project with a `has_foreign_program` is one whose
+    program only the Pulumi CLI can run.
     """
 
     findings: list[Finding] = field(default_factory=list)
+    has_foreign_program: bool = False
     secrets: list[str] = field(default_factory=list)
 
     def look(self, area: str, check: Callable[[], Iterable[Finding]]) -> None:

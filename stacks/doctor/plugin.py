@@ -23,9 +23,9 @@ from gpuform.providers.plugin.places import (
     plugin_version,
 )
 from gpuform.schemas.visible import visible
+from gpuform.stacks.doctor.environment import newer_cli
 from gpuform.stacks.doctor.findings import Examination, Finding, Level
 from gpuform.stacks.doctor.plugin_answer import version_of
-from gpuform.stacks.engine.machine import LAST_TRIED, cli_version
 
 AREA: Final = "plugin"
 _INSTALL: Final = "run `gpuform plugin install`"
@@ -69,15 +69,7 @@ def _plugin(around: Surroundings) -> Iterator[Finding]:
 def _of_machine(around: Surroundings) -> Iterator[Finding]:
     plugins = plugin_folder(around.environ, windows=around.windows)
     there = installed(plugins)
-    version = cli_version(around.environ)
-    if version is not None and version > LAST_TRIED:
-        yield Finding(
-            AREA,
-            Level.WARNING,
-            f"Pulumi CLI {_spelt(version)} is newer than {_spelt(LAST_TRIED)}, the last one tried "
-            f"with gpuform: it may look for plugins elsewhere than in {plugins}",
-            "see whether `pulumi plugin ls` lists gpuform",
-        )
+    yield from newer_cli(AREA, around.environ)
     for each in there:
         if each.partial.exists():
             yield _problem(
@@ -104,10 +96,6 @@ def _of_machine(around: Surroundings) -> Iterator[Finding]:
             "the internet",
             _INSTALL,
         )
-
-
-def _spelt(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
 
 
 def _chosen(finished: list[Installed], around: Surroundings) -> Iterator[Finding]:

@@ -172,8 +172,10 @@ def undone(subject: ExaminedStack) -> Iterator[Finding]:
         yield _warning(
             subject,
             f"a create was begun {when}, and its outcome is not known: {intent.kind} "
-            f"{intent.name!r} on {intent.platform}",
-            "gpuform up, refresh or destroy looks for the object and takes it over",
+            f"{intent.name!r} on {intent.platform}"
+            + (f", which has made {', '.join(intent.made)}" if intent.made else ""),
+            "gpuform up, refresh or destroy looks for the object and takes it over, and so does "
+            "`pulumi up`; `pulumi destroy` may leave it on the platform",
         )
 
 

@@ -21,6 +21,9 @@ _TEXT_OF_ONE: Final = 64
 _LONGEST_SHOWN: Final = 60
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_REFERRING_TAGS = ("!Ref", "!GetAtt", "!Sub", "!ImportValue", "!reference")
+"""Of CloudFormation and GitLab."""
+_REFERRING_TAG_HINT = "write a reference as {{ SECTION.NAME.PROPERTY }}"
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _BARE_EXPRESSION = re.compile(r"[:-] *\{\{")
 _QUOTE_IT = 'put an expression in quotes: "{{ ... }}"'
@@ -145,7 +148,8 @@ class Composer:
     def tagless(self, event: Any) -> None:
         if event.tag not in (None, "!"):
             message = f"the tag {event.tag[:_LONGEST_SHOWN]} is not used here: remove it"
-            self.problem(event, "tag", message)
+            hint = _REFERRING_TAG_HINT if event.tag in _REFERRING_TAGS else ""
+            self.problem(event, "tag", message, hint)
 
     def counted(self, event: Any, number: int, depth: int) -> None:
         """Before values are taken in: how many, and how deep the deepest is."""
@@ -163,7 +167,7 @@ class Composer:
         return self.at(mark.line + 1, mark.column + 1)
 
     def at(self, line: int, column: int) -> SourcePosition:
-        return SourcePosition(self.start.file, line, column, self.start.included)
+        return self.start._replace(line=line, column=column)
 
     def problem(self, event: Any, rule: str, message: str, hint: str = "") -> None:
         self.problems.add(self.place(event), rule, message, hint)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 Severity = Literal["error", "warning"]
 
@@ -18,6 +18,8 @@ class SourcePosition(NamedTuple):
     column: int = 1
     included: tuple[Any, ...] = ()
     """Places: a NamedTuple cannot name itself here."""
+    is_outside_project: bool = False
+    """Whether nothing that the file holds may be shown."""
 
     def __str__(self) -> str:
         way = "".join(f", included at {each.own}" for each in self.included)
@@ -27,6 +29,14 @@ class SourcePosition(NamedTuple):
     def own(self) -> str:
         """`file:line:column`, without what includes the file."""
         return f"{self.file}:{self.line}:{self.column}"
+
+
+_PROBLEM_OUTSIDE: Final = (
+    "this file is no sound topology; it is outside the project, so that nothing it holds is shown"
+)
+_HINT_OUTSIDE: Final = (
+    "run `gpuform validate` in the project of that file, or copy it into this one"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,13 @@ class Diagnostic:
     hint: str = ""
     severity: Severity = "error"
 
+    def __post_init__(self) -> None:
+        """Replace a problem of a file outside the project by one that shows none of its content."""
+        if self.place.is_outside_project:
+            object.__setattr__(self, "place", self.place._replace(line=1, column=1))
+            object.__setattr__(self, "message", _PROBLEM_OUTSIDE)
+            object.__setattr__(self, "hint", _HINT_OUTSIDE)
+
     def __str__(self) -> str:
         said = f"{'warning: ' if self.severity == 'warning' else ''}{self.message}"
         where = f"{self.place}: " if self.place.file else ""
@@ -56,13 +73,15 @@ class Diagnostics:
 
     def add(self, place: SourcePosition, rule: str, message: str, hint: str = "") -> None:
         """Notes an error."""
-        self.found.setdefault(_key(place, message), Diagnostic(place, rule, message, hint))
+        self.add_once(place, rule, message, message, hint)
 
     def add_once(
         self, place: SourcePosition, rule: str, key: str, message: str, hint: str = ""
     ) -> None:
         """Notes an error, unless one with this `key` was noted for the place."""
-        self.found.setdefault(_key(place, key), Diagnostic(place, rule, message, hint))
+        problem = Diagnostic(place, rule, message, hint)
+        key = problem.message if place.is_outside_project else key
+        self.found.setdefault(_key(problem.place, key), problem)
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Notes all of them."""

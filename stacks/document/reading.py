@@ -43,13 +43,19 @@ def text_of(path: Path) -> str:
 
 
 def read_file(
-    path: Path, shown: str, problems: Diagnostics, included: tuple[SourcePosition, ...] = ()
+    path: Path,
+    shown: str,
+    problems: Diagnostics,
+    included: tuple[SourcePosition, ...] = (),
+    *,
+    is_outside_project: bool = False,
 ) -> MappingNode:
     """The file's mapping; `shown` is how messages name the file. What is wrong goes to `problems`.
 
     After an error the tree holds what could be read. `included` are the places that include it.
+    No message shows what a file holds that `is_outside_project`.
     """
-    start = SourcePosition(shown, included=included)
+    start = SourcePosition(shown, included=included, is_outside_project=is_outside_project)
     nothing = MappingNode(start)
     edited = _unsaved.get()
     if edited and (text := edited.get(path.resolve())) is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import written
+from gpuform.providers.lifetime import find_creation_time, written
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.lifetime import FIELDS, ends_at, hours_of
 from gpuform.stacks.engine.executing import Due
@@ -33,49 +33,75 @@ def timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
 class TimeTable:
     """A calendar of the engine's at one moment, `now` in Unix seconds.
 
-    Once something was `shown` (by URN, and whether it ends), nothing else is due.
+    Once something was `shown` (by URN, and whether it ends), nothing else is due. By time only that
+    is due which is due at the moment `later`, too: a person may have taken hours to say yes, and a
+    clock may have jumped.
     """
 
     now: float
     shown: Mapping[str, bool] | None = None
     idle: Callable[[ResourceState], Verdict | None] = lambda _: None
     """What is idle, by whoever asks the platforms."""
+    later: float | None = None
+    is_emulated: bool = False
+    """Whether the times are by an emulator's clock, which the state's own times are not."""
 
     def __call__(self, entry: ResourceState) -> Due | None:
-        due = self._due(entry)
+        due = self.by_time(entry, self.now)
+        if due is None:
+            due = self._by_idleness(entry)
+        elif self.later is not None and not self.is_due_at(entry, due, self.later):
+            return None
         if due is None or self.shown is None:
             return due
         return due if self.shown.get(entry.urn) is (due.inputs is None) else None
 
-    def _due(self, entry: ResourceState) -> Due | None:
+    def _by_idleness(self, entry: ResourceState) -> Due | None:
+        """A stop and never anything else."""
+        lifecycle = lifecycle_of(entry.type)
+        power = lifecycle.power if lifecycle else None
+        verdict = self.idle(entry) if power else None
+        if power is None or verdict is None or not verdict.is_idle:
+            return None
+        return Due(f"idle: {verdict.because}", {**entry.inputs, power.field: power.off})
+
+    def is_due_at(self, entry: ResourceState, due: Due, moment: float) -> bool:
+        """Whether the same is due by time at another moment."""
+        then = self.by_time(entry, moment)
+        return then is not None and then.because == due.because
+
+    def by_time(self, entry: ResourceState, now: float) -> Due | None:
+        """Return what is due at a moment by an end or by running hours; None for nothing."""
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
         values, seen = told(entry.inputs), told(entry.outputs)
-        end = ends_at(values, lifecycle.created_at(seen))
-        if end is not None and end <= self.now:
+        start = find_start(entry, entry.outputs, now, is_emulated=self.is_emulated)
+        end = ends_at(values, start)
+        if end is not None and end <= now:
             return Due(f"expired at {written(end)}")
-        return _by_hours(lifecycle, entry.inputs, values, seen, self.now) or _by_idleness(
-            lifecycle, entry.inputs, self.idle(entry)
-        )
+        return _by_hours(lifecycle, entry.inputs, values, seen, now)
 
 
-def _by_idleness(
-    lifecycle: type[Lifecycle[Any, Any]], inputs: PropertyMap, verdict: Verdict | None
-) -> Due | None:
-    """A stop and never anything else."""
-    power = lifecycle.power
-    if power is None or verdict is None or not verdict.is_idle:
-        return None
-    return Due(f"idle: {verdict.because}", {**inputs, power.field: power.off})
+def find_start(
+    entry: ResourceState, outputs: PropertyMap, now: float, *, is_emulated: bool
+) -> float | None:
+    """Return when the object of an entry was created, in Unix seconds; None if nobody knows.
 
-
-def end_is_unknown(entry: ResourceState) -> bool:
-    """Whether a time to live counts from a creation that the platform does not tell."""
+    `outputs` are what was last seen of the object: those of the entry, or newer ones.
+    """
     lifecycle = lifecycle_of(entry.type)
-    if lifecycle is None or entry.inputs.get("ttl") is None:
+    if lifecycle is None:
+        return None
+    reported = lifecycle.created_at(told(outputs))
+    return find_creation_time(reported, "" if is_emulated else entry.created, now)
+
+
+def end_is_unknown(entry: ResourceState, now: float, *, is_emulated: bool = False) -> bool:
+    """Whether a time to live counts from a creation that nobody knows."""
+    if lifecycle_of(entry.type) is None or entry.inputs.get("ttl") is None:
         return False
-    return lifecycle.created_at(told(entry.outputs)) is None
+    return find_start(entry, entry.outputs, now, is_emulated=is_emulated) is None
 
 
 def _by_hours(

@@ -1,9 +1,10 @@
 """What there is to know of the resources of a run or a state, beside what changes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from gpuform.providers.lifetime import ending
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.notices import Credit, CreditState, Notice, NoticeKind
 from gpuform.schemas.placement import Placement
@@ -11,6 +12,7 @@ from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.expiry.calendar import find_start
 from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.placing.checks import fabric_notices
 from gpuform.stacks.pricing.footprints import told
@@ -19,24 +21,32 @@ _OBSERVED = (Op.REFRESH, Op.IMPORT, Op.READ, Op.READ_REPLACEMENT)
 """Steps whose new entry is what was just seen."""
 
 
-def notices_of_steps(steps: Sequence[Step], now: float) -> tuple[Notice, ...]:
-    """Of all resources that a run leaves, or replaces; `now` is in Unix seconds."""
+def notices_of_steps(
+    steps: Sequence[Step], now: float, *, is_emulated: bool = False
+) -> tuple[Notice, ...]:
+    """Of all resources that a run leaves, or replaces.
+
+    `now` is in Unix seconds; `is_emulated` says that it is by an emulator's clock.
+    """
     seen = [found for step in steps if (found := _of_step(step)) is not None]
-    return (*_notices(seen, now), *_of_replacements(steps))
+    return (*_notices(seen, now, is_emulated=is_emulated), *_of_replacements(steps))
 
 
 def notices_of_entries(
     entries: Iterable[ResourceState],
     now: float,
     before: Mapping[str, PropertyMap] = MappingProxyType({}),
+    *,
+    is_emulated: bool = False,
 ) -> tuple[Notice, ...]:
     """Of the resources of a state, as they were last seen.
 
     `before` are, by URN, the outputs that the state has of those that were looked at now.
+    `is_emulated` says that `now` is by an emulator's clock.
     """
     entries = [*entries]
     found = [(entry, entry.outputs, before.get(entry.urn)) for entry in entries]
-    return (*_notices(found, now), *_of_runs_to_come(entries))
+    return (*_notices(found, now, is_emulated=is_emulated), *_of_runs_to_come(entries))
 
 
 def exposures_of_steps(steps: Iterable[Step]) -> tuple[Exposure, ...]:
@@ -74,10 +84,15 @@ def _of_step(step: Step) -> _Seen | None:
     if step.op in _OBSERVED:
         return new, new.outputs, step.old.outputs if step.old is not None else None
     is_other = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
-    return new, {} if is_other or step.old is None else step.old.outputs, None
+    if is_other or step.old is None:
+        return new, {}, None
+    if not new.created and new.inputs.get("ttl") is not None:
+        # A preview has not done the step, which keeps when the object was created.
+        new = replace(new, created=step.old.created)
+    return new, step.old.outputs, None
 
 
-def _notices(found: Iterable[_Seen], now: float) -> tuple[Notice, ...]:
+def _notices(found: Iterable[_Seen], now: float, *, is_emulated: bool) -> tuple[Notice, ...]:
     """Of each resource by itself, then of where nodes are, and what lack of credit does to all."""
     notices: list[Notice] = []
     credited: list[_Credited] = []
@@ -89,7 +104,10 @@ def _notices(found: Iterable[_Seen], now: float) -> tuple[Notice, ...]:
         values, seen, name = told(entry.inputs), told(outputs), name_of(entry.urn)
         named = {"urn": entry.urn, "name": name}
         # Of what is only read, somebody else declares the rest.
-        own = [] if entry.external else [*lifecycle.notices(values, seen, now)]
+        own: list[Notice] = []
+        if not entry.external:
+            start = find_start(entry, outputs, now, is_emulated=is_emulated)
+            own += (*ending(values, start, now), *lifecycle.notices(values, seen, now))
         own += lifecycle.news(told(before), seen) if before is not None else ()
         notices += [notice.model_copy(update=named) for notice in own]
         credit = None if entry.external else lifecycle.credit(values, seen)

@@ -13,7 +13,7 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
-from gpuform.providers.lens.client import client_for, is_configured
+from gpuform.providers.lens.client import LensClient, client_for, is_configured
 from gpuform.schemas.drain import Leaving
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.lens.wire import Consumer
@@ -117,10 +117,21 @@ class Monitoring:
     def _all_consumers(self, retry: Retry) -> Sequence[Consumer] | str:
         if self._consumers is None:
             try:
-                self._consumers = client_for(self.settings).consumers(retry=retry)
+                self._consumers = _ask_consumers(client_for(self.settings), retry)
             except GpuformError as error:
                 self._consumers = _line(error)
         return self._consumers
+
+
+def _ask_consumers(client: LensClient, retry: Retry) -> Sequence[Consumer] | str:
+    """Return the workloads that Lens shows, or why its empty list proves nothing.
+
+    A Lens that has just started, or that watches nothing, has no workloads either.
+    """
+    consumers = client.consumers(retry=retry)
+    if not consumers and not (client.overview(retry=retry).total_nodes or 0) > 0:
+        return "Lens shows no workloads, and no GPU nodes that they could run on"
+    return consumers
 
 
 def with_usage(plan: Plan, monitoring: Monitoring) -> Plan:

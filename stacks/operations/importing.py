@@ -83,6 +83,8 @@ class _Import:
     def go(self, stack: Stack, adoption: Adoption) -> ImportResult:
         for line in adoption.told:
             self.caller.tell(line)
+        for line in adoption.warnings:
+            self.caller.warn(line)
         if not adoption.targets and not adoption.finished:
             self.caller.tell("There is nothing to import.")
             return ImportResult(ExitReason.SUCCEEDED)

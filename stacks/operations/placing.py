@@ -74,8 +74,9 @@ def read_topology(selected: SelectedStack, options: TopologyOptions) -> Topology
     with selected.environment(), ExitStack() as held:
         stack = selected.open()
         is_implied = not options.refresh and CLOCK_VARIABLE not in os.environ
-        emulate = options.emulate or (is_implied and lives_emulated(stack))
-        held.enter_context(world_for(stack, emulate=emulate))
+        shows_state = not options.emulate and is_implied and lives_emulated(stack)
+        emulate = options.emulate or shows_state
+        held.enter_context(world_for(stack, emulate=emulate, shows_state=shows_state))
         placed = _placed(stack, options)
         topology = topology_of(stack, placed)
         if options.refresh:

@@ -13,6 +13,7 @@ from gpuform.providers.calls import CLOCK_VARIABLE, clock_from, synchronised
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.live import Live
+from gpuform.providers.plugin.unsettled import describe_left, left_behind
 from gpuform.providers.records import Intents, Unkept
 from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.footprint import Footprint
@@ -52,8 +53,10 @@ def read_status(
         stack = selected.open()
         # The state alone can be shown without a word about its world.
         is_implied = not refresh and CLOCK_VARIABLE not in os.environ
-        is_wanted = emulate or (is_implied and lives_emulated(stack))
-        with world_for(stack, emulate=is_wanted, root=root) as emulated:
+        shows_state = not emulate and is_implied and lives_emulated(stack)
+        with world_for(
+            stack, emulate=emulate or shows_state, root=root, shows_state=shows_state
+        ) as emulated:
             at_work = at_work_on(selected.workspace, stack.name)
             return status_of(stack, os.environ, refresh=refresh, emulated=emulated, at_work=at_work)
 
@@ -87,7 +90,7 @@ def status_of(
         found = [_with_idleness(each, was, watch) for each, was in zip(found, seen, strict=True)]
     there = [each.entry for each in seen if each.entry.outputs]
     before = {entry.urn: entry.outputs for entry in entries} if refresh else {}
-    notices = notices_of_entries(there, clock.now(), before)
+    notices = notices_of_entries(there, clock.now(), before, is_emulated=clock.is_platforms)
     cost = cost_of((each.name, each.footprint) for each in found)
     monitoring = _monitoring(settings) if is_configured(settings) else None
     is_told = book.prices is not None or cost.amounts
@@ -103,7 +106,17 @@ def status_of(
         is_live=refresh,
         at_work=at_work,
         emulated=emulated,
+        unsettled=[] if at_work else _describe_unsettled(stack),
     )
+
+
+def _describe_unsettled(stack: Stack) -> list[str]:
+    """Return what interrupted creates may have left: `pulumi destroy` of a stack forgets it.
+
+    An engine asks no provider about a stack that has no resource, so that nobody else reports it.
+    """
+    there = [(each.urn, each.id) for each in stack.snapshot.resources if each.id]
+    return [describe_left(each) for each in left_behind(stack.intents().all(), there)]
 
 
 def _moment(text: str) -> float:

@@ -110,7 +110,7 @@ def kubernetes_of(placed: Sequence[Placed], flags: KubernetesInputs | None) -> K
     first = placed[0]
     name = ", ".join(each.name for each in placed)
     if flags is not None:
-        return _declared(declared_kubeconfig(flags, "--"), name)
+        return _declared(declared_kubeconfig(flags, "--", is_typed=True), name)
     if first.placement.has_own_scheduler:
         secret = first.placement.kubeconfig
         if secret is None:

@@ -48,6 +48,8 @@ _RULES: Final = """\
 * A case that starts from another one begins with its state, its objects and its clock, and not
   with its configuration. It is skipped where that one does not pass.
 * Nothing of the environment reaches a case that names a platform, a key, or a backend.
+* A case reaches its emulator alone. It asks no real scheduler, whatever it allows; it connects to
+  no other address, looks up no name and starts no program. What tries to fails.
 """
 
 

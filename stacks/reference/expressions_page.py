@@ -35,6 +35,25 @@ clusters:
 * There are no statements (`{% ... %}`). Write a choice as `{{ a if b else c }}`. Declare several
   resources with `for_each`.
 
+## References of other tools
+
+A text that reads like a reference of Terraform, Pulumi YAML, GitHub Actions or ERB is a problem in
+`validate`, `preview`, `up` and editors: `${shared_volumes.data.id}`, `${data.id}`, `${var.size}`,
+`${{ ... }}`, `%{ if ... }`, `<%= ... %>`. The problem has the form to write instead. For the text
+itself, write it as an expression, here and wherever braces are in the way:
+
+```yaml
+clusters:
+  train:
+    platform: tensorone
+    environment_variables:
+      PATTERN: "{{ '${spring.name}' }}"   # the container gets ${spring.name}
+```
+
+Variables of shells, such as `${HOME}`, are text. Scripts (texts of several lines, and properties
+such as `init_script`) have variables of their own: there only `${shared_volumes.data.id}` and the
+like, which name an entry of the topology, are problems.
+
 Try one at once with [gpuform console](commands/files/console.md):
 
 <!-- not run: it needs a project -->

@@ -110,7 +110,14 @@ VARIABLES: Final = (
     Variable(
         "GPUFORM_CLOCK",
         GPUFORM,
-        "Address of the emulator whose clock counts. `gpuform emulator env` sets it.",
+        "Address of the emulator whose clock counts, for stacks on that emulator alone. `gpuform "
+        "emulator start` sets it; a run of a stack on real platforms refuses it.",
+    ),
+    Variable(
+        "GPUFORM_EMULATOR",
+        GPUFORM,
+        "Identity of the emulator that has to answer at GPUFORM_CLOCK: another one is refused. "
+        "`gpuform emulator start` sets it.",
     ),
     Variable(
         "GPUFORM_MOVED",

@@ -120,7 +120,9 @@ def _jobs(leaving: Leaving) -> str:
 
 
 def _data(change: ResourceChange) -> str:
-    """What people stored on it, in words; empty where it stores nothing."""
+    """Return what people stored on it, in words; empty where that is nothing, or stays."""
+    if change.before is not None and change.before.keeps_data:
+        return ""
     is_volume = short_type(change.type).rpartition(":")[2] in _VOLUMES
     expenses = change.before.expenses if change.before else ()
     storage = (each for each in expenses if each.what == "storage" and not each.outlives)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers import permissions
+from gpuform.providers.asking import KNOWN_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.calls import in_process, mount
 from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.permissions import Permission
 from gpuform.providers.platforms import platforms
 from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import CaseInputs
@@ -123,7 +125,9 @@ def _on_emulator(part: Part) -> Iterator[Server]:
         for name in list(os.environ):
             if name.startswith(_OTHER_WORLD) or name in _platform_variables():
                 del os.environ[name]
-        os.environ.update({**environment(server.url), **part.environ})
+        # No scheduler is known: a case asks none that is real, whatever it allows.
+        schedulers = {KNOWN_SCHEDULERS: "{}"}
+        os.environ.update({**environment(server.url), **part.environ, **schedulers})
         os.environ["PULUMI_HOME"] = str(part.folder / "home")
         os.environ["PULUMI_BACKEND_URL"] = f"file://{part.folder / 'state'}"
         os.environ["PULUMI_CONFIG_PASSPHRASE"] = ""
@@ -162,6 +166,15 @@ def _part_of_case(*at: str | int) -> Iterator[None]:
         yield
     except UserError as error:
         raise CaseError(error, at) from error
+
+
+def _refuse_real_schedulers(permission: str) -> None:
+    """Raises EngineError for the one permission that would lead out of the emulator."""
+    if Permission.REAL_SCHEDULERS in permissions.parsed(permission):
+        raise EngineError(
+            f"{Permission.REAL_SCHEDULERS} is not for cases: none asks a scheduler that is real",
+            hint="leave it out; a cluster of the emulator has a scheduler of its own",
+        )
 
 
 class _Stage:
@@ -212,11 +225,12 @@ class _Stage:
             self.secrets = (*self.secrets, *stack.subject().program.secrets())
 
     def _require_permissions(self) -> None:
-        """Raises CaseError for one that there is not."""
+        """Raises CaseError for a permission that does not exist, and for one that no case has."""
         allow = self._part.inputs.allow or ()
         gates = project_gates(self._project.directory) if allow else ()
         for number, name in enumerate(allow):
             with _part_of_case("allow", number):
+                _refuse_real_schedulers(name)
                 Keeper(gates, permissions.parsed(name), self._project.program)
 
     def _declared(self, selected: SelectedStack) -> dict[str, PropertyMap]:

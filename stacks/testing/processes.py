@@ -21,6 +21,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.testing.comparing import durations_text
 from gpuform.stacks.testing.playing import Part, look, play
 from gpuform.stacks.testing.report import Report
+from gpuform.stacks.testing.sealing import seal
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -184,6 +185,7 @@ def _answer(part: Part, answers: Connection, work: Callable[[], object]) -> None
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
     os.chdir(part.project.parent)
+    seal(part.port)
     try:
         found = work()
     except Exception:  # noqa: BLE001 - told by the process that waits

@@ -91,7 +91,7 @@ def seed(stack: Stack, snapshot: Snapshot, declared: Mapping[str, PropertyMap]) 
     """
     seeding = _Seeding.of(stack, declared)
     entries = [seeding.taken_over(entry) for entry in snapshot.resources]
-    record_world(stack.intents().records, World(emulated=True))
+    record_world(stack.intents().records, World(emulated=True, emulator=""))
     with stack.lock():
         stack.save(replace(snapshot, resources=entries, pending_operations=[]))
 

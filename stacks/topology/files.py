@@ -80,6 +80,19 @@ def _is_usable(node: ScalarNode, path: Path, way: Way, problems: Diagnostics) ->
     return True
 
 
+def _is_in_project(path: Path, topology: Path) -> bool:
+    """Return whether `path` belongs to the repository of `topology`, or without one to its project.
+
+    Whoever writes a topology may name any file of the machine in it, such as one with credentials.
+    Git's own folder holds those that a CI job has fetched the repository with.
+    """
+    for marker in (".git", "stacks.yaml", "Pulumi.yaml"):
+        root = next((each for each in topology.parents if (each / marker).exists()), None)
+        if root is not None:
+            return path.is_relative_to(root) and not path.is_relative_to(root / ".git")
+    return path.is_relative_to(topology.parent)
+
+
 class _Files:
     def __init__(self, problems: Diagnostics, places: tuple[SourcePosition, ...]) -> None:
         self.problems, self.places = problems, places
@@ -87,7 +100,10 @@ class _Files:
 
     def read(self, path: Path, including: tuple[Path, ...]) -> Iterator[File]:
         self.seen.add(path.resolve())
-        root = read_file(path, shown(path), self.problems, self.places)
+        is_outside = bool(including) and not _is_in_project(path.resolve(), including[0])
+        root = read_file(
+            path, shown(path), self.problems, self.places, is_outside_project=is_outside
+        )
         file = File(path, root, Way((*including, path.resolve()), self.places))
         yield file
         for node in included(root, self.problems):

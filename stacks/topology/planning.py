@@ -23,6 +23,7 @@ from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Repeat
 from gpuform.stacks.topology.expanding import expand
 from gpuform.stacks.topology.files import shown
 from gpuform.stacks.topology.instances import Group, Instance, ModuleInstance
+from gpuform.stacks.topology.interpolation import refuse_foreign_references
 from gpuform.stacks.topology.known import known
 from gpuform.stacks.topology.loading import load
 from gpuform.stacks.topology.names import Names
@@ -95,6 +96,7 @@ def plan_topology(
     given: Mapping[str, Stacked] = NOTHING,
 ) -> Planned:
     """The same of a topology that is loaded; `given` are the values of its own inputs."""
+    refuse_foreign_references(topology, problems)
     emulated = surroundings.emulated(topology.platforms())
     config = configured(topology.config.values(), surroundings.config, problems, emulated=emulated)
     planning = surroundings.lookup is not None

@@ -129,7 +129,7 @@ class Scope:
                 return self.evaluate(template, node.place, node.text)
             except ExpressionError as error:
                 if problems is not None:
-                    place = _place_in(node.place, error.where)
+                    place = place_in(node.place, error.where)
                     problems.add(place, "expression", str(error), error.hint)
                 elif isinstance(error, CircleError):
                     raise
@@ -320,7 +320,7 @@ def template_of(node: ScalarNode, problems: Diagnostics) -> Template | None:
     try:
         return parse(node.text)
     except ExpressionError as error:
-        place = _place_in(node.place, error.where)
+        place = place_in(node.place, error.where)
         problems.add(place, "expression", str(error), error.hint)
         return None
 
@@ -347,7 +347,7 @@ _MOST: Final = 50
 """Lines of a value that are searched."""
 
 
-def _place_in(value: SourcePosition, part: str) -> SourcePosition:
+def place_in(value: SourcePosition, part: str) -> SourcePosition:
     """Where a part of the value that begins at a place is written; that place, if it is not found.
 
     A part that is written with escapes is not found.

@@ -56,6 +56,11 @@ def no_object_and(lists: Proxy) -> Proxy:
     return lambda asked: (lists if asked.is_list else no_object)(asked)
 
 
+def no_object_nor_list(asked: Asked) -> Answer | None:
+    """Answer every object and every list with the platform's own 404: an API version that ended."""
+    return told(404, ROOMS[asked.room].gone)(asked) if asked.is_list else no_object(asked)
+
+
 def no_listed(asked: Asked) -> Answer | None:
     """Objects answer as ever, and lists are empty."""
     return told(200, ROOMS[asked.room].empty)(asked) if asked.is_list else None
@@ -79,6 +84,7 @@ STRANGERS: Final[Mapping[str, Proxy]] = {
 CONTRADICTIONS: Final[Mapping[str, Proxy]] = {
     "the-list-shows-it": no_object,
     "the-list-fails": no_object_and(told(500, {"error": "no lists today"})),
+    "the-list-is-not-found-either": no_object_nor_list,
     "the-list-is-a-page": no_object_and(page(200)),
     "the-list-is-another-object": no_object_and(told(200, {"status": "ok"})),
     "the-list-is-of-numbers": no_object_and(told(200, [1])),

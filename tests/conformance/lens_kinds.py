@@ -4,12 +4,14 @@ from conformance.described import Described, Room
 
 from gpuform.schemas.lens import wire
 
-_GATE = {"condition": {"faulty_nodes": {"at_most": 0.0}}, "triggers": ["v1"]}
+# The emulated Lens watches no node: a bound of `total_nodes` says that this is meant.
+_CONDITION = {"total_nodes": {"at_least": 0.0}, "faulty_nodes": {"at_most": 0.0}}
+_GATE = {"condition": _CONDITION, "triggers": ["v1"]}
 
 HEALTH_GATE = Described(
     platform="lens",
     kind="HealthGate",
-    untold="@{faulty_nodes: {at_most: 0}}",
+    untold="@{total_nodes: {at_least: 0}, faulty_nodes: {at_most: 0}}",
     good=_GATE,
     bad=[
         ({**_GATE, "condition": {}}, "condition"),

@@ -5,11 +5,10 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -78,6 +77,13 @@ class Reader:
                 f"line {step.line}: {step.command.strip()}\nprints:\n{printed}"
                 f"\nthe page says:\n{step.output}"
             )
+
+    def stop_emulator(self) -> None:
+        """Stop the emulator that the page has started: it is no process of the shell's group."""
+        self._run(
+            'case "$TOGETHER_BASE_URL" in http://127.0.0.1:*) '
+            "port=${TOGETHER_BASE_URL##*:}; gpuform emulator stop --port ${port%%/*};; esac"
+        )
 
     def _run(self, command: str) -> tuple[int, str]:
         """The exit code of a command in the shell, and what it printed."""
@@ -156,19 +162,14 @@ def reading(home: Path) -> Iterator[Reader]:
         text=True,
         start_new_session=True,
     )
+    reader = Reader(shell, home)
     try:
-        yield Reader(shell, home)
+        yield reader
     finally:
+        with suppress(Surprise, OSError):
+            reader.stop_emulator()
         os.killpg(shell.pid, signal.SIGKILL)
         shell.communicate()
-
-
-def _free_port() -> int:
-    """A port for what a page serves: pages show one that may be taken here."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -176,7 +177,6 @@ def _environment(home: Path) -> dict[str, str]:
     machine = re.compile(r"(PIP_|UV_|SSL_|https?_proxy|no_proxy)", re.IGNORECASE)
     return {
         **{name: value for name, value in os.environ.items() if machine.match(name)},
-        "FREE_PORT": str(_free_port()),
         "GPUFORM_REPOSITORY": str(ROOT),
         "HOME": str(home),
         "LANG": "C.UTF-8",

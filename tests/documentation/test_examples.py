@@ -225,7 +225,13 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform destroy --yes --emulate",
         serving("gpuform emulator --store emulator.db"),
         serving("gpuform emulator --speed 60"),
-        'eval "$(gpuform emulator env)"',
+        'eval "$(gpuform emulator start)"',
+        (
+            'eval "$(gpuform emulator env)"',
+            'eval "$(gpuform emulator env --port ${GPUFORM_CLOCK##*:})"',
+        ),
+        "gpuform emulator status",
+        'eval "$(gpuform emulator stop)"',
         "gpuform emulator share .",
     ],
     "other forms": [

@@ -86,7 +86,7 @@ def test_a_connection_serves_many_requests(
 
 def test_closing_ends_kept_connections() -> None:
     server = serve()
-    with httpx.Client(base_url=server.url, headers=HEADERS) as client:
+    with httpx.Client(base_url=server.url, headers=HEADERS, verify=False) as client:
         assert client.get(VOLUMES).status_code == 200
         server.close()
         with pytest.raises(httpx.TransportError):
@@ -148,7 +148,7 @@ def test_two_servers_on_one_file_are_one_platform(tmp_path: Path) -> None:
     with (
         serve(store_path=path) as first,
         serve(store_path=path) as second,
-        httpx.Client(headers=HEADERS) as client,
+        httpx.Client(headers=HEADERS, verify=False) as client,
     ):
         servers = (first, second)
 
@@ -172,7 +172,7 @@ def test_sixty_four_threads_are_served_without_loss(
     with (
         serve(store_path=tmp_path / "emulator.db") as server,
         httpx.Client(
-            base_url=server.url, headers=HEADERS, limits=limits, timeout=LAST_RESORT
+            base_url=server.url, headers=HEADERS, limits=limits, timeout=LAST_RESORT, verify=False
         ) as client,
     ):
         client.post("/_emulator/faults", json={"method": "POST", "count": 16, "status": 503})
@@ -201,7 +201,7 @@ def test_a_volume_knows_all_clusters_that_took_it_at_once(
     volume = together.clusters.storage.create(**VOLUME)
     control.advance(60)
     body = {**cluster_args, "volume_id": volume.volume_id}
-    with httpx.Client(base_url=emulator.url, headers=HEADERS) as client:
+    with httpx.Client(base_url=emulator.url, headers=HEADERS, verify=False) as client:
 
         def make(_: int) -> str:
             made = client.post("/together/v1/compute/clusters", json=body).json()

@@ -8,7 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+from processes.pinned_pulumi import find_pulumi, has_language_host, search_path
+
+RUNNING: Final = ("up", "preview", "refresh", "destroy")
+"""The commands of Pulumi that may run a program."""
 
 PASSPHRASE = "recorded"
 SALT = "v1:XnFpkizVaUQ=:v1:BryLiXBJG4yyT7ix:Y+41mAishg5jEPFq3d69eA1DfMRKpw=="
@@ -33,13 +38,26 @@ def in_a_process(folder: Path, *arguments: str, **environ: str) -> Result:
 
 
 def pulumi(folder: Path, *arguments: str, **environ: str) -> Result:
-    """The Pulumi CLI of PATH; its programs run in this interpreter's environment."""
-    return _done(["pulumi", *arguments], folder, environment_of_pulumi(environ))
+    """Run the Pulumi CLI; its programs run in this interpreter's environment."""
+    return _done([*pulumi_argv(folder, *arguments)], folder, environment_of_pulumi(environ))
+
+
+def pulumi_argv(folder: Path, *arguments: str) -> list[str]:
+    """Return the command line of `pulumi` with these arguments, its Python programs inline.
+
+    They are run by the CLI itself where its host of Python programs is on PATH.
+    """
+    cli = find_pulumi()
+    assert cli is not None, "the Pulumi CLI is not there"
+    is_python = "runtime: python" in (folder / "Pulumi.yaml").read_text()
+    if arguments and arguments[0] in RUNNING and is_python and not has_language_host():
+        return [sys.executable, str(Path(__file__).with_name("inline.py")), cli, *arguments]
+    return [cli, *arguments]
 
 
 def environment_of_pulumi(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of a `pulumi` whose programs run in this interpreter's environment."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{search_path()}"
     quiet = {"PULUMI_SKIP_UPDATE_CHECK": "1", "NO_COLOR": "1"}
     return {**os.environ, "PATH": path, **quiet, **environ}
 

@@ -96,3 +96,16 @@ def test_files_that_it_names_are_not_read_before(
     declared = kubeconfig(tmp_path, "https://10.0.0.1", {"tokenFile": str(tmp_path / "missing")})
     with pytest.raises(GpuformError, match="is not asked"):
         declared_kubeconfig(declared)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_the_contexts_of_a_real_kubeconfig_are_not_told_on_the_emulator(tmp_path: Path) -> None:
+    """A case of `gpuform test`, which may come with a pull request, would print them."""
+    declared = kubeconfig(tmp_path, "https://10.0.0.1:6443")
+    asked = declared.model_copy(update={"context": "unknown"})
+    with pytest.raises(NotAllowed) as caught:
+        declared_kubeconfig(asked)
+    assert "it has x" not in str(caught.value)
+    emulated = kubeconfig(tmp_path, f"{EMULATOR}/kubernetes/1")
+    with pytest.raises(GpuformError, match="has no context unknown; it has x"):
+        declared_kubeconfig(emulated.model_copy(update={"context": "unknown"}))

@@ -17,6 +17,7 @@ from gpuform.providers.errors import (
     AdoptionQuestion,
     ApiError,
     Cancelled,
+    Conflict,
     GpuformError,
     InvalidRequest,
     MissingCredentials,
@@ -28,7 +29,8 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.records import FolderRecords, Intents, Target
+from gpuform.providers.evidence import NotEnoughEvidence
+from gpuform.providers.records import Fields, FolderRecords, Intent, Intents, Target
 
 TARGET = Target("together", "Cluster", "train", "us-central-8")
 SENT = {"num_gpus": 16}
@@ -54,7 +56,7 @@ class Platform:
         return list(self.objects)
 
     def exists(self, id_: str) -> bool:
-        return any(each.id == id_ for each in self.objects)
+        return any(each.id == id_ for each in self.candidates())
 
     def send(self) -> str:
         self.sent += 1
@@ -475,6 +477,168 @@ class TestEvidence:
 
         lost.listing = listing
         assert lost.create() == "c1"
+
+
+class TestLateObjects:
+    """Platforms answer a create with an id before lists and lookups show the object."""
+
+    @pytest.fixture
+    def late(self, platform: Platform) -> Platform:
+        """What is made is shown 30 s later."""
+        sent: list[Candidate] = []
+
+        def answer() -> None:
+            sent.append(platform.objects.pop())
+            shown_at = platform.call.clock.now() + 30
+
+            def listing() -> None:
+                if sent and platform.call.clock.now() >= shown_at:
+                    platform.objects.append(sent.pop())
+
+            platform.listing = listing
+
+        platform.answer = answer
+        return platform
+
+    def test_a_known_id_that_is_not_shown_yet_is_waited_for(self, late: Platform) -> None:
+        assert late.create() == "c1"
+        late.answer = lambda: None
+        assert late.create() == "c1"
+        assert late.sent == 1
+
+    def test_a_call_that_ends_before_the_settle_time_makes_nothing(self, late: Platform) -> None:
+        assert late.create() == "c1"
+        late.call.timeout = 10.0
+        late.call.begin(10.0)
+        with pytest.raises(NotEnoughEvidence, match="Cluster train: cannot forget"):
+            late.create()
+        assert late.sent == 1
+
+    def test_a_search_that_was_cut_short_is_no_evidence_against_what_appears_later(
+        self, late: Platform
+    ) -> None:
+        late.answers(Killed(), takes_effect=False)
+        with pytest.raises(Killed):
+            late.create()
+        late.call.timeout = 5.0
+        late.call.begin(5.0)
+        with pytest.raises(NotEnoughEvidence):
+            late.create()
+        late.objects.append(Candidate("c1", late.call.clock.now() + 2, shown=SENT))
+        late.call.timeout = None
+        late.call.begin(600.0)
+        assert late.create() == "c1"
+        assert late.sent == 1
+
+    def test_an_id_of_something_else_is_replaced_by_what_has_the_name(
+        self, late: Platform, intents: Intents
+    ) -> None:
+        def send() -> str:
+            late.send()
+            return "the request's own id"
+
+        made = late.create(attempts=[Attempt(send, sent=SENT)], has_hints=True)
+        assert (made, [each.id for each in intents.all()]) == ("c1", ["c1"])
+        assert late.sent == 1
+
+    def test_an_accepted_create_that_shows_nothing_stays_recorded(
+        self, platform: Platform, intents: Intents
+    ) -> None:
+        platform.takes_effect = False
+        with pytest.raises(UnknownOutcome, match="accepted the create of the Cluster 'train'"):
+            platform.create(has_hints=True)
+        assert len(intents.all()) == 1
+        assert platform.sent == 1
+
+
+class TestConflicts:
+    """A 409 may answer the repetition of our own request by a proxy."""
+
+    CONFLICT = _refusal(Conflict, 409)
+
+    @pytest.mark.parametrize("kind", [Conflict, OutOfCapacity])
+    def test_what_was_made_all_the_same_is_found(
+        self, platform: Platform, told: object, kind: type[ApiError]
+    ) -> None:
+        platform.answers(_refusal(kind, 409))
+        assert platform.create() == "c1"
+        assert "and yet it made c1" in told.warnings[0]  # type: ignore[attr-defined]
+
+    def test_what_has_no_time_is_asked_about(self, platform: Platform) -> None:
+        def answer() -> None:
+            platform.objects[:] = [Candidate("c1")]
+            raise self.CONFLICT
+
+        platform.answer = answer
+        with pytest.raises(AdoptionQuestion, match="c1"):
+            platform.create()
+
+    def test_a_refusal_that_shows_nothing_is_looked_for_by_the_next_run(
+        self, platform: Platform, intents: Intents
+    ) -> None:
+        platform.answers(self.CONFLICT, takes_effect=False)
+        with pytest.raises(Conflict):
+            platform.create()
+        assert len(intents.all()) == 1
+        platform.objects.append(Candidate("c1", intents.all()[0].started_at + 1, shown=SENT))
+        platform.answers(None)
+        assert platform.create() == "c1"
+        assert platform.sent == 1
+
+    def test_the_next_attempt_is_made_only_when_nothing_appeared(self, platform: Platform) -> None:
+        def full() -> str:
+            platform.sent += 1
+            raise _refusal(OutOfCapacity, 409)
+
+        attempts = [Attempt(full, "a", "H100"), Attempt(platform.send, "b", "H100", SENT)]
+        assert platform.create(attempts=attempts) == "c1"
+        assert platform.sent == 2
+
+
+def test_an_answer_is_recorded_although_another_machine_has_the_lock(
+    platform: Platform, tmp_path: Path
+) -> None:
+    """It looked in vain and forgot the intent while this process slept."""
+    mine = tmp_path / "shared"
+    records = Guarded(mine)
+    platform.call.intents = Intents(records)
+
+    def sleep_past_the_lease() -> None:
+        others = Intents(FolderRecords(mine))
+        others.forget_all(others.all())
+        records.is_lost = True
+
+    platform.answer = sleep_past_the_lease
+    with pytest.raises(GpuformError, match="answered with c1, which is recorded"):
+        platform.create()
+    platform.call.intents = Intents(FolderRecords(mine))
+    assert [(each.id, each.is_late) for each in platform.call.intents.all()] == [("c1", True)]
+    platform.answer = lambda: None
+    assert platform.create() == "c1"
+    assert platform.sent == 1
+
+
+def test_a_late_answer_outlives_the_object_that_was_made_meanwhile(intents: Intents) -> None:
+    known = Intent("urn:a", "together", "Cluster", "train", "r", 1.0, id="second")
+    late = replace(known, id="first", is_late=True)
+    intents.record(known)
+    intents.record(late)
+    intents.forget(urn="urn:a", id_="second")
+    assert intents.all() == [late]
+
+
+class Guarded(FolderRecords):
+    """Records under a lock that another machine may take."""
+
+    is_lost = False
+
+    def write(self, name: str, fields: Fields) -> None:
+        if self.is_lost:
+            raise GpuformError("the lock is another's")
+        super().write(name, fields)
+
+    def add(self, name: str, fields: Fields) -> None:
+        super().write(name, fields)
 
 
 FAULTS = st.sampled_from([None, *LOST, *DEFINITE, Killed()])

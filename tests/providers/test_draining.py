@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 from simulated_scheduler import Simulated
 
 from gpuform.providers.calls import Call
-from gpuform.providers.draining import DrainedObject, Draining, Taking, Worker, conclude, undo
+from gpuform.providers.draining import (
+    DrainedObject,
+    Draining,
+    ScheduledNode,
+    Taking,
+    Worker,
+    conclude,
+    undo,
+)
 from gpuform.providers.errors import Cancelled, GpuformError, Unreachable
+from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.records import Drain, Drains, FolderRecords, Intents
 from gpuform.schemas.drain import DrainInputs, Leaving
 
@@ -74,7 +83,7 @@ class TestClear:
         drain = draining(call, scheduler).clear(2)
         assert drain.chosen == ("w2", "w1")
         assert scheduler.cordoned == ["w1", "w2"]
-        assert scheduler.asked == ["nodes", "cordon", "nodes"]
+        assert scheduler.asked == ["nodes", "cordon", "nodes", "nodes"]
         assert record_of(call) == drain
 
     def test_jobs_are_waited_for(self, call: Call, scheduler: Simulated, clock: Any) -> None:
@@ -265,6 +274,114 @@ class TestTroubles:
             assert record_of(call) is not None  # the next run undoes it
         finally:
             released.set()
+
+
+class TestUnknownNodes:
+    """A node that its scheduler does not show is not an idle node."""
+
+    def test_a_scheduler_without_nodes_lets_none_go(self, call: Call, scheduler: Simulated) -> None:
+        scheduler.nodes_ = {}
+        for taking in (Taking({"w1": "deleted"}), Taking(count=1)):
+            with pytest.raises(NotEnoughEvidence, match=r"knows no node .* of w") as raised:
+                of_four(call, scheduler).clear(taking)
+            assert "a kubeconfig that may list all nodes and pods" in str(raised.value.hint)
+        assert record_of(call) is None
+
+    def test_one_of_several_that_it_does_not_show_stays(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        del scheduler.nodes_["w1"]
+        for taking in (Taking({"w1": "deleted"}), Taking(count=1, named=["w1"]), Taking(count=4)):
+            with pytest.raises(NotEnoughEvidence, match="address of w1"):
+                of_four(call, scheduler).clear(taking)
+        assert (scheduler.cordoned, record_of(call)) == ([], None)
+
+    def test_others_go_in_its_place_where_any_may(self, call: Call, scheduler: Simulated) -> None:
+        """An unknown node is not the idlest of all."""
+        del scheduler.nodes_["w3"]
+        drain = of_four(call, scheduler).clear(Taking(count=1))
+        assert drain is not None
+        assert drain.chosen == ("w2",)
+
+    def test_a_failed_one_goes_where_its_scheduler_knows_the_others(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        """A node whose making failed never joins."""
+        del scheduler.nodes_["w3"]
+        assert of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"})) is not None
+        del scheduler.nodes_["w0"]
+        with pytest.raises(NotEnoughEvidence):
+            of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"}))
+
+    def test_a_failed_one_that_has_joined_is_waited_for_when_it_is_hidden(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        scheduler.run("w3", 600)
+        scheduler.before = lambda _: (
+            scheduler.nodes_.pop("w3", None) and None if len(scheduler.asked) > 3 else None
+        )
+        with pytest.raises(GpuformError, match=r"knows no node .* of w3"):
+            of_four(call, scheduler, failed="w3", wait_minutes=5).clear(Taking({"w3": "deleted"}))
+
+    def test_one_that_is_no_longer_shown_is_waited_for(
+        self, call: Call, scheduler: Simulated, clock: Any
+    ) -> None:
+        scheduler.run("w1", 20)
+        known = scheduler.nodes_["w1"]
+
+        def hide(_: str) -> None:
+            if "cordon" in scheduler.asked and scheduler.asked.count("nodes") < 5:
+                scheduler.nodes_.pop("w1", None)
+            else:
+                scheduler.nodes_.setdefault("w1", known)
+
+        scheduler.before = hide
+        of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        assert not scheduler.is_busy("w1")
+        assert scheduler.cordoned == ["w1"]
+
+    def test_one_that_is_never_shown_again_stays(self, call: Call, scheduler: Simulated) -> None:
+        scheduler.before = lambda what: (
+            scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
+        )
+        with pytest.raises(GpuformError, match=r"knows no node .* of w1"):
+            of_four(call, scheduler, wait_minutes=5).clear(Taking({"w1": "deleted"}))
+        assert record_of(call) is None
+
+    def test_one_answer_without_jobs_proves_nothing(self, call: Call, scheduler: Simulated) -> None:
+        """A list that lags shows what was, some seconds after the cordon too."""
+        scheduler.run("w1", 30)
+        show = scheduler.nodes
+
+        def show_late() -> Sequence[ScheduledNode]:
+            shown = show()
+            is_late = scheduler.asked == ["nodes", "cordon", "nodes"]
+            return [replace(node, jobs=()) for node in shown] if is_late else shown
+
+        scheduler.nodes = show_late  # type: ignore[method-assign]
+        of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        assert not scheduler.is_busy("w1")
+
+    def test_a_plan_goes_on_and_says_that_nobody_knows(
+        self, call: Call, scheduler: Simulated, told: Any
+    ) -> None:
+        scheduler.nodes_ = {}
+        assert of_four(call, scheduler).leaving(Taking({"w1": "deleted"})) is None
+        assert "knows no node with the name, an id or an address of w1" in told.unchecked[0]
+
+    def test_one_run_may_remove_it_as_it_is(
+        self, call: Call, scheduler: Simulated, told: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scheduler.nodes_ = {}
+        monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
+        assert of_four(call, scheduler).clear(Taking({"w1": "deleted"})) is not None
+        assert "removed as it is" in told.warnings[0]
+
+
+def of_four(call: Call, scheduler: Simulated, *, failed: str = "", **wanted: Any) -> Draining:
+    workers = [Worker(name, is_failed=name == failed) for name in ("w0", "w1", "w2", "w3")]
+    subject = DrainedObject(ID, "pool train", workers)
+    return Draining(call, subject, lambda: scheduler, DrainInputs(**wanted))
 
 
 class TestConclusion:

@@ -220,7 +220,7 @@ class TestWhatIsGone:
         self, listing: Listing[Thing], platform: Platform
     ) -> None:
         platform.hidden = {"t5"}
-        with pytest.raises(Contradicted, match="still shows it"):
+        with pytest.raises(Contradicted, match="its list: it still shows it"):
             listing.one("t5")
 
     def test_a_list_that_fails_leaves_it_open(
@@ -229,6 +229,37 @@ class TestWhatIsGone:
         platform.errors[1] = ServerError("no list", method="GET", path="/", status=500)
         with pytest.raises(ServerError, match="no list"):
             listing.one("gone")
+
+    @pytest.mark.parametrize("has_moment", [False, True])
+    def test_a_list_that_is_not_found_is_an_error_and_no_word_about_the_object(
+        self, listing: Listing[Thing], platform: Platform, *, has_moment: bool
+    ) -> None:
+        no_list = NotFound("no such path", method="GET", path="/v1/things", status=404)
+        platform.errors = {1: no_list}
+        with (
+            serving(Call(as_of=time.monotonic() if has_moment else None)),
+            pytest.raises(Contradicted, match="no such path"),
+        ):
+            listing.one("gone")
+        assert platform.sent == ["gone", "list"]
+
+    def test_a_list_of_some_that_is_not_found_is_an_error(
+        self, platform: Platform, pool: ThreadPoolExecutor
+    ) -> None:
+        def find_some(_ids: Collection[str]) -> list[Thing]:
+            raise NotFound("no such path", method="POST", path="/query", status=404)
+
+        listing: Listing[Thing] = Listing(platform.list, platform.get, lambda t: t[0], find_some)
+        first = platform.hold(0)
+        pool.submit(listing.one, "t0")
+        platform.wait_for_requests(1)
+        reads = [pool.submit(listing.one, id_) for id_ in ("t1", "t2")]
+        _queued(listing, 2)
+        first.set()
+
+        errors = [read.exception(10) for read in reads]
+
+        assert [type(error) for error in errors] == [Contradicted, Contradicted]
 
     def test_another_one_that_is_listed_and_not_found_either_speaks_against_it(
         self, listing: Listing[Thing], platform: Platform

@@ -4,13 +4,14 @@ import base64
 import html
 import json
 import re
+import time
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from spellings import RARE_SPELLINGS, SPELLINGS
+from spellings import LOOSE_SPELLINGS, RARE_SPELLINGS, SPELLINGS
 
 from gpuform.providers.values import PART, QUOTED, Redactor, without_request
 from gpuform.schemas.visible import MASK
@@ -130,6 +131,60 @@ class TestEverySpelling:
             return  # what else is in there hides where it begins
         shown = Redactor([secret]).redact(f"{BEFORE}{SPELLINGS[name](secret)}{AFTER}")
         assert len(letters(shown)) <= len(letters(BEFORE + AFTER)) + 1
+
+
+class TestALooseSpelling:
+    """Another case, the other direction, and separators between the characters."""
+
+    @pytest.mark.parametrize("name", LOOSE_SPELLINGS)
+    @pytest.mark.parametrize(
+        "secret",
+        [
+            "tgp_v1_9fQ2xLr7Zk0aBcDe",
+            "S3cr3t-4711",
+            "hunter2",
+            "correct horse battery staple",
+            "k8s-t0ken",
+        ],
+    )
+    def test_of_a_secret_nothing_is_left(self, name: str, secret: str) -> None:
+        shown = Redactor([secret]).redact(BEFORE + LOOSE_SPELLINGS[name](secret) + AFTER)
+
+        middle = shown.removeprefix(BEFORE).removesuffix(AFTER)
+        assert MASK in middle
+        assert len(letters(middle)) <= 3
+
+    @pytest.mark.parametrize(
+        ("secret", "text"),
+        [
+            ("cluster", "Cluster train is not ready"),
+            ("Node", "the node of the NODE pool"),
+            ("big-cluster", "a training cluster, as big as any cluster"),
+            ("stressed", "these are desserts"),
+            ("my-pool-pass", "my pool passes its checks"),
+            ("201", "answered 2 0 1"),
+            ("123456", "12 s, 34 GPUs, 56 nodes"),
+            (
+                "certificate-authority-data: c3VwZXJzZWNyZXQ",
+                "the certificate authority data is old",
+            ),
+        ],
+    )
+    def test_ordinary_words_stay(self, secret: str, text: str) -> None:
+        assert Redactor([secret]).redact(text) == text
+
+    @pytest.mark.parametrize(
+        "text",
+        ["a " * 100_000, "aB" * 100_000, "-" * 200_000, "0f " * 70_000, "İß" * 50_000],
+        ids=["spaced", "cased", "separators", "hex", "characters-that-grow"],
+    )
+    def test_a_long_text_is_searched_in_linear_time(self, text: str) -> None:
+        redactor = Redactor(["tgp_v1_9fQ2xLr7Zk0aBcDe", "hunter2"])
+        started = time.process_time()
+
+        assert redactor.redact(text) == text
+
+        assert time.process_time() - started < 20
 
 
 class TestWhatIsNotSecret:

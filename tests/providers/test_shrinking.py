@@ -321,5 +321,5 @@ def test_few_requests(cluster: Cluster) -> None:
     cluster.emulator.http.delete("/_emulator/requests")
     cluster.update(cluster.declared())
     asked = [each for each in cluster.emulator.requests() if "/api/v1" in each["path"]]
-    # Two looks of two lists each; a cordon reads and writes its node.
-    assert [each["method"] for each in asked] == ["GET"] * 3 + ["PATCH"] + ["GET"] * 2
+    # Three looks of two lists each; a cordon reads and writes its node.
+    assert [each["method"] for each in asked] == ["GET"] * 3 + ["PATCH"] + ["GET"] * 4

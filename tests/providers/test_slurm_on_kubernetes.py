@@ -40,6 +40,25 @@ def test_a_node_that_has_not_joined_slurm_yet_has_no_jobs_of_it(
     assert [node.jobs for node in both(kubernetes, slurm).nodes()] == [(), ()]
 
 
+def test_jobs_are_in_doubt_where_slurm_shows_no_node(
+    clock: FakeClock, kubernetes: Simulated
+) -> None:
+    """It hides them (PrivateData=nodes), or is another one."""
+    nodes = both(kubernetes, Simulated(clock, ())).nodes()
+    assert [node.doubt for node in nodes] == ["Slurm shows no node at all"] * 2
+
+
+def test_jobs_of_a_node_that_slurm_no_longer_shows_are_in_doubt(
+    clock: FakeClock, kubernetes: Simulated
+) -> None:
+    slurm = Simulated(clock, ("gpu-0", "gpu-1"))
+    scheduler = both(kubernetes, slurm)
+    scheduler.nodes()
+    del slurm.nodes_["gpu-1"]
+    for _ in range(2):
+        assert [node.doubt for node in scheduler.nodes()] == ["", "Slurm no longer shows it"]
+
+
 def test_a_node_that_slurm_may_have_under_another_name_is_refused(
     clock: FakeClock, kubernetes: Simulated
 ) -> None:

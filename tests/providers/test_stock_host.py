@@ -1,26 +1,36 @@
 """Pulumi's own dynamic provider host, in its own process, over gRPC: what `pulumi up` uses."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
+from processes.commands import in_a_process
 from processes.limits import LAST_RESORT
 from pulumi.dynamic.dynamic import serialize_provider
-from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
 
 from gpuform.providers.calls import stock_host
 from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.records import Intent
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
+from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.store import Backend
 
 
 def _struct(values: dict[str, Any]) -> Struct:
@@ -55,9 +65,30 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def host(server: Server, tmp_path: Path) -> Iterator[provider_pb2_grpc.ResourceProviderStub]:
-    variables = {**os.environ, **environment(server.url)}
-    command = [sys.executable, "-m", "pulumi.dynamic", "127.0.0.1:1"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=subprocess.PIPE)
+    with started(tmp_path, environment(server.url)) as stub:
+        yield stub
+
+
+@contextmanager
+def started(
+    folder: Path, variables: Mapping[str, str], engine: str = "127.0.0.1:1", command: str = ""
+) -> Iterator[provider_pb2_grpc.ResourceProviderStub]:
+    """Start the host as the Pulumi CLI does; with `command`, below a `pulumi` that runs that."""
+    argv = [sys.executable, "-m", "pulumi.dynamic", engine]
+    executable = None
+    if command:
+        script = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[2:]).returncode)"
+        argv, executable = ["pulumi", "-c", script, command, *argv], sys.executable
+    with (folder / "stderr").open("w") as errors:
+        process = subprocess.Popen(
+            argv,
+            executable=executable,
+            cwd=folder,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
@@ -66,8 +97,135 @@ def host(server: Server, tmp_path: Path) -> Iterator[provider_pb2_grpc.ResourceP
             stub.Configure(provider_pb2.ConfigureRequest(args=_struct({})))
             yield stub
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+class Engine(engine_pb2_grpc.EngineServicer):
+    """Pulumi's engine, of which a host only needs the log."""
+
+    def __init__(self) -> None:
+        self.logged: list[engine_pb2.LogRequest] = []
+
+    def Log(  # noqa: N802 - the protocol's name
+        self, request: engine_pb2.LogRequest, _context: grpc.ServicerContext
+    ) -> Empty:
+        self.logged.append(request)
+        return Empty()
+
+
+@pytest.fixture
+def engine() -> Iterator[tuple[Engine, str]]:
+    found = Engine()
+    server = grpc.server(ThreadPoolExecutor(4))
+    engine_pb2_grpc.add_EngineServicer_to_server(found, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield found, f"127.0.0.1:{port}"
+    server.stop(None)
+
+
+def _posts(server: Server) -> list[str]:
+    """Return the paths of the requests so far that were to make something."""
+    with urllib.request.urlopen(f"{server.url}/_emulator/requests") as answer:
+        return [each["path"] for each in json.load(answer) if each["method"] == "POST"]
+
+
+def _cluster(**inputs: Any) -> Struct:
+    return _struct(
+        {
+            "cluster_name": "train",
+            "region": "us-central-8",
+            "gpu_type": "H100_SXM",
+            "num_gpus": 16,
+            "driver_version": "CUDA_12_6_560",
+            "billing_type": "ON_DEMAND",
+            "__provider": serialize_provider(ClusterLifecycle()),
+            **inputs,
+        }
+    )
+
+
+URN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
+VOLUME = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"
+
+
+@pytest.mark.slow
+def test_progress_and_warnings_are_shown_at_their_resource(
+    engine: tuple[Engine, str], server: Server, tmp_path: Path
+) -> None:
+    log, address = engine
+    former = {"scale_down": {"wait": "1h"}}
+    with started(tmp_path, environment(server.url), address) as host:
+        host.Check(provider_pb2.CheckRequest(urn=URN, news=_cluster(**former)))
+        host.Create(provider_pb2.CreateRequest(urn=URN, properties=_cluster()))
+    assert {each.urn for each in log.logged} == {URN}
+    progress = [each for each in log.logged if each.severity == engine_pb2.INFO]
+    assert progress
+    assert all(each.ephemeral for each in progress)
+    assert (tmp_path / "stderr").read_text() == ""
+
+
+@pytest.mark.slow
+def test_an_error_is_its_text_without_frames(host: Any) -> None:
+    request = provider_pb2.CreateRequest(urn=URN, properties=_cluster(region="nowhere"))
+    with pytest.raises(grpc.RpcError) as failed:
+        host.Create(request)
+    text = failed.value.details()
+    assert "nowhere" in text
+    assert "Traceback" not in text
+    assert "File" not in text
+
+
+@pytest.mark.slow
+def test_an_interruption_ends_the_wait_and_keeps_the_id(server: Server, tmp_path: Path) -> None:
+    variables = environment(server.url)
+    variables.pop("GPUFORM_CLOCK")  # the emulator's clock stands still: it is never ready
+    with started(tmp_path, variables) as host:
+        creating = host.Create.future(provider_pb2.CreateRequest(urn=URN, properties=_cluster()))
+        while not _posts(server):
+            assert not creating.done()
+            time.sleep(0.05)
+        host.Cancel(Empty())
+        created = creating.result(timeout=LAST_RESORT)
+        outs = _dict(created.properties)
+        assert created.id
+        assert outs["ready"] is False
+        host.Cancel(Empty())  # the CLI also says so at the end of every run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["destroy", "up"])
+def test_a_destroy_refuses_to_leave_what_an_interrupted_create_may_have_made(
+    command: str, server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    backend = f"file://{tmp_path}"
+    variables = {**environment(server.url), "PULUMI_BACKEND_URL": backend}
+    done = in_a_process(tmp_path, "stack", "init", "dev", **variables, PULUMI_CONFIG_PASSPHRASE="")
+    assert done.code == 0, done.stderr
+    with started(tmp_path, variables) as host:
+        volume = _struct(
+            {
+                "volume_name": "data",
+                "size_tib": 2,
+                "region": "us-central-8",
+                "__provider": serialize_provider(SharedVolumeLifecycle()),
+            }
+        )
+        made = host.Create(provider_pb2.CreateRequest(urn=VOLUME, properties=volume))
+    intent = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-1")
+    intents_of(Backend.open(backend), "demo", "dev").record(intent)
+    request = provider_pb2.DeleteRequest(urn=VOLUME, id=made.id, properties=made.properties)
+    with started(tmp_path, variables, command=command) as host:
+        if command == "up":
+            host.Delete(request)
+            return
+        for _ in range(2):
+            with pytest.raises(grpc.RpcError) as refused:
+                host.Delete(request)
+            assert "an interrupted create of Cluster 'train'" in refused.value.details()
+            assert "`pulumi up` goes on with it" in refused.value.details()
 
 
 @pytest.mark.slow

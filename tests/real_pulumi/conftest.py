@@ -1,12 +1,13 @@
 """What needs the Pulumi CLI: everything in this folder is skipped, by name, where it is not."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from processes.commands import Cli, in_a_warm_process
+from processes.pinned_pulumi import find_pulumi, has_language_host
 
+ABSENT = "no Pulumi CLI is on PATH, and tests/processes/pinned_pulumi.py has built none"
 HERE = Path(__file__).parent
 
 
@@ -15,8 +16,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker("slow")
             item.add_marker("real_pulumi")
-            if not shutil.which("pulumi"):
-                item.add_marker(pytest.mark.skip(reason="the Pulumi CLI (pulumi) is not on PATH"))
+            if find_pulumi() is None:
+                item.add_marker(pytest.mark.skip(reason=ABSENT))
+            for marker in item.iter_markers("language_host"):
+                if not has_language_host(*marker.args):
+                    host = f"pulumi-language-{marker.args[0]}"
+                    item.add_marker(pytest.mark.skip(reason=f"{host} is not on PATH"))
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,7 @@ class Stage:
 
 def _comparable(seen: dict[str, Any], run: Run) -> dict[str, Any]:
     """What is seen of a run, without what the engines deliberately do in their own ways."""
-    found = {facet: _in_order(facet, value) for facet, value in seen.items()}
+    found = {facet: in_order(facet, value) for facet, value in seen.items()}
     if not found["succeeded"]:
         # The CLI kills a program when a step fails, gpuform lets it say its outputs.
         found["operations"] = {
@@ -192,7 +192,7 @@ def _comparable(seen: dict[str, Any], run: Run) -> dict[str, Any]:
     return found
 
 
-def _in_order(facet: str, value: Any) -> Any:
+def in_order(facet: str, value: Any) -> Any:
     """An entry with what it depends on in order; the SDK sends it in any."""
     if not facet.startswith("entry"):
         return value

@@ -8,9 +8,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from xml.etree import ElementTree as ET
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from processes.pinned_pulumi import find_pulumi
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -24,7 +29,11 @@ SECTIONS = {
     "test_in_turn": ("One stack in turn", "both, in turn"),
     "test_overtaken": ("Killed and interrupted runs that the other goes on with", "both, in turn"),
     "test_workspace": ("The selected stack", "both, in turn"),
-    "test_plugin_killed": ("The plugin, killed", "both, in turn"),
+    "test_messages": ("What `pulumi up` shows", "pulumi"),
+    "test_plugin_killed": ("Killed and interrupted creates", "both, in turn"),
+    "test_several_stacks": ("Several stacks", "both, in turn"),
+    "test_repairs": ("Repairs of nodes", "pulumi"),
+    "test_certifications": ("Certifications", "pulumi"),
     "test_plugin_import": ("Imports through the plugin", "pulumi"),
     "test_sdks": ("SDKs of the package schema", "pulumi"),
 }
@@ -64,9 +73,11 @@ def _lines(results: Mapping[tuple[str, str], str]) -> Iterator[str]:
     )
     yield ""
     yield (
-        f"The suite `tests/real_pulumi` was last run with Pulumi CLI {_cli()} and its Python SDK "
-        f"{version('pulumi')}. It runs wherever `pulumi` is on PATH: "
-        "`python -m pytest -m real_pulumi tests/real_pulumi`. "
+        f"The suite `tests/real_pulumi` was last run on {datetime.now(UTC):%Y-%m-%d} with "
+        f"Pulumi CLI {_cli()} and "
+        f"its Python SDK {version('pulumi')}. It runs wherever a Pulumi CLI is on PATH, or where "
+        "`python tests/processes/pinned_pulumi.py` has built the one that "
+        "`tests/real_pulumi/go.mod` pins: `python -m pytest -m real_pulumi tests/real_pulumi`. "
         "On equal starts it compares exit code, steps, the provider's calls and the state after "
         "each command. [Move between gpuform and pulumi](../guides/pulumi.md) says what that means "
         "for you."
@@ -94,7 +105,9 @@ def _result(case: ET.Element) -> str:
 
 
 def _cli() -> str:
-    told = subprocess.run(["pulumi", "version"], capture_output=True, text=True, check=True).stdout
+    cli = find_pulumi()
+    assert cli is not None, "no Pulumi CLI is there"
+    told = subprocess.run([cli, "version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"\d+\.\d+\.\d+", told)
     assert found, told
     return found[0]

@@ -19,7 +19,12 @@ EXAMPLES: Final = sorted(
 )
 FORMS: Final = {"topology": "", "python": "python", "yaml": "pulumi-yaml"}
 PROJECTS: Final = [
-    pytest.param(example / folder, form, id=f"{example.name}-{form}")
+    pytest.param(
+        example / folder,
+        form,
+        id=f"{example.name}-{form}",
+        marks=pytest.mark.language_host("yaml") if form == "yaml" else (),
+    )
     for example in EXAMPLES
     for form, folder in FORMS.items()
     if (example / folder).is_dir()

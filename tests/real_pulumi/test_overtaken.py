@@ -18,7 +18,15 @@ from typing import Any
 
 import httpx
 import pytest
-from processes.commands import PASSPHRASE, SALT, Cli, Result, pulumi
+from processes.commands import (
+    PASSPHRASE,
+    SALT,
+    Cli,
+    Result,
+    environment_of_pulumi,
+    pulumi,
+    pulumi_argv,
+)
 from replaying import masked
 
 from gpuform.providers.emulator.server import Server, environment, serve
@@ -202,9 +210,9 @@ def test_pulumi_is_killed_and_gpuform_goes_on(stack: Stack, then: str) -> None:
     stack.did(pulumi, "up", *YES)
     stack.program("one", "two", "three")
     folder = stack.folder / "project"
-    environ = os.environ | stack.environment
+    environ = environment_of_pulumi(stack.environment)
     with subprocess.Popen(
-        ["pulumi", "up", *YES, "--non-interactive", "--parallel", "1"],
+        pulumi_argv(folder, "up", *YES, "--non-interactive", "--parallel", "1"),
         cwd=folder,
         env=environ,
         stdout=subprocess.DEVNULL,

@@ -19,6 +19,8 @@ from gpuform.providers.emulator.server import environment
 from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
+pytestmark = pytest.mark.language_host("yaml")
+
 PASSWORD = "Planted#1pass"
 
 

@@ -1,10 +1,11 @@
-"""`pulumi up` through the plugin, killed at any point of a create: the next run goes on with it."""
+"""`pulumi up`, killed at any point of a create: the next run goes on with it, in both forms."""
 
 import contextlib
 import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,16 @@ from conformance.described import Described
 from conformance.emulated import Platform, emulated, product_path
 from conformance.scp_kinds import NODE_POOL
 from conformance.together_kinds import CLUSTER, SHARED_VOLUME
-from processes.commands import PASSPHRASE, SALT, Cli, Result, environment_of_pulumi, pulumi
+from processes.commands import (
+    PASSPHRASE,
+    SALT,
+    Cli,
+    Result,
+    environment_of_pulumi,
+    pulumi,
+    pulumi_argv,
+)
+from processes.limits import LAST_RESORT
 
 from gpuform.providers import permissions
 from gpuform.providers.emulator.faults import DroppedConnection
@@ -30,18 +40,20 @@ PROGRAM = "from gpuform.providers.catalog import resource_class\n"
 
 @dataclass(frozen=True)
 class Project:
-    """A stack in the plugin form, whose program declares resources."""
+    """A stack in one of the forms, whose program declares resources."""
 
     folder: Path
     platform: Platform
 
     @classmethod
-    def begin(cls, folder: Path, platform: Platform, described: Described) -> "Project":
+    def begin(
+        cls, folder: Path, platform: Platform, described: Described, form: str = "plugin"
+    ) -> "Project":
         (folder / "project").mkdir()
         (folder / "state").mkdir()
         (folder / "project/Pulumi.yaml").write_text("name: killed\nruntime: python\n")
         (folder / "project/Pulumi.dev.yaml").write_text(
-            f"encryptionsalt: {SALT}\nconfig:\n  gpuform:form: plugin\n"
+            f"encryptionsalt: {SALT}\nconfig:\n  gpuform:form: {form}\n"
         )
         project = cls(folder, platform)
         project.declare(described)
@@ -75,9 +87,9 @@ class Project:
 
     def killed(self, described: Described, point: str) -> None:
         """`pulumi up` until the point; then neither it nor any process of it lives on."""
-        command = ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive"]
+        flags = ("--yes", "--skip-preview", "--non-interactive")
         process = subprocess.Popen(
-            command,
+            pulumi_argv(self.folder / "project", "up", *flags),
             cwd=self.folder / "project",
             env=environment_of_pulumi(self.environ),
             stdout=subprocess.DEVNULL,
@@ -189,10 +201,12 @@ def test_gpuforms_destroy_goes_on(
     assert platform.ids(CLUSTER) == set()
 
 
+@pytest.mark.in_every_run
+@pytest.mark.parametrize("form", ["plugin", "dynamic"])
 def test_pulumis_destroy_is_refused_while_it_would_leave_what_was_made(
-    platform: Platform, tmp_path: Path
+    form: str, platform: Platform, tmp_path: Path
 ) -> None:
-    project = Project.begin(tmp_path, platform, SHARED_VOLUME)
+    project = Project.begin(tmp_path, platform, SHARED_VOLUME, form)
     project.run(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
     project.declare(SHARED_VOLUME, CLUSTER)
     project.killed(CLUSTER, "answered")
@@ -224,3 +238,36 @@ def test_pulumis_destroy_of_nothing_else_leaves_the_record(
     assert {each["id"] for each in project.resources} == {made} == platform.ids(CLUSTER)
     project.run(pulumi, *destroy)
     assert platform.ids(CLUSTER) == set()
+
+
+@pytest.mark.in_every_run
+@pytest.mark.parametrize("form", ["plugin", "dynamic"])
+def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
+    form: str, platform: Platform, tmp_path: Path
+) -> None:
+    """As Ctrl-C does it, to the CLI alone, while the clock of the emulator stands still."""
+    project = Project.begin(tmp_path, platform, CLUSTER, form)
+    folder, environ = tmp_path / "project", project.environ
+    del environ["GPUFORM_CLOCK"]
+    flags = ("--yes", "--skip-preview", "--non-interactive")
+    process = subprocess.Popen(
+        pulumi_argv(folder, "up", *flags),
+        cwd=folder,
+        env=environment_of_pulumi(environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        while not platform.ids(CLUSTER):
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        told = process.communicate(timeout=LAST_RESORT)[0]
+    assert process.returncode != 0, told
+    assert {each["id"] for each in project.resources if each.get("id")} == platform.ids(CLUSTER)
+    assert "Traceback" not in told
+    platform.server.clock.advance(24 * 3600)
+    done = pulumi(folder, "up", *flags, **environ)
+    assert done.code == 0, done.stdout
+    assert platform.created(CLUSTER) == 1

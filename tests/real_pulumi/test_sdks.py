@@ -13,6 +13,7 @@ import pytest
 from conformance.emulated import Platform, emulated
 from conformance.together_kinds import CLUSTER
 from processes.commands import PASSPHRASE, SALT, environment_of_pulumi
+from processes.pinned_pulumi import search_path
 
 from gpuform.providers.emulator.server import environment
 
@@ -35,6 +36,8 @@ import (
 	"example.com/pulumi-gpuform/sdk/go/gpuform/together"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
+
+pytestmark = pytest.mark.language_host("python")
 
 func main() {{
 	pulumi.Run(func(ctx *pulumi.Context) error {{
@@ -69,8 +72,9 @@ class Work:
             "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
             **variables,
         }
+        program, *arguments = argv
         done = subprocess.run(
-            argv,
+            [shutil.which(program, path=search_path()) or program, *arguments],
             cwd=folder,
             env=environment_of_pulumi(environ),
             capture_output=True,

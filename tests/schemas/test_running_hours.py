@@ -11,7 +11,8 @@ from gpuform.schemas.lifetime import DAYS, RunningHours, hours_of
 from gpuform.schemas.values import UNKNOWN
 
 LORD_HOWE = "Australia/Lord_Howe"
-ZONES = ("UTC", "Europe/Berlin", "America/New_York", LORD_HOWE, "Asia/Kathmandu")
+NEW_YORK = "America/New_York"
+ZONES = ("UTC", "Europe/Berlin", NEW_YORK, LORD_HOWE, "Asia/Kathmandu")
 YEAR = 365 * 86400
 START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
@@ -104,6 +105,16 @@ def test_a_week_runs_as_long_as_declared_whatever_the_clocks_do(
         ("Europe/Berlin", "00:00-02:30", "2026-10-25T02:29:59+01:00", "2026-10-25T02:30:00+01:00"),
         # Half an hour, at Lord Howe.
         (LORD_HOWE, "02:15-04:00", "2026-10-04T02:30:00+11:00", "2026-10-04T01:59:59+10:30"),
+        (LORD_HOWE, "01:45-04:00", "2026-04-05T01:45:00+11:00", "2026-04-05T01:44:59+11:00"),
+        (LORD_HOWE, "00:00-01:45", "2026-04-05T01:44:59+10:30", "2026-04-05T01:45:00+10:30"),
+        (NEW_YORK, "02:30-06:00", "2026-03-08T03:00:00-04:00", "2026-03-08T01:59:59-05:00"),
+        (NEW_YORK, "01:30-06:00", "2026-11-01T01:30:00-04:00", "2026-11-01T01:29:59-04:00"),
+        (NEW_YORK, "00:00-01:30", "2026-11-01T01:29:59-05:00", "2026-11-01T01:30:00-05:00"),
+        # Midnight itself is skipped.
+        ("Africa/Cairo", "00:30-06:00", "2026-04-24T01:00:00+03:00", "2026-04-23T23:59:59+02:00"),
+        # A leap day, and the night to it.
+        ("UTC", "22:00-06:00", "2028-02-29T05:59:59+00:00", "2028-02-29T06:00:00+00:00"),
+        ("Europe/Berlin", "08:00-20:00", "2028-02-29T08:00:00+01:00", "2028-02-29T20:00:00+01:00"),
         # Over midnight, and until midnight.
         ("Asia/Kathmandu", "22:00-06:00", "2026-05-02T05:59:59+05:45", "2026-05-02T06:00:00+05:45"),
         ("UTC", "22:00-24:00", "2026-05-02T23:59:59+00:00", "2026-05-03T00:00:00+00:00"),

@@ -144,6 +144,7 @@ def _made(
             lock_enabled=bool(body.lock_enabled),
             created_at=now,
             modified_at=now,
+            appears_at=now + situation.settings.appears_seconds,
             states=creation(
                 situation.change(),
                 is_failing=_is_failing(situation.trouble.failing, server.gpu_node_name),

@@ -33,15 +33,17 @@ class Estate:
 
     def nodes(self) -> list[GpuNode]:
         """Those that are shown, TERMINATED ones among them."""
-        return list(self._nodes.values())
+        return [node for node in self._nodes.values() if node.has_appeared(self.now)]
 
     def live_nodes(self) -> list[GpuNode]:
+        """Also before they appear: a create has taken their names and servers."""
         return [node for node in self._nodes.values() if node.is_live(self.now)]
 
     def node(self, node_id: str) -> GpuNode:
-        if node_id not in self._nodes:
+        node = self._nodes.get(node_id)
+        if node is None or not node.has_appeared(self.now):
             raise no_node(node_id)
-        return self._nodes[node_id]
+        return node
 
     def keep_node(self, node: GpuNode) -> None:
         self._nodes[node.node_id] = node
@@ -76,7 +78,8 @@ class Estate:
         return [
             node
             for node in self.live_nodes()
-            if node.membership(self.now).fabric_id == fabric.fabric_id
+            if node.has_appeared(self.now)
+            and node.membership(self.now).fabric_id == fabric.fabric_id
         ]
 
     def keep_fabric(self, fabric: Fabric) -> None:

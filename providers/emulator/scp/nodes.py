@@ -75,6 +75,8 @@ class GpuNode(BaseModel, frozen=True):
     memberships: Timeline[Membership]
     nats: Timeline[Nat | None]
     gone_at: float | None = None
+    appears_at: float = 0.0
+    """Until then neither lists nor GET show it."""
 
     @property
     def name(self) -> str:
@@ -82,6 +84,9 @@ class GpuNode(BaseModel, frozen=True):
 
     def state(self, now: float) -> str:
         return value_at(self.states, now)
+
+    def has_appeared(self, now: float) -> bool:
+        return self.appears_at <= now
 
     def is_live(self, now: float) -> bool:
         return self.state(now) != "TERMINATED"

@@ -160,7 +160,9 @@ class Scp(Api):
 
     def _create_nodes(self, situation: Situation) -> Response:
         made = create_nodes(situation, parse(CreateGpuNodes, request.get_data()))
-        return self._accepted(", ".join(node.node_id for node in made))
+        ids = [node.node_id for node in made]
+        shown = {"first": ids[:1], "all": ids, "foreign": [situation.estate.new_id()], "none": []}
+        return self._accepted(", ".join(shown[situation.settings.create_answer]))
 
     def _delete_nodes(self, situation: Situation) -> Response:
         return self._done_to_all(situation, delete_nodes)

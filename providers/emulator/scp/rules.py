@@ -33,7 +33,8 @@ class Situation:
 
 def chosen(estate: Estate, ids: Sequence[str]) -> list[GpuNode]:
     """The live nodes of `ids`. Raises `ApiError` 404 when one is missing, 400 for one twice."""
-    nodes = {node.node_id: node for node in estate.live_nodes()}
+    live = (node for node in estate.live_nodes() if node.has_appeared(estate.now))
+    nodes = {node.node_id: node for node in live}
     missing = [each for each in ids if each not in nodes]
     if missing:
         told = [message for each in missing for message in no_node(each).messages]

@@ -1,7 +1,7 @@
 """What tests and people may set of the emulated platform; a reset brings the defaults back."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
@@ -50,6 +50,13 @@ class Settings(_Settings):
 
     joining_while_creating: bool = False
     """Whether servers may join a fabric that is still CREATING."""
+
+    create_answer: Literal["first", "all", "foreign", "none"] = "first"
+    """Which `resource_id` answers a create: that of its first node as in the document, those of all
+    its nodes, one of no node, or none."""
+
+    appears_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """How long after the answer lists and GET still lack a new node."""
 
     reaction_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """How long an accepted action does not show: the old state stays meanwhile."""

@@ -161,7 +161,7 @@ _LONG = (
 _SHORT = "J:N:w:a:Ho:n:e:t:p:A:q:c:G:"
 _NAMES = {"J": "job-name", "N": "nodes", "w": "nodelist", "a": "array", "H": "hold", "o": "output"}
 _SLEEP = re.compile(r"sleep (\d+|infinity)")
-_LAST_WORDS = re.compile(r'^echo "([^"$]*\$code[^"$]*)"$', re.MULTILINE)
+_LAST_WORDS = re.compile(r'^echo "([^"$]*\$code[^"$]*(?:\$SLURM_JOB_NODELIST)?)"$', re.MULTILINE)
 
 
 def submit(slurm: Slurm, arguments: list[str]) -> str:

@@ -72,7 +72,7 @@ class JobRequest(BaseModel):
     output: str = ""
     """The file of what it prints; none when empty."""
     last_words: str = ""
-    """What it prints at its end, with `$code` for its exit code."""
+    """What it prints at its end, with `$code` and `$SLURM_JOB_NODELIST`."""
 
 
 class Job(BaseModel, frozen=True):
@@ -120,7 +120,8 @@ class Job(BaseModel, frozen=True):
             return None
         if self.ended[-1:] != ["completed"]:
             return ""
-        return self.printed + self.wanted.last_words.replace("$code", str(self.exit_code))
+        words = self.wanted.last_words.replace("$code", str(self.exit_code))
+        return self.printed + words.replace("$SLURM_JOB_NODELIST", ",".join(self.nodes))
 
     def ending(self, how: str, then: State, now: float) -> Self:
         """It holds its nodes for a while yet."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Rhythm
-from gpuform.providers.errors import Conflict, GpuformError, InvalidRequest, NotFound, ServerError
+from gpuform.providers.errors import Conflict, GpuformError, InvalidRequest, NotFound
 from gpuform.providers.http import Answered, Clients, Listing, Retry, at
 from gpuform.providers.scp.client.connection import Connection
 from gpuform.providers.scp.client.credentials import Credentials, find_credentials
@@ -41,21 +41,18 @@ class ScpClient:
     # GPU nodes.
 
     def create_nodes(self, request: requests.CreateGpuNodes) -> list[str]:
-        """The new nodes' ids, in no certain order. Sent once: a lost answer is an UnknownOutcome.
+        """Ask for nodes and return the ids of the answer, which are hints only.
 
-        OutOfCapacity when the vendor pool has no such servers. ServerError when the platform
-        accepts the request and tells no id.
+        The reference shows one `resource_id` for a batch of up to five servers: there may be fewer
+        ids than nodes, none, or ids of something else.
+
+        Raises:
+            UnknownOutcome: the answer was lost; the request is sent once.
+            OutOfCapacity: the vendor pool has no such servers.
         """
         answer = self._call(
             wire.AsyncAnswer, "POST", _NODES, body=request.body(), retry=Retry.CREATE
         )
-        if not answer.node_ids:
-            raise ServerError(
-                f"scp: POST {_NODES} was accepted without the id of a node",
-                method="POST",
-                path=_NODES,
-                status=202,
-            )
         return answer.node_ids
 
     def nodes(

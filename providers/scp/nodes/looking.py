@@ -8,6 +8,7 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call
 from gpuform.providers.draining import answered
 from gpuform.providers.errors import Cancelled, GpuformError
+from gpuform.providers.kubernetes.nodes import time_within
 from gpuform.providers.lens.heat import overheated
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import Verdict, Verdicts
@@ -23,6 +24,7 @@ from gpuform.providers.scp.nodes.repairs import (
 from gpuform.providers.slurm import Condition, declared_conditions
 from gpuform.schemas.drain import PoolDrainInputs
 from gpuform.schemas.repair import Cause, NodeFault, RepairInputs
+from gpuform.schemas.scp.moments import unix_time
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NodeState
 
@@ -111,13 +113,22 @@ class Inspection:
             node.id: node.model_copy(
                 update={
                     "trouble": conditions[node.id].trouble[:_LONGEST],
-                    # Slurm does not tell: it is as long as we have seen it.
-                    "unusable_since": conditions[node.id].since or before.get(node.id) or now,
+                    # Nobody tells, or not of this machine: it is as long as we have seen it.
+                    "unusable_since": self._believed(node, conditions[node.id].since, now)
+                    or self._believed(node, before.get(node.id), now)
+                    or now,
                 }
             )
             for node in running
             if node.id in conditions and conditions[node.id].trouble
         }
+
+    @staticmethod
+    def _believed(node: NodeOutputs, since: str | None, now: str) -> str:
+        """Return `since` if the machine existed then; its name may have been another one's."""
+        created, latest = unix_time(node.created_at), unix_time(now)
+        assert latest is not None  # noqa: S101 - we have written it
+        return time_within(since, created, latest)
 
     def _unusable_before(
         self, running: Sequence[NodeOutputs], known: Sequence[NodeFault]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuform.providers.records import Verdict
-from gpuform.providers.repairing import Decision, Fleet, decide, faults_in
+from gpuform.providers.repairing import Decision, Fleet, decide, faults_in, is_unusable_for
 from gpuform.providers.scp.nodes.states import is_leaving
 from gpuform.schemas.certification import NodeFailure
 from gpuform.schemas.repair import Cause, NodeFault, RepairPolicy
@@ -76,8 +76,8 @@ def kept(nodes: Iterable[NodeOutputs], known: Sequence[NodeFault]) -> list[NodeF
 def unusable(nodes: Iterable[NodeOutputs], patience: float, now: float) -> Iterator[NodeFault]:
     """The nodes that their scheduler cannot use for `patience` seconds at `now`."""
     for node in nodes:
-        since = unix_time(node.unusable_since)
-        if node.trouble and since is not None and now - since >= patience:
+        since, created = unix_time(node.unusable_since), unix_time(node.created_at)
+        if node.trouble and is_unusable_for(patience, since=since, now=now, created=created):
             yield NodeFault(
                 node=node.gpu_node_name,
                 cause=Cause.NOT_READY,

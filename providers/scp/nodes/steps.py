@@ -29,6 +29,9 @@ class Watched(Protocol):
     def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
         """The node has got this public IP."""
 
+    def expect_end(self, nodes: Sequence[NodeOutputs]) -> None:
+        """Note nodes that are about to be deleted."""
+
 
 class NodeSteps:
     """What one call tells nodes. `refused` says by name what a node did not do, and why."""
@@ -53,6 +56,7 @@ class NodeSteps:
             return False
         self._unlock(nodes)
         ids = [node.id for node in nodes]
+        self._nodes.expect_end(nodes)
         self._do("delete", nodes, partial(self._client.delete_nodes, ids))
         return True
 

@@ -151,6 +151,11 @@ def _workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:
     live = [node for node in nodes if not is_leaving(node.state)]
     live.sort(key=lambda node: (node.created_at or "", node.gpu_node_name))
     return [
-        Worker(node.gpu_node_name, aliases=(node.id,), is_failed=node.state in NODE_FAILED)
+        Worker(
+            node.gpu_node_name,
+            aliases=(node.id,),
+            addresses=tuple(filter(None, (node.policy_ip, node.policy_nat))),
+            is_failed=node.state in NODE_FAILED,
+        )
         for node in live
     ]

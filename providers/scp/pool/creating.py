@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from gpuform.providers.calls import Call, wait_until
+from gpuform.providers.creating import is_refusal
 from gpuform.providers.errors import (
     ApiError,
     Cancelled,
@@ -94,6 +95,8 @@ class PoolCreating:
         self._note_taken(wanted)
         held = {node.gpu_node_name for node in self._nodes.all}
         held |= {node.gpu_node_name for node in self._nodes.others if is_leaving(node.state)}
+        if self._ledger.absent:  # they may have any of the names, and come back
+            return
         done = held | self._ledger.unsure | self.refused.keys()
         wanted = [each for each in wanted if each.name not in done]
         if not wanted:
@@ -165,19 +168,13 @@ class PoolCreating:
         try:
             with self._call.before_each_change(kept.again):
                 ids = self._client.create_nodes(body)
-        except (MissingCredentials, Unreachable):
-            self._ledger.forget(kept.intent)
-            raise
-        except ApiError as error:
-            if error.is_definite:
+        except GpuformError as error:
+            if is_refusal(error):
                 self._ledger.forget(kept.intent)
             else:
                 self._ledger.unknown(kept.intent)
             raise
-        except UnknownOutcome:
-            self._ledger.unknown(kept.intent)
-            raise
-        self._ledger.made(kept.intent, ids)
+        self._ledger.answered(kept.intent, ids)
 
     def _request(
         self, fabric_id: str | None, batch: Sequence[DeclaredNode]

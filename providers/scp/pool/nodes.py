@@ -8,7 +8,7 @@ from gpuform.providers.calls import Call
 from gpuform.providers.creating import AGAIN, SETTLE
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.nodes import Ledger, in_parallel
+from gpuform.providers.scp.nodes import Ledger, in_parallel, is_leaving
 from gpuform.providers.scp.pool.repairs import stored_nodes
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.outputs import NodeOutputs
@@ -73,37 +73,58 @@ class PoolNodes:
         return sorted(self.seen.values(), key=lambda node: (node.gpu_node_name, node.id))
 
     def look(self) -> None:
-        """Looks at all of them; those that are gone are forgotten.
+        """Look at all nodes of the pool, and forget those that are gone.
 
-        While lists may lack what a create has made, it is looked again.
+        While the platform may not show yet what a create has made, or for a moment does not show a
+        node that exists, the look is repeated. A preview does not wait; a call that only looks
+        waits for what the state may lack, and before it reports that no node is left.
         """
-        listed = self._listed()
+        left = self._look_once()
         with self._call.searching(SETTLE):
-            while left := self._ledger.adopt(list(listed.values())):
-                if self._call.preview or self._call.remaining() == 0:
-                    break
-                self._call.on_progress("looking for what an interrupted create may have made")
+            while left and self._waits() and self._call.remaining() != 0:
+                self._call.on_progress(
+                    "looking for what an interrupted create may have made"
+                    if self._ledger.unsure
+                    else "looking again for nodes that the platform does not show"
+                )
                 self._call.sleep(min(AGAIN, left))
-                listed = self._listed()
+                left = self._look_once()
+
+    def _waits(self) -> bool:
+        if self._call.preview:
+            return False
+        is_needed = self._ledger.unsure or self._ledger.has_recorded_absent or not self.seen
+        return bool(is_needed) or not self._call.only_looks
+
+    def _look_once(self) -> float:
+        """Return for how many seconds the platform may still lack nodes that exist."""
+        asked_at = self._ledger.now() if self._ledger.is_unsettled else self._call.clock.now()
+        listed = self._listed()
+        if self._ledger.hints and not self._ledger.seconds_left(asked_at):
+            listed |= self._unlisted(self._ledger.hints - listed.keys())
+        self._ledger.adopt(listed.values(), asked_at)
         listed |= self._unlisted(self._ledger.ids - listed.keys())
-        found = {}
-        for id_ in sorted(self._ledger.ids):
-            node = listed.get(id_)
-            if node is None:
-                self._ledger.gone(id_)
-                continue
-            found[id_] = shown(
-                node, self._public_ips.get(id_, self._wanted_ips.get(node.gpu_node_name))
-            )
+        found = {
+            id_: shown(node, self._public_ips.get(id_, self._wanted_ips.get(node.gpu_node_name)))
+            for id_, node in sorted(listed.items())
+            if id_ in self._ledger.ids
+        }
+        self._ledger.expect_end(id_ for id_, node in found.items() if is_leaving(node.state))
+        self._ledger.note_absent(self._ledger.ids - found.keys(), asked_at)
         self.seen = found
         self.others = [node for id_, node in listed.items() if id_ not in found]
+        return self._ledger.seconds_left(asked_at)
 
     def _listed(self) -> dict[str, wire.GpuNode]:
-        # Where the nodes of a lost answer are is not certain: then all are listed.
-        places = [None] if self._ledger.is_searching else sorted(self._fabrics)
+        # Where the nodes of a create are is not certain before they are seen: then all are listed.
+        places = [None] if self._ledger.unsure else sorted(self._fabrics)
         return {
             node.id: node for place in places for node in self._client.shared_nodes(place).all()
         }
+
+    def expect_end(self, nodes: Iterable[NodeOutputs]) -> None:
+        """Note nodes that are about to be deleted."""
+        self._ledger.expect_end(node.id for node in nodes)
 
     def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
         """Notes which public IP a node has got."""

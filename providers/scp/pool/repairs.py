@@ -91,7 +91,7 @@ class PoolRepairs:
 
     def end(self) -> None:
         """All is done: who asks for a node again from now on means another repair."""
-        if any(self._is_asked(each) for each in self._decision.due):
+        if permissions.repairs_asked():
             self._records.forget(self._id)
 
     def _is_asked(self, repair: NodeRepair) -> bool:

@@ -85,11 +85,12 @@ class PoolWork:
 
     def begin(self) -> None:
         """Makes the first nodes, unless an earlier attempt has made some."""
-        if self._ledger.ids or self._ledger.is_searching:
+        if self._ledger.ids or self._ledger.unsure:
             self.nodes.look()
         if self._ledger.ids and not self._call.finds_only:
             self._call.on_progress("found nodes again, created by an earlier attempt")
         elif not self._ledger.ids:
+            self._ledger.refuse_while_unsure()
             self._call.refuse_to_make()
             self._creating.begin(plan(self._declared, []).create)
 
@@ -151,7 +152,8 @@ class PoolWork:
     @property
     def _is_gone(self) -> bool:
         """Whether there were nodes, and somebody else has deleted them all."""
-        return self._had_nodes and not self._ledger.ids and not self._steps.has_deleted
+        is_empty = not self._ledger.ids and not self._ledger.unsure
+        return self._had_nodes and is_empty and not self._steps.has_deleted
 
     def _planned(self) -> Plan:
         """Not replaced is what this call has made, and what has failed since it was last seen."""
@@ -196,7 +198,7 @@ class PoolWork:
     def _is_busy(self, found: Plan) -> bool:
         """Whether anything is under way, or waits for its turn."""
         refused = self._creating.refused.keys() | self._steps.refused.keys() | self._ledger.unsure
-        if found.waiting or self._rollout.is_joining:
+        if found.waiting or self._rollout.is_joining or self._ledger.may_show_more:
             return True
         if any(wanted.name not in refused for wanted in found.create):
             return True
@@ -214,7 +216,9 @@ class PoolWork:
 
     def _problems(self, found: Plan) -> list[str]:
         """What is not as declared and does not become so by itself."""
-        told = {**self._creating.refused, **self._steps.refused}
+        unsure = "it is not known whether it was made; another run looks for it"
+        told = dict.fromkeys(self._ledger.unsure, unsure)
+        told |= {**self._creating.refused, **self._steps.refused}
         for node, wanted in found.keep:
             wrong = replacement(node, wanted)
             if node.state in NODE_FAILED:
@@ -222,8 +226,6 @@ class PoolWork:
             elif wrong:
                 because = f"its {wrong.field} is {wrong.before} and not {wrong.after}"
                 told[node.gpu_node_name] = f"{because}; another run makes it again"
-        for name in self._ledger.unsure:
-            told[name] = "it is not known whether it was made; another run looks for it"
         reasons: dict[str, list[str]] = {}
         for name, reason in sorted(told.items()):
             reasons.setdefault(reason, []).append(name)

@@ -142,7 +142,7 @@ def remove_value(key: str, path: bool) -> None:
 
 
 def _place(current: Session) -> tuple[Workspace, str]:
-    workspace = Workspace.find(Path.cwd(), current.environ)
+    workspace = Workspace.find(Path.cwd(), current.environ, runs_program=False)
     name = workspace.resolve(current.stack)
     workspace.finish_secrets_change(name, exclusive=False)
     return workspace, name

@@ -1,13 +1,25 @@
 """`gpuform emulator`: the platforms' APIs for any client on this machine."""
 
+import os
 import shlex
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
+from gpuform.providers.calls import EMULATOR_VARIABLE
 from gpuform.stacks.cli.session import common_flags, flag
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.opening.emulating import require_emulator, share
+from gpuform.stacks.operations.opening.emulator_processes import (
+    address_in,
+    find_emulator_at,
+    require_emulator_at,
+    start_emulator,
+    stop_emulator,
+)
 
 DEFAULT_PORT = 8787
 
@@ -18,16 +30,12 @@ _PORT = click.option(
     show_default=True,
     help="Port on the loopback interface; 0 takes a free one.",
 )
-
-
-@click.group(invoke_without_command=True)
-@_PORT
-@click.option(
+_STORE = click.option(
     "--store",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep the objects in this file; in memory when not given.",
 )
-@click.option(
+_SPEED = click.option(
     "--speed",
     type=click.FloatRange(0, 1_000_000),
     default=0.0,
@@ -35,30 +43,42 @@ _PORT = click.option(
     help="Let the clock run, N of its seconds in a real one. Otherwise it stands still, and "
     "gpuform moves it when it waits.",
 )
+_OF_PORT = click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="The emulator on this port, instead of the one that the shell's variables lead to.",
+)
+
+
+@click.group(invoke_without_command=True)
+@_PORT
+@_STORE
+@_SPEED
 @common_flags
 @click.pass_context
 def emulator(context: click.Context, port: int, store: Path | None, speed: float) -> None:
     """Serve the platforms' APIs on this machine.
 
-    Runs until Ctrl-C. Nothing outside of this machine is touched, and no account is needed. Clients
-    that wait in real time, and cannot move the clock, need one that runs: with --speed 60 a create
-    of 20 minutes takes them 20 seconds.
+    Runs until Ctrl-C; `start` runs it in the background. Nothing outside of this machine is
+    touched, and no account is needed. Clients that wait in real time, and cannot move the clock,
+    need one that runs: with --speed 60 a create of 20 minutes takes them 20 seconds.
 
     \b
     Examples:
+      eval "$(gpuform emulator start)"
       gpuform emulator --store emulator.db
       gpuform emulator --speed 60
-      eval "$(gpuform emulator env)"
     """
     require_emulator()
     if context.invoked_subcommand is not None:
+        if context.invoked_subcommand != "env" and _is_given(context, "port", "store", "speed"):
+            raise click.UsageError(f"put the flags behind `{context.invoked_subcommand}`")
         context.meta["gpuform.emulator.port"] = port
         return
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - loads Flask
 
     try:
-        file = store if store is None else Path(flag("cwd") or ".") / store
-        server = serve(port, file, speed=speed)
+        server = serve(port, _path_of(store), speed=speed)
     except OSError as error:
         raise click.ClickException(
             f"port {port} cannot be used: {error.strerror}; choose another with --port"
@@ -71,23 +91,102 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
         server.run_forever()
 
 
+@emulator.command("start")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port on the loopback interface; a free one when not given.",
+)
+@_STORE
+@_SPEED
+@common_flags
+def start(port: int, store: Path | None, speed: float) -> None:
+    """Start an emulator in the background, and print the variables that point any client at it.
+
+    Returns when it serves. The variables name this very emulator: commands refuse another one that
+    answers in its place. When the start fails, the shell's `eval` fails, too.
+
+    \b
+    Examples:
+      eval "$(gpuform emulator start)"
+    """
+    with _failing_in_shell():
+        running = start_emulator(port, _path_of(store), speed)
+    _print_variables(running.url, running.identity)
+    click.echo(
+        f"Emulator {running.identity} serves at {running.url}. To stop it: "
+        'eval "$(gpuform emulator stop)"',
+        err=True,
+    )
+
+
+@emulator.command("stop")
+@_OF_PORT
+@common_flags
+def stop(port: int | None) -> None:
+    """Stop an emulator that runs in the background, and print what unsets its variables.
+
+    \b
+    Example:
+      eval "$(gpuform emulator stop)"
+    """
+    with _failing_in_shell():
+        url = _address_of(port)
+        expected = "" if port else os.environ.get(EMULATOR_VARIABLE, "")
+        stopped = stop_emulator(url, expected)
+    from gpuform.providers.emulator.server import environment  # noqa: PLC0415 - loads Flask
+
+    ours = environment(url, os.environ.get(EMULATOR_VARIABLE, ""))
+    # Which proxies are not used is not the emulator's alone.
+    kept = {"NO_PROXY", "no_proxy"}
+    if address_in(os.environ) == url:
+        names = [each for each in ours if each not in kept and os.environ.get(each) == ours[each]]
+        click.echo(f"unset {' '.join(names)}")
+    if stopped is None:
+        click.echo(f"No emulator answers at {url}: it has ended already.", err=True)
+    else:
+        click.echo(f"Emulator {stopped.identity} at {url} is stopped.", err=True)
+
+
+@emulator.command("status")
+@_OF_PORT
+@common_flags
+def status(port: int | None) -> None:
+    """Show which emulator answers, and the time of its clock; exit with 1 if none does.
+
+    \b
+    Example:
+      gpuform emulator status
+    """
+    url = _address_of(port)
+    running = find_emulator_at(url)
+    if running is None:
+        raise EngineError(
+            f"no emulator answers at {url}", hint='start one: eval "$(gpuform emulator start)"'
+        )
+    clock = f"{datetime.fromtimestamp(running.now, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    click.echo(f"Emulator {running.identity} serves at {url}; its clock shows {clock}.")
+
+
 @emulator.command("env")
 @_PORT
 @common_flags
 @click.pass_context
 def env(context: click.Context, port: int) -> None:
-    """Print the variables that point any client at the emulator.
+    """Print the variables that point any client at the emulator which listens on a port.
+
+    Waits a few seconds for an emulator that is starting. When none answers, the shell's `eval`
+    fails.
 
     \b
     Example:
       eval "$(gpuform emulator env)"
     """
-    from gpuform.providers.emulator.server import environment  # noqa: PLC0415 - loads Flask
-
-    given = context.get_parameter_source("port") is not click.core.ParameterSource.DEFAULT
-    chosen = port if given else context.meta.get("gpuform.emulator.port", port)
-    for name, value in environment(f"http://127.0.0.1:{chosen}").items():
-        click.echo(f"export {name}={shlex.quote(value)}")
+    chosen = port if _is_given(context, "port") else context.meta["gpuform.emulator.port"]
+    with _failing_in_shell():
+        running = require_emulator_at(f"http://127.0.0.1:{chosen}")
+    _print_variables(running.url, running.identity)
 
 
 @emulator.command("share")
@@ -108,3 +207,40 @@ def share_store(folder: Path) -> None:
 
 def _port(url: str) -> str:
     return url.rpartition(":")[2]
+
+
+def _path_of(store: Path | None) -> Path | None:
+    return store if store is None else Path(flag("cwd") or ".") / store
+
+
+def _is_given(context: click.Context, *names: str) -> bool:
+    default = click.core.ParameterSource.DEFAULT
+    return any(context.get_parameter_source(name) is not default for name in names)
+
+
+def _address_of(port: int | None) -> str:
+    """Return the address of the emulator on a port, else of the one in the shell's variables."""
+    url = f"http://127.0.0.1:{port}" if port else address_in(os.environ)
+    if url is None:
+        raise EngineError(
+            "no variable leads to an emulator",
+            hint='start one: eval "$(gpuform emulator start)"; or name one: --port PORT',
+        )
+    return url
+
+
+def _print_variables(url: str, identity: str) -> None:
+    from gpuform.providers.emulator.server import environment  # noqa: PLC0415 - loads Flask
+
+    for name, value in environment(url, identity).items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@contextmanager
+def _failing_in_shell() -> Iterator[None]:
+    """Print `false` for an error: `eval "$( )"` of nothing would succeed, and hide it."""
+    try:
+        yield
+    except EngineError:
+        click.echo("false")
+        raise

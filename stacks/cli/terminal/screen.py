@@ -93,7 +93,11 @@ class Screen:
             self.err.flush()
 
     def ask(self, question: str) -> str:
-        """What the person answers; empty when there is no answer."""
+        """What the person answers; empty when there is no answer.
+
+        What a person typed before the question was shown is dropped: it answers something else.
+        """
+        _drop_typed_ahead()
         self.out.write(self.harmless(question))
         self.out.flush()
         _wait_for_line()
@@ -108,6 +112,14 @@ class Screen:
     def passphrase(self) -> Callable[[str], str] | None:
         """How to ask for a passphrase; None where nobody can answer."""
         return (lambda prompt: getpass.getpass(f"{prompt}: ")) if self.interactive else None
+
+
+def _drop_typed_ahead() -> None:
+    if os.name == "posix" and is_tty(sys.stdin):
+        import termios  # noqa: PLC0415 - not on every system
+
+        with contextlib.suppress(termios.error, OSError, ValueError):  # it is no file
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _wait_for_line() -> None:

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from gpuform.providers.calls import clock_from
+from gpuform.schemas.notices import NoticeKind
 from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.showing import Showing
 from gpuform.stacks.engine.deployment import EventLog, Outcome, PreviewDigest
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary, Unchecked
 from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.review.facts import Review, StackFacts
@@ -217,6 +219,26 @@ class HumanView(_OnScreen):
         ):
             forget = f"gpuform stack rm {self.title.stack}"
             yield [f"The stack is empty. `{forget}` forgets it and its settings."]
+        elif self.title.operation == "repair":
+            yield list(self._ways_to_repair(ended, outcome))
+
+    def _ways_to_repair(self, ended: RunEnded, outcome: Outcome) -> Iterator[str]:
+        """Yield what repairs the nodes that a repair has left as they are, if there are any."""
+        entries = [each for each in outcome.snapshot.resources if not each.delete]
+        notices = notices_of_entries(entries, ended.appraiser.clock.now())
+        if not any(notice.kind is NoticeKind.REPAIR for notice in notices):
+            return
+        on = f"--stack {self.title.stack}"
+        yield self.screen.paint("bold", "Not everything that is broken is repaired. Next:")
+        ways = {
+            f"gpuform repair {on}": "shows the plan and asks",
+            f"gpuform repair --dry-run --save-plan FILE {on}": "for a review; then "
+            "`gpuform repair --plan FILE --yes`",
+            f"gpuform repair NODE {on}": "one node, whatever is declared",
+        }
+        width = max(map(len, ways))
+        for command, what in ways.items():
+            yield f"    {command.ljust(width)}  # {what}"
 
     def _duration(self, outcome: Outcome) -> str:
         elapsed, here = self._watch.elapsed(self), duration(outcome.seconds)

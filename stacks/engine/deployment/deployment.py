@@ -434,6 +434,7 @@ class Deployment:
             intents=self._intents,
             guard=self._guard,
             is_elsewhere=self.subject.is_elsewhere,
+            on_clock=self.options.on_clock,
             on_progress=lambda text: self.events.emit(Progress(urn, text)),
             on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
             on_unchecked=self._tell_unchecked,

@@ -44,7 +44,8 @@ class Options:
     go along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
     `deletes_first` says of a type and inputs whether a replacement that nobody orders deletes
     first. With `run_program` a refresh or destroy takes components and providers from the program.
-    A program that is a topology is run by `run_topology`, where there is one.
+    A program that is a topology is run by `run_topology`, where there is one. `on_clock` hears how
+    far this machine's clock is ahead of a platform's, in seconds, with each answer.
     """
 
     operation: Operation
@@ -61,6 +62,7 @@ class Options:
     deletes_first: Callable[[str, Mapping[str, Any]], bool] = lambda _type, _inputs: False
     run_program: bool = False
     run_topology: TopologyRunner | None = None
+    on_clock: Callable[[str, float | None], None] = lambda _platform, _ahead: None
 
 
 @dataclass(frozen=True, slots=True)

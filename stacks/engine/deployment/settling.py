@@ -108,15 +108,19 @@ def _left(intents: Intents, snapshot: Snapshot, begun: Collection[str] | None) -
     """Those of objects that the state does not have. Parts of what it has are their lifecycle's.
 
     With `begun`, the URNs of creates that the state tells of, only those of them: what others have
-    made is looked for when their resources are made.
+    made is looked for when their resources are made. Nobody makes a resource that the state has:
+    what a late answer tells of it is a second object.
     """
     with errors_of_engine():
         there = intents.all()
     known = _ids(snapshot)
+    stored = {in_dynamic_form(each.urn) for each in snapshot.resources if each.id}
     for intent in there:
         if not intent.urn or intent.id in known:
             continue
-        if begun is None or (not intent.outcome and in_dynamic_form(intent.urn) in begun):
+        urn = in_dynamic_form(intent.urn)
+        is_looked_for = begun is None or urn in begun or (intent.is_late and urn in stored)
+        if is_looked_for and not (begun is not None and intent.outcome):
             yield intent
 
 
@@ -235,9 +239,9 @@ class _Search:
                 return None
             raise EngineError(
                 f"its create was interrupted, and the state does not say what was declared{which}",
-                hint="`gpuform up` looks for it while the program declares it. Otherwise look on "
-                f"the platform: `gpuform import {kind} {name} ID` takes it in, `--create-anew` "
-                "says that there is none",
+                hint="`gpuform up` or `pulumi up` looks for it while the program declares it. "
+                f"Otherwise look on the platform: `gpuform import {kind} {name} ID` takes it in, "
+                "`--create-anew` says that there is none",
             )
         timeout = begun.custom_timeouts.get("create")
         created = host.find_created(begun.urn, begun.inputs, timeout, begun.provider)

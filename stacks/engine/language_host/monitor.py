@@ -191,20 +191,12 @@ class Monitor:
         if isinstance(asked, Read):
             return self._plan_read(asked)
         with span("step", "plan", asked.urn), self._lock:
-            failing = self._needs_a_failure(asked)
-            if failing and self.preview:
+            if self._needs_a_failure(asked):
+                if not self.preview:
+                    self.generator.leave(asked)
                 return self._skipped(asked)
-            if failing:
-                # Providers are told what is known, as they are by the Pulumi CLI.
-                known = values.without_unknowns(asked.inputs)
-                asked = replace(asked, inputs=known)
-            else:
-                self._declare(asked)
-            steps = self._generate(asked)
-            if failing:
-                self.executor.drop(steps)
-                return self._skipped(asked)
-        return steps
+            self._declare(asked)
+            return self._generate(asked)
 
     def _plan_read(self, read: Read) -> list[Step] | Answer:
         with self._lock:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final
 
-LAST_TRIED: Final = (3, 260)
+LAST_TRIED: Final = (3, 274)
 """The newest Pulumi CLI that the suite of docs/reference/pulumi-cli.md was run with."""
 
 

@@ -106,6 +106,20 @@ class StepGenerator:
         read_first = [_refresh(old)] if self.holding == "refresh" and old and targeted else []
         return self._in_turn(old, [*read_first, *steps])
 
+    def leave(self, registration: Registration) -> None:
+        """Keep the entry of a resource that is skipped because something that it needs has failed.
+
+        No provider is asked, as under the Pulumi CLI: the inputs lack what the failed resource
+        would have given.
+        """
+        old = self._old.take(registration)
+        registration = goal_state.inherit_options(
+            registration, self._old.seen.get(registration.parent)
+        )
+        self._old.seen[registration.urn] = registration
+        self._goals[registration.urn] = old or goal_state.goal_of_registration(registration, "")
+        self._stepped.add(registration.urn)
+
     def _held(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> Step | None:

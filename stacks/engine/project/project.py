@@ -19,7 +19,10 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 """What a project can be called."""
 
 _TYPES = ("string", "boolean", "integer", "number", "array", "object")
-_USE_THE_CLI = "Use the Pulumi CLI for this project: gpuform runs Python programs only."
+_USE_THE_CLI = (
+    "Use the Pulumi CLI for this project (`pulumi up`): gpuform runs Python programs only. "
+    "What works from the state alone takes it, such as `gpuform status`, `refresh` and `destroy`."
+)
 
 
 class ProjectError(EngineError):
@@ -127,7 +130,7 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
         if key not in found:
             raise yaml_text.locate_error(where, root, f"{key} is missing", hint=_WHAT_IS_NEEDED)
     directory = path.parent
-    virtualenv = "" if any_runtime else _virtualenv(found["runtime"][1], where)
+    virtualenv = _virtualenv(found["runtime"][1], where, any_runtime=any_runtime)
     main = _text(found, "main", where)
     backend = yaml_text.entries(_mapping(found, "backend", where), where)
     return Project(
@@ -186,8 +189,8 @@ def _name(node: Node, where: str) -> str:
     return str(node.value)
 
 
-def _virtualenv(runtime: Node, where: str) -> str:
-    """The virtualenv option of a Python runtime; other runtimes are refused."""
+def _virtualenv(runtime: Node, where: str, *, any_runtime: bool) -> str:
+    """The virtualenv option of a Python runtime; other runtimes have none, or are refused."""
     if isinstance(runtime, MappingNode):
         found = yaml_text.entries(runtime, where)
         name, node = _text(found, "name", where), found.get("name", (None, runtime))[1]
@@ -195,6 +198,8 @@ def _virtualenv(runtime: Node, where: str) -> str:
     else:
         name, node, options = str(runtime.value), runtime, {}
     if name != "python":
+        if any_runtime:
+            return ""
         told = yaml_text.locate_error(where, node, f"the runtime is {name!r}", hint=_USE_THE_CLI)
         raise OtherRuntime(told.message, told.hint)
     return _text(options, "virtualenv", where)

@@ -39,6 +39,11 @@ def _follow_world(source: Records, target: Records) -> None:
             "one of the two stacks lives on the emulator, the other one on real platforms",
             hint="move resources between stacks of one world",
         )
+    if known is not None and known.emulator and world.emulator not in (None, "", known.emulator):
+        raise OtherWorld(
+            f"one stack lives on emulator {world.emulator}, the other one on {known.emulator}",
+            hint="move resources between stacks of one emulator",
+        )
     for platform, address in world.addresses.items():
         there = known.addresses.get(platform, address) if known else address
         if there != address:
@@ -47,4 +52,5 @@ def _follow_world(source: Records, target: Records) -> None:
                 hint="move resources between stacks of one world",
             )
     addresses = {**world.addresses, **(known.addresses if known else {})}
-    record_world(target, replace(world, addresses=addresses))
+    emulator = (known and known.emulator) or world.emulator
+    record_world(target, replace(world, addresses=addresses, emulator=emulator))

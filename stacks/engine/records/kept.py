@@ -73,6 +73,13 @@ class BackendRecords:
         if change:
             self._write(change)
 
+    def add(self, name: str, fields: Fields) -> None:
+        """Keep a new record, also when the stack's lock is another's by now."""
+        # What others have kept is not read: this batch stands beside theirs and replaces none.
+        folder = self._backend.folder_of_records(self._project, self._stack)
+        with errors_of_providers():
+            Batches(self._backend.storage, folder).write({name: fields})
+
     def stored(self) -> Stored | None:
         """What the stack's checkpoint has."""
         with errors_of_providers():

@@ -18,6 +18,7 @@ from gpuform.stacks.engine.urn import (
     PLUGIN_PACKAGE,
     PLUGIN_PROVIDER_TYPE,
     is_provider,
+    is_urn,
     make_urn,
     type_of,
 )
@@ -182,7 +183,7 @@ def from_request(
         replace_on_changes=list(request.replaceOnChanges),
         additional_secret_outputs=list(request.additionalSecretOutputs),
         custom_timeouts=_timeouts(request),
-        aliases=[*map(_alias, request.aliases), *(Alias(urn=urn) for urn in request.aliasURNs)],
+        aliases=_aliases(request),
         source_position=_position(request.sourcePosition, root),
         stack_trace=_positions(request.stackTrace, root),
         hide_diff=list(request.hideDiffs),
@@ -222,6 +223,28 @@ def read_from_request(
         version=request.version,
         plugin_download_url=request.pluginDownloadURL,
     )
+
+
+def _aliases(request: "resource_pb2.RegisterResourceRequest") -> list[Alias]:
+    """Return the aliases of a registration.
+
+    Raises:
+        EngineError: an alias is no URN. It would match nothing, and the old resource would be
+            deleted: the program most likely means a name, `Alias(name=...)`.
+    """
+    aliases = [
+        *map(_alias, request.aliases),
+        *(Alias(urn=urn) for urn in request.aliasURNs),
+    ]
+    for alias in aliases:
+        for part, urn in (("alias", alias.urn), ("parent alias", alias.parent)):
+            if urn and not is_urn(urn):
+                raise EngineError(
+                    f"resource '{request.name}': invalid {part} URN: {urn!r}",
+                    hint="write the complete URN (urn:pulumi:STACK::PROJECT::TYPE::NAME), or "
+                    f"Alias(name={urn!r}) for an earlier name",
+                )
+    return aliases
 
 
 def _alias(alias: "alias_pb2.Alias") -> Alias:

@@ -211,9 +211,15 @@ class Workspace:
     environ: Mapping[str, str]
 
     @classmethod
-    def find(cls, directory: Path, environ: Mapping[str, str]) -> "Workspace":
-        """The project of a folder or of one above it, with its backend."""
-        project = find_project(directory)
+    def find(
+        cls, directory: Path, environ: Mapping[str, str], *, runs_program: bool = True
+    ) -> "Workspace":
+        """The project of a folder or of one above it, with its backend.
+
+        Raises:
+            OtherRuntime: the program is not Python's, and the caller `runs_program`.
+        """
+        project = find_project(directory, any_runtime=not runs_program)
         return cls(project, Backend.open(backend_url(environ, project), environ), environ)
 
     def stacks(self) -> list[str]:

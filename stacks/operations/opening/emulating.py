@@ -59,13 +59,13 @@ def shared_store(directory: Path, root: Path) -> Path:
 def emulators(stores: Sequence[Path]) -> Iterator[Mapping[Path, Mapping[str, str]]]:
     """An emulator for each file, and the variables that lead other processes to it."""
     require_emulator()
-    from gpuform.providers.emulator.server import environment, serve  # noqa: PLC0415 - Flask
+    from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 
     with ExitStack() as held:
         found = {}
         for store in stores:
             _make_folder(store)
-            found[store] = environment(held.enter_context(serve(store_path=store)).url)
+            found[store] = held.enter_context(serve(store_path=store)).environment
         yield found
 
 
@@ -76,10 +76,10 @@ def _store_of(directory: Path) -> Path:
 
 @contextmanager
 def _emulating(store: Path) -> Iterator[None]:
-    from gpuform.providers.emulator.server import environment, serve  # noqa: PLC0415 - Flask
+    from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 
     _make_folder(store)
-    with serve(store_path=store) as server, set_variables(environment(server.url)):
+    with serve(store_path=store) as server, set_variables(server.environment):
         yield
 
 

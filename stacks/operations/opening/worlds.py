@@ -7,14 +7,16 @@ from pathlib import Path
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import CLOCK_VARIABLE
-from gpuform.providers.emulated import are_emulated
+from gpuform.providers.emulated import is_emulated
 from gpuform.providers.platforms import platforms
 from gpuform.providers.world import (
     OtherWorld,
     World,
     address_of,
     agreed,
+    on_emulator,
     refusal,
+    refuse_foreign_clock,
     world_of,
 )
 from gpuform.stacks.engine.records import errors_of_engine
@@ -25,11 +27,14 @@ from gpuform.stacks.operations.opening.emulating import emulator_for
 
 
 @contextmanager
-def world_for(stack: Stack, *, emulate: bool, root: Path | None = None) -> Iterator[bool]:
+def world_for(
+    stack: Stack, *, emulate: bool, root: Path | None = None, shows_state: bool = False
+) -> Iterator[bool]:
     """Around whatever asks the platforms about a stack; whether that is on the emulator.
 
     `root` is as `emulator_for` has it. Raises EngineError, before anything is asked, when the stack
-    lives in the other world.
+    lives in the other world, or on another emulator. With `shows_state` nothing is asked: any
+    emulator will do.
     """
     with errors_of_engine():
         known = world_of(stack.intents().records)
@@ -38,6 +43,8 @@ def world_for(stack: Stack, *, emulate: bool, root: Path | None = None) -> Itera
     with emulator_for(stack.project.directory, wanted=emulate, root=root):
         with errors_of_engine():
             emulated = emulate or _entered(stack, known)
+            if emulated and known is not None and not shows_state:
+                on_emulator(known, os.environ)
         yield emulated
 
 
@@ -67,15 +74,18 @@ def _entered(stack: Stack, known: World | None) -> bool:
     follows_emulator = bool(os.environ.get(CLOCK_VARIABLE))
     if known is not None and known.emulated and not follows_emulator:
         raise refusal(known, "this run would ask real platforms")
+    if known is not None and not known.emulated:
+        refuse_foreign_clock(os.environ, "the stack lives on real platforms")
     for platform in known.addresses if known else ():
         if (address := address_of(platform, settings)) is not None:
             agreed(known, platform, address, settings)
     if known is not None or not follows_emulator:
         return known is not None and known.emulated
-    is_found = any(are_emulated([platform]) for platform in platforms())
-    if is_found:
-        _require_emulated(stack, known)
-    return is_found
+    addresses = [address_of(platform, settings) for platform in platforms()]
+    if not any(is_emulated(address) for address in addresses if address):
+        refuse_foreign_clock(os.environ, "no platform's address is an emulator's")
+    _require_emulated(stack, known)
+    return True
 
 
 def config_of(stack: Stack) -> dict[str, str]:

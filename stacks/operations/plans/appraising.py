@@ -57,7 +57,7 @@ class Appraiser:
     def appraised(self, plan: Plan, steps: Iterable[Step]) -> Plan:
         """The plan with costs, notices and gates; `steps` are all those of the run that made it."""
         steps = list(steps)
-        noticed = notices_of_steps(steps, self.clock.now())
+        noticed = notices_of_steps(steps, self.clock.now(), is_emulated=self.clock.is_platforms)
         notices = (*plan.notices, *noticed, *changed_options(steps), *renamed(steps))
         proofs = proofs_of_steps(steps) if self.keeper.asks("certified") else None
         looked_at = {"exposures": exposures_of_steps(steps), "proofs": proofs}

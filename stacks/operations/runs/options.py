@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 
@@ -61,6 +62,14 @@ class RunOptions:
     clear_pending_creates: bool = False
     repair_nodes: tuple[str, ...] = ()
     reviewed: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.preview_only and self.skip_preview:
+            raise EngineError(
+                "a run that only previews cannot skip its preview: preview_only and skip_preview "
+                "are both set",
+                hint="leave one of them out; with preview_only nothing is changed",
+            )
 
     @property
     def selection(self) -> Selection:

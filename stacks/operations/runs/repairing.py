@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from gpuform.providers import permissions
 from gpuform.providers.permissions import Permission
+from gpuform.providers.records import Repairs
 from gpuform.schemas.plan import Plan, ResourceChange
 from gpuform.schemas.repair import NodeRepair
 from gpuform.stacks.engine.deployment import Options
@@ -31,8 +32,10 @@ class RepairRun:
 
         Raises EngineError for a node that there is not.
         """
-        nodes = {each.urn: _nodes_of(each) for each in self.stack.snapshot.resources}
-        wanted = {each.partition("=")[0] for each in self.asked}
+        nodes = {
+            each.urn: _nodes_of(each) | self._begun(each) for each in self.stack.snapshot.resources
+        }
+        wanted = self._wanted
         missing = sorted(wanted - {name for names in nodes.values() for name in names})
         if missing:
             known = sorted(name for names in nodes.values() for name in names)
@@ -54,7 +57,18 @@ class RepairRun:
         if lifecycle is None:
             return None
         decided = lifecycle.repairs(told(entry.outputs), told(entry.inputs))
-        return Due("a node is repaired", entry.inputs) if decided.due else None
+        is_due = bool(decided.due) or bool(self._begun(entry))
+        return Due("a node is repaired", entry.inputs) if is_due else None
+
+    @property
+    def _wanted(self) -> set[str]:
+        return {each.partition("=")[0] for each in self.asked}
+
+    def _begun(self, entry: ResourceState) -> set[str]:
+        """Return the nodes asked for whose repair has deleted them, and was then interrupted."""
+        missing = self._wanted - _nodes_of(entry) if entry.custom and entry.id else set()
+        repairs = Repairs.beside(self.stack.intents()) if missing else None
+        return {name for name in missing if repairs and repairs.find(entry.id, name)}
 
 
 def preview_permissions(*, is_reviewed: bool) -> Mapping[str, str]:

@@ -56,9 +56,9 @@ class RunResult:
     What it says is of the last run: with `preview` nothing was changed. `changes` counts
     operations by Pulumi's names: create, update, same, ... `gates` are those that stop the plan,
     `unchecked` the checks that could not be made, `unknown_ends` the names of what nobody knows the
-    end of. `seal` makes the plan that is a bound for a later run, with the seals of the plans of
-    other stacks that it was made with; `foreseen` are the outputs as the engine has them, secrets
-    and unknown values among them.
+    end of, `refusals` why `expire` left something as it is that was due. `seal` makes the plan that
+    is a bound for a later run, with the seals of the plans of other stacks that it was made with;
+    `foreseen` are the outputs as the engine has them, secrets and unknown values among them.
     """
 
     reason: ExitReason
@@ -70,6 +70,7 @@ class RunResult:
     gates: Sequence[GateResult] = ()
     unchecked: Sequence[str] = ()
     unknown_ends: Sequence[str] = ()
+    refusals: Sequence[str] = ()
     seconds: float = 0.0
     make_plan: Callable[[], Plan] | None = field(default=None, repr=False)
     seal: Callable[[Mapping[str, str]], Plan] | None = field(default=None, repr=False)

@@ -35,7 +35,7 @@ from gpuform.stacks.operations.plans.plan_file import write_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.operations.runs.caller import Caller, Interrupted, RunEnded, RunStarted
-from gpuform.stacks.operations.runs.expiring import Expiry, names_without_end
+from gpuform.stacks.operations.runs.expiring import Expiry
 from gpuform.stacks.operations.runs.forgetting import forget_deleted
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.repairing import RepairRun, preview_permissions, reviewed
@@ -220,7 +220,7 @@ class PlannedRun:
         options, saved = self.options, self.saved
         shown: Mapping[str, str] = {}
         bound = saved.bound(options, self.stack) if saved else None
-        if not options.skip_preview or saved or self._must_be_planned:
+        if options.preview_only or not options.skip_preview or saved or self._must_be_planned:
             with set_variables(preview_permissions(is_reviewed=self._is_reviewed)):
                 ended, outcome = self._deploy(preview=True)
             if not outcome.succeeded:
@@ -248,6 +248,8 @@ class PlannedRun:
 
     def _apply(self, bound: PlanConstraint | None) -> RunResult:
         options = self.options
+        if options.preview_only or self.lock is None:
+            raise AssertionError("a run that only previews, or holds no lock, applies nothing")
         origin = origin_of(self.stack, os.environ, options.message, self.saved)
         run = self.stack.begin(options.operation, origin)
         keeper = LogKeeper(Stopwatch(clock_from(os.environ)))
@@ -317,6 +319,7 @@ class PlannedRun:
             self.caller.tell(line)
         is_stopped = reason in (ExitReason.POLICY_VIOLATION, ExitReason.UNCHECKED)
         reason = reason or self._reason(outcome)
+        unknown = self.expiry.names_without_end(outcome) if reason is ExitReason.END_UNKNOWN else ()
         secrets = self.stack.subject().program.secrets
         plan = ended.plan if outcome.succeeded or not ended.started.preview else None
         return RunResult(
@@ -328,7 +331,8 @@ class PlannedRun:
             diagnostics=ended.record.diagnostics,
             gates=stopped_by(ended.plan) if is_stopped else (),
             unchecked=ended.plan.unchecked if is_stopped and self.options.require_checks else (),
-            unknown_ends=names_without_end(outcome) if reason is ExitReason.END_UNKNOWN else (),
+            unknown_ends=unknown,
+            refusals=self.expiry.refusals,
             seconds=outcome.seconds,
             make_plan=None if plan is None else lambda: mask_plan(plan, secrets()),
             foreseen=outcome.outputs,
@@ -342,7 +346,9 @@ class PlannedRun:
             return ExitReason.CANCELLED if outcome.cancelled else ExitReason.FAILED
         if self.options.expect_no_changes and outcome.has_changes:
             return ExitReason.UNEXPECTED_CHANGES
-        if self.options.operation == "expire" and names_without_end(outcome):
+        if self.expiry.refusals:
+            return ExitReason.FAILED
+        if self.options.operation == "expire" and self.expiry.names_without_end(outcome):
             return ExitReason.END_UNKNOWN
         does_what_is_due = self.options.operation in ("expire", "repair")
         if does_what_is_due and self.options.preview_only and outcome.has_changes:

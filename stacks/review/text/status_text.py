@@ -77,7 +77,7 @@ class Status:
 
     `notices` are what there is to know of the resources and of the whole stack. What the state
     says is `age` seconds old; with `is_live` the platforms were asked. `at_work` says who changes
-    the stack now.
+    the stack now. `unsettled` is what interrupted creates may have left on a platform.
     """
 
     stack: str
@@ -89,6 +89,7 @@ class Status:
     is_live: bool = False
     at_work: str = ""
     emulated: bool = False
+    unsettled: Sequence[str] = ()
 
     @property
     def unseen(self) -> Sequence[str]:
@@ -115,6 +116,11 @@ def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
             yield paint("warning", f"    cost unknown: {visible(text)}")
     else:
         yield f"Stack {status.stack} has no resources."
+    if status.unsettled:
+        yield ""
+        for text in status.unsettled:
+            yield paint("warning", visible(f"never settled: {text}"))
+        yield f"    `gpuform refresh --stack {status.stack}` or `pulumi up` resumes it"
     if status.notices:
         yield ""
         yield from notices_lines(status.notices, paint)
@@ -133,6 +139,7 @@ def status_document(status: Status) -> dict[str, Any]:
         "at_work": status.at_work,
         "resources": [_resource_document(each) for each in status.resources],
         "notices": [notice.model_dump(mode="json") for notice in status.notices],
+        "unsettled": list(status.unsettled),
         "cost": None if status.cost is None else status.cost.model_dump(mode="json"),
         "lens": None if status.monitoring is None else _monitoring_document(status.monitoring),
     }

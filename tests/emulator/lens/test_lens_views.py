@@ -84,7 +84,7 @@ def test_the_nodes_are_those_that_run(
 def test_scp_s_nodes_are_seen_and_the_broken_ones_are_faulty(ask: Any, control: Any) -> None:
     from emulator.scp.asking import Api, new_nodes
 
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, verify=False) as http:
         scp = Api(control.url + "/scp", http)
         ids = scp.create(new_nodes("a-001", "a-002"))
     control.advance(3600)

@@ -77,8 +77,11 @@ class Api:
     # Nodes and fabrics.
 
     def create(self, body: Json) -> list[str]:
-        made: str = self.do("POST", "/v1/gpu-nodes", body)["resource_id"]
-        return made.split(", ")
+        """The ids of the new nodes, which only a list tells, in the order of the request."""
+        self.do("POST", "/v1/gpu-nodes", body)
+        listed = self.get("/v1/gpu-nodes?size=1000&sort=created_at:asc")["gpu_nodes"]
+        ids = {node["gpu_node_name"]: node["id"] for node in listed}
+        return [ids[each["gpu_node_name"]] for each in body["server_details"]]
 
     def node(self, node_id: str) -> Json:
         found: Json = self.get(f"/v1/gpu-nodes/{node_id}")

@@ -12,7 +12,7 @@ from gpuform.providers.emulator.server import Server
 
 @pytest.fixture
 def scp(emulator: Server) -> Iterator[Api]:
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, verify=False) as http:
         yield Api(f"{emulator.url}/scp", http)
 
 

@@ -145,7 +145,7 @@ def test_two_creates_at_once_do_not_share_a_name(scp: Api, other: Json, told: st
 
 
 def test_many_creates_at_once_share_the_capacity(scp: Api, control: Any) -> None:
-    control.call("POST", "/scp/settings", {"capacity": {POOL: 7}})
+    control.call("POST", "/scp/settings", {"capacity": {POOL: 7}, "create_answer": "all"})
     bodies = [new_nodes(f"n-{at}1", f"n-{at}2", fabric=f"fabric-{at}") for at in range(8)]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda body: scp.ask("POST", "/v1/gpu-nodes", body), bodies))

@@ -279,7 +279,7 @@ def test_objects_shows_nodes_and_fabrics(control: Any, scp: Api, fabric: Json) -
 
 def test_the_log_has_neither_passwords_nor_scripts(scp: Api, control: Any) -> None:
     body = new_nodes("a-001", "a-002", init_script="export TOKEN=hidden")
-    scp.create(body)
+    scp.do("POST", "/v1/gpu-nodes", body)
     scp.refused("POST", "/v1/gpu-nodes", {**body, "os_user_password": "short-secret"})
     scp.http.post(f"{scp.url}/v1/gpu-nodes", content=f'{{"os_user_password": "{PASSWORD}",')
     logged = control.requests()
@@ -289,3 +289,30 @@ def test_the_log_has_neither_passwords_nor_scripts(scp: Api, control: Any) -> No
     assert logged[0]["body"] == {**body, **hidden}
     for secret in (PASSWORD, "hidden", "short-secret"):
         assert secret not in str(logged)
+
+
+@pytest.mark.parametrize(
+    ("answer", "known"), [("first", 1), ("all", 3), ("foreign", 0), ("none", 0)]
+)
+def test_a_create_is_answered_with_the_ids_that_are_set(
+    scp: Api, control: Any, answer: str, known: int
+) -> None:
+    if answer != "first":
+        control.call("POST", "/scp/settings", {"create_answer": answer})
+    told = scp.do("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002", "a-003"))["resource_id"]
+    listed = {node["id"] for node in scp.get("/v1/gpu-nodes")["gpu_nodes"]}
+    assert len(listed & set(told.split(", "))) == known
+    assert (told == "") == (answer == "none")
+
+
+def test_new_nodes_show_later_than_their_answer(scp: Api, control: Any) -> None:
+    control.call("POST", "/scp/settings", {"appears_seconds": 8, "create_answer": "all"})
+    told = scp.do("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002"))["resource_id"]
+    first, _ = told.split(", ")
+    assert scp.states() == {}
+    assert scp.ask("GET", f"/v1/gpu-nodes/{first}").status_code == 404
+    assert "in use" in scp.refused("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-003"))
+    scp.refused("DELETE", "/v1/gpu-nodes", {"gpu_node_ids": [first]}, status=404)
+    control.advance(8)
+    assert scp.states() == {"a-001": "CREATING", "a-002": "CREATING"}
+    assert scp.node(first)["gpu_node_name"] == "a-001"

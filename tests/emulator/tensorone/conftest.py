@@ -11,7 +11,7 @@ from gpuform.providers.emulator.server import Server
 
 @pytest.fixture
 def tensorone(emulator: Server) -> Iterator[Api]:
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, verify=False) as http:
         yield Api(f"{emulator.url}/tensorone/v1", http)
 
 

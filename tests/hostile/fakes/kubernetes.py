@@ -75,7 +75,10 @@ class Kubernetes:
         self.requests: list[str] = []
 
     def add_node(self, name: str, **fields: Any) -> None:
-        """`provider_id`, `addresses` (type -> address), `labels` and `ready` of a node."""
+        """`provider_id`, `addresses` (type -> address), `labels` and `ready` of a node.
+
+        It runs a pod of its own, as every node of Kubernetes, unless not `has_proxy`.
+        """
         created = written(self._clock.now() - 3600)
         ready = fields.get("ready", True)
         condition = {
@@ -104,6 +107,9 @@ class Kubernetes:
                 },
             },
         )
+
+        if fields.get("has_proxy", True):
+            self.run(name, f"kube-proxy-{name}", "kube-system", owner="DaemonSet")
 
     def run(self, node: str, name: str, namespace: str = "ml", **fields: Any) -> None:
         """A pod that runs on a node; `owner` is the kind of its controller, `gpus` its request."""
@@ -149,6 +155,7 @@ class Kubernetes:
             key
             for key, pod in self._objects["pods"].items()
             if pod["spec"]["nodeName"] == node and pod["status"]["phase"] == "Running"
+            if "kube-proxy" not in key
         ]
 
     def kind(self, call: Call) -> str:

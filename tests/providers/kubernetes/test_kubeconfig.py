@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import access_by, flattened
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
@@ -26,7 +26,7 @@ def config(user: dict[str, Any], **at: Any) -> str:
             "kind": "Config",
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "clusters": [{"name": "k", "cluster": {"server": "http://k.test/x/"} | at}],
+            "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1/x/"} | at}],
             "users": [{"name": "u", "user": user}],
         }
     )
@@ -34,7 +34,7 @@ def config(user: dict[str, Any], **at: Any) -> str:
 
 def test_a_token_signs_in() -> None:
     access = access_by(config({"token": "s3cret"}), "train")
-    assert access.server == "http://k.test/x"
+    assert access.server == "http://127.0.0.1/x"
     assert access.headers()["Authorization"] == "Bearer s3cret"
     assert "s3cret" in access.secrets
     assert "s3cret" not in repr(access)
@@ -120,7 +120,7 @@ def test_of_a_credential_only_what_signs_in_is_written() -> None:
     text["preferences"] = {"colors": True}
     made = Credential.read("train", Mark("id", "urn", "/state"), SecretStr(yaml.safe_dump(text)))
     assert made.held == {
-        "clusters": {"server": "http://k.test/x/"},
+        "clusters": {"server": "http://127.0.0.1/x/"},
         "users": {"token": "t"},
         "contexts": {"cluster": "train", "user": "train"},
     }
@@ -163,3 +163,24 @@ def test_the_authority_of_a_kubeconfig_is_what_is_trusted(cluster: Any) -> None:
     assert access.tls.verify_mode is ssl.CERT_NONE
     with closing(KubernetesClient(access, "train")) as client:
         assert len(KubernetesScheduler(client).nodes()) == 3
+
+
+@pytest.mark.parametrize(
+    "server", ["http://k.test", "http://10.0.0.1:6443", "http://127.0.0.1.k.test", "http://127.1"]
+)
+@pytest.mark.parametrize("user", [{"token": "s3cret"}, {"username": "ada", "password": "s3cret"}])
+def test_no_credential_goes_to_another_machine_over_http(server: str, user: dict[str, Any]) -> None:
+    with pytest.raises(MissingCredentials, match="signs in over http") as refused:
+        access_by(config(user, server=server), "train")
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "server", ["http://127.0.0.1:8001", "http://[::1]:8001", "http://localhost", "https://k.test"]
+)
+def test_a_credential_goes_to_this_machine_and_over_https(server: str) -> None:
+    assert "s3cret" in access_by(config({"token": "s3cret"}, server=server), "train").secrets
+
+
+def test_nobody_signs_in_over_http_without_a_credential() -> None:
+    assert access_by(config({}, server="http://k.test"), "train").tls is None

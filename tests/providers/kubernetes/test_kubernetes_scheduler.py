@@ -10,7 +10,7 @@ from gpuform.providers.errors import AuthError, GpuformError, ServerError
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import access_by
-from gpuform.providers.kubernetes.scheduler import MARK, KubernetesScheduler, is_job
+from gpuform.providers.kubernetes.scheduler import MARK, KubernetesScheduler, is_job, is_worker
 from gpuform.schemas.drain import RunningJob
 
 
@@ -24,6 +24,13 @@ def pod(namespace: str = "default", **metadata: Any) -> dict[str, Any]:
 
 def owned(kind: str) -> dict[str, Any]:
     return {"ownerReferences": [{"kind": kind, "name": "o", "controller": True}]}
+
+
+def with_gpus(
+    given: dict[str, Any], resource: str = "nvidia.com/gpu", amount: str = "1"
+) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"limits": {resource: amount}}}
+    return {**given, "spec": {"nodeName": "n", "initContainers": [], "containers": [container]}}
 
 
 @pytest.mark.parametrize(
@@ -40,10 +47,34 @@ def owned(kind: str) -> dict[str, Any]:
         (pod(annotations={"kubernetes.io/config.mirror": "x"}), False),
         ({**pod(), "status": {"phase": "Succeeded"}}, False),
         ({**pod(), "status": {}}, True),
+        (with_gpus(pod("gpu-operator", **owned("ReplicaSet"))), True),
+        (with_gpus(pod("kube-system", **owned("StatefulSet")), "nvidia.com/mig-1g.10gb"), True),
+        (with_gpus(pod("gpu-operator", **owned("ReplicaSet")), "cpu"), False),
+        (with_gpus(pod("gpu-operator", **owned("ReplicaSet")), amount="0"), False),
+        (with_gpus(pod("gpu-operator", **owned("DaemonSet"))), False),
+        ({**pod("gpu-operator", **owned("ReplicaSet")), "spec": {"resourceClaims": [{}]}}, True),
+        (pod("gpu-operator", **owned("Job")), True),
+        (pod(ownerReferences=[{"kind": "DaemonSet", "name": "o"}]), True),
     ],
 )
 def test_what_its_nodes_end_would_hurt_is_a_job(given: dict[str, Any], expected: bool) -> None:
     assert is_job(given) is expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "capacity", "expected"),
+    [
+        ({}, {}, True),
+        ({"node-role.kubernetes.io/control-plane": ""}, {"cpu": "8"}, False),
+        ({"node-role.kubernetes.io/control-plane": ""}, {"nvidia.com/gpu": "0"}, False),
+        ({"node-role.kubernetes.io/control-plane": "true"}, {"nvidia.com/gpu": "8"}, True),
+    ],
+)
+def test_a_node_of_the_control_plane_with_gpus_is_a_worker(
+    labels: dict[str, str], capacity: dict[str, str], expected: bool
+) -> None:
+    node = {"metadata": {"name": "n", "labels": labels}, "status": {"capacity": capacity}}
+    assert is_worker(node) is expected
 
 
 def test_one_look_takes_two_requests_and_shows_the_jobs_alone(cluster: Any) -> None:

@@ -95,6 +95,12 @@ class LyingWorld(World):
         self.client.create(MAPS, {"metadata": {"name": "failed-nodes-x"}, "binaryData": data})
         self.categories(failedNodesRef={"kind": "ConfigMap", "name": "failed-nodes-x"})
 
+    def list_succeeded(self, *names: str) -> None:
+        packed = base64.b64encode(gzip.compress(",".join(names).encode())).decode()
+        data = {"succeeded-nodes.csv.gz": packed}
+        self.client.create(MAPS, {"metadata": {"name": "succeeded-x"}, "binaryData": data})
+        self.categories(succeededNodesRef={"kind": "ConfigMap", "name": "succeeded-x"})
+
     def list_groups(self, packed: bytes) -> None:
         for each in self.client.list(MAPS):
             name = each["metadata"]["name"]
@@ -174,6 +180,14 @@ def test_a_job_that_has_not_ended_is_nobodys_fault(world: LyingWorld, phase: str
     made = world.create_with(lambda: world.first_group(phase=phase))
     assert proven(made.outs) == world.nodes()[1:]
     assert [each["is_alone"] for each in made.outs["failures"]] == [False]
+    assert at_fault(world) == []
+
+
+def test_a_node_that_no_result_names_has_not_passed(world: LyingWorld) -> None:
+    """A group lists the nodes that were planned for it."""
+    made = world.create_with(lambda: world.list_succeeded(*world.nodes()[1:]))
+    assert proven(made.outs) == world.nodes()[1:]
+    assert "its list of nodes that succeeded does not name" in made.outs["not_ready_reason"]
     assert at_fault(world) == []
 
 

@@ -102,7 +102,11 @@ def test_a_gate_waits_until_it_opens(world: World) -> None:
     began = world.now()
     assert world.create()["ready"] is True
     assert world.now() - began == 60
-    assert world.progress == ["faultyNodes=3 (wanted: at most 1) (0s)"]
+    reason = (
+        "faultyNodes=3 (wanted: at most 1), "
+        "overview: healthyNodes and faultyNodes are 12 together, more than totalNodes, 10"
+    )
+    assert world.progress == [f"{reason} (0s)"]
 
 
 def test_a_gate_on_a_hot_gpu_asks_for_the_heatmap(world: World) -> None:

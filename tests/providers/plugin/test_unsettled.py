@@ -79,5 +79,5 @@ def main() -> None:
 def test_a_destroy_is_refused_and_an_up_is_not() -> None:
     said = run_below("destroy")
     assert "has made c-1" in said
-    assert "`pulumi up` goes on with it" in said
+    assert "`pulumi up` resumes the create" in said
     assert run_below("up") == ""

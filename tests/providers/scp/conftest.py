@@ -246,7 +246,7 @@ def world(
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("GPUFORM_ALLOW", raising=False)
     monkeypatch.chdir(tmp_path)
-    with httpx.Client(base_url=scp_server.url, trust_env=False) as http:
+    with httpx.Client(base_url=scp_server.url, trust_env=False, verify=False) as http:
         found = World(scp_server, http, Intents(FolderRecords(tmp_path / "intents")), scp_clock)
         found.control("POST", "reset")
         yield found

@@ -13,13 +13,14 @@ from simulated_scheduler import Simulated
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import GpuformError, Unreachable
+from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.idleness import Verdict
 from gpuform.providers.records import Intents, QuietLooks, Unkept
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import NodeTaking
 from gpuform.schemas.idleness import Idleness, idleness_of
-from gpuform.schemas.lens.wire import GpuHeatmap
+from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, GpuStat, Overview
 from gpuform.schemas.scp.outputs import NodeOutputs
 
 Properties = dict[str, Any]
@@ -32,20 +33,33 @@ START = 1_800_100_000.0
 LOOK = 600.0
 
 
-def heatmap(*uses: float | None, unit: str = "%", node: str = "train-001") -> GpuHeatmap:
-    points = [
+def points(*uses: float | None, node: str = "train-001") -> list[Properties]:
+    return [
         {"nodeName": node, "deviceId": at, "value": use, "gpuModel": "H100"}
         for at, use in enumerate(uses)
     ]
-    return GpuHeatmap.model_validate({"utilization": {"unit": unit, "data": points}})
 
 
-QUIET = heatmap(1.0, 0.0, 0.0, 0.0, 0.0)
+def shown(*data: Properties, unit: str = "%", axis: tuple[float, float] = (0, 100)) -> GpuHeatmap:
+    """A heatmap whose utilization has these points."""
+    metric = {"unit": unit, "yAxisMin": axis[0], "yAxisMax": axis[1], "data": data}
+    return GpuHeatmap.model_validate({"utilization": metric})
+
+
+def heatmap(*uses: float | None, unit: str = "%", node: str = "train-001") -> GpuHeatmap:
+    return shown(*points(*uses, node=node), unit=unit)
+
+
+QUIET_USES = (1.0, *[0.0] * 7)
+QUIET = heatmap(*QUIET_USES)
+BUSY = heatmap(*[50.0] * 8)
+OVERVIEW = Overview(total_nodes=4, utilization=0.0)
 
 
 @dataclass
 class Clock:
     time: float = START
+    is_platforms = False
 
     def now(self) -> float:
         return self.time
@@ -61,6 +75,9 @@ class Watched:
     monkeypatch: pytest.MonkeyPatch
     clock: Clock = field(default_factory=Clock)
     told: GpuHeatmap | GpuformError = QUIET
+    overview_: Overview = OVERVIEW
+    workloads: list[Consumer] | GpuformError = field(default_factory=list)
+    clock_ahead: float | None = None
     node: NodeOutputs = field(
         default_factory=lambda: NodeOutputs.model_validate(
             {
@@ -83,6 +100,14 @@ class Watched:
         if isinstance(self.told, GpuformError):
             raise self.told
         return self.told
+
+    def overview(self, retry: object) -> Overview:
+        return self.overview_
+
+    def consumers(self, retry: object) -> list[Consumer]:
+        if isinstance(self.workloads, GpuformError):
+            raise self.workloads
+        return self.workloads
 
     def look(self, wanted: Idleness = WANTED, drain: Any = ASKED) -> Verdict:
         call = Call(clock=self.clock, intents=self.intents)
@@ -122,6 +147,21 @@ def test_between_two_looks_somebody_may_have_used_it(watched: Watched) -> None:
     assert watched.looks(4500.0, every=idleness.GAP).is_idle
 
 
+@pytest.mark.parametrize("jump", [-86400.0, -700.0, 86400.0, 10 * 365 * 86400.0])
+def test_a_clock_that_jumps_begins_the_quiet_time_again(watched: Watched, jump: float) -> None:
+    assert not watched.looks(3000.0).is_idle
+    watched.clock.time += jump
+    assert not watched.looks(3000.0).is_idle, "an hour of quiet looks is needed from here on"
+    assert watched.looks(600.0).is_idle
+
+
+def test_a_clock_that_jumps_there_and_back_proves_nothing(watched: Watched) -> None:
+    watched.look()
+    for jump in (86400.0, -86400.0, 7 * 86400.0, -7 * 86400.0):
+        watched.clock.time += jump
+        assert not watched.look().is_idle
+
+
 def _job(watched: Watched) -> None:
     watched.scheduler.run("train-001", 1.0)
 
@@ -145,6 +185,24 @@ def _told(told: GpuHeatmap | GpuformError) -> Callable[[Watched], None]:
     return change
 
 
+def _overview(**fields: Any) -> Callable[[Watched], None]:
+    def change(watched: Watched) -> None:
+        watched.overview_ = watched.overview_.model_copy(update=fields)
+
+    return change
+
+
+def _workloads(workloads: list[Consumer] | GpuformError) -> Callable[[Watched], None]:
+    def change(watched: Watched) -> None:
+        watched.workloads = workloads
+
+    return change
+
+
+def _consumer(use: float) -> Consumer:
+    return Consumer(name="train", namespace="ml", stat=GpuStat(gpu_request=8, gpu_utilization=use))
+
+
 def _backwards(watched: Watched) -> None:
     watched.clock.time -= 5000.0
 
@@ -156,12 +214,27 @@ DOUBTS: dict[str, Callable[[Watched], None]] = {
     "a locked node": _node(lock_enabled=True),
     "a node that was changed": _node(modified_at="2027-01-16T11:40:00Z"),
     "a date that is none": _node(created_at="soon"),
-    "one GPU at work": _told(heatmap(0.0, 5.0, 0.0, 0.0, 0.0)),
+    "one GPU at work": _told(heatmap(0.0, 5.0, *[0.0] * 6)),
     "a busy fleet, of whose other GPUs nobody knows": _told(heatmap(*[90.0] * 5, node="other")),
+    "another cluster, which is idle": _told(heatmap(*[0.4] * 5, node="other")),
+    "five of its eight GPUs": _told(heatmap(*[0.0] * 5)),
+    "nine GPUs of eight": _told(heatmap(*[0.0] * 9)),
+    "a GPU that is shown twice": _told(shown(*points(*QUIET_USES), *points(0.0))),
+    "a GPU without its number": _told(
+        shown(*points(*QUIET_USES), {**points(0.0, node="other")[0], "deviceId": None})
+    ),
+    "a GPU of no node": _told(shown(*points(*QUIET_USES), *points(0.0, node=""))),
     "no figures": _told(heatmap()),
-    "a figure that is not told": _told(heatmap(None, 0.0)),
-    "a figure that cannot be": _told(heatmap(-1.0, 0.0)),
-    "another unit": _told(heatmap(0.0, 0.0, unit="W")),
+    "a figure that is not told": _told(heatmap(None, *[0.0] * 7)),
+    "a figure that cannot be": _told(heatmap(-1.0, *[0.0] * 7)),
+    "another unit": _told(heatmap(*QUIET_USES, unit="W")),
+    "fractions for percents": _told(shown(*points(*QUIET_USES), axis=(0, 1))),
+    "an overview that shows more use": _overview(utilization=0.9),
+    "an overview that does not show the use": _overview(utilization=None),
+    "an overview that cannot be": _overview(total_nodes=-1),
+    "an overview of fewer nodes": _overview(total_nodes=0),
+    "a workload that uses more": _workloads([_consumer(0.9)]),
+    "workloads that are not shown": _workloads(NotEnoughEvidence("some are missing")),
     "a clock that went backwards": _backwards,
 }
 
@@ -171,8 +244,12 @@ def test_a_doubt_begins_the_time_anew(watched: Watched, doubt: str) -> None:
     assert watched.looks(3000.0).because.startswith("quiet for 50m")
     before = watched.node, watched.told, dict(watched.scheduler.nodes_)
     DOUBTS[doubt](watched)
-    assert not watched.look().is_idle
+    try:
+        assert not watched.look().is_idle
+    except NotEnoughEvidence:
+        assert doubt == "workloads that are not shown"
     watched.node, watched.told, watched.scheduler.nodes_ = before
+    watched.overview_, watched.workloads = OVERVIEW, []
     watched.scheduler.ends.clear()
     watched.clock.time += LOOK
     assert not watched.look().is_idle, "the time before does not count"
@@ -187,14 +264,81 @@ def test_a_silent_lens_ends_the_quiet_time(watched: Watched) -> None:
     assert QuietLooks.beside(watched.intents).find("pool") is None
 
 
-def test_a_busy_fleet_is_told_of(watched: Watched) -> None:
-    watched.told = heatmap(*[90.0] * 5, node="other")
-    assert "Lens tells the 5 busiest GPUs alone, each used 90% or more" in watched.look().because
+def test_a_foreign_lens_is_told_of(watched: Watched) -> None:
+    watched.told = heatmap(*[0.4] * 5, node="other")
+    assert watched.look().because == "Lens: no answer names train-001: Lens may not watch it"
+
+
+def test_a_node_of_which_lens_names_five_gpus_is_told_of(watched: Watched) -> None:
+    watched.told = heatmap(*[0.0] * 5)
+    because = watched.look().because
+    assert because.startswith("Lens: it names 5 of the 8 GPUs of train-001; the heatmap shows")
+
+
+def test_gpus_that_power_names_are_bounded_by_the_lowest_of_the_busiest(watched: Watched) -> None:
+    """The five busiest are shown below 5%, so the three that power alone shows are, too."""
+    told = heatmap(*[1.0] * 5).model_dump()
+    hottest = [{**each, "value": 90.0} for each in points(*[0.0] * 8)[3:]]
+    told["power"] = {"unit": "W", "data": hottest}
+    watched.told = GpuHeatmap.model_validate(told)
+    assert watched.looks(3600.0).is_idle
+    told["utilization"]["data"] = points(*[5.0] * 5, node="other")
+    told["power"]["data"] = [{**each, "value": 90.0} for each in points(*[0.0] * 8)]
+    watched.told = GpuHeatmap.model_validate(told)
+    assert "the 5 busiest GPUs are used 5% or more: how much less 8 GPUs" in watched.look().because
+
+
+def test_a_gpu_whose_power_is_a_sentinel_is_not_named(watched: Watched) -> None:
+    told = heatmap(*[1.0] * 5).model_dump()
+    lost = [{**each, "value": value} for each in points(*[0.0] * 8)[5:] for value in (-1.0,)]
+    told["power"] = {"unit": "W", "data": lost}
+    watched.told = GpuHeatmap.model_validate(told)
+    assert "it names 5 of the 8 GPUs of train-001" in watched.look().because
+
+
+def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watched) -> None:
+    told = heatmap(*[1.0] * 4).model_dump()
+    told["power"] = {"unit": "W", "data": [{**each, "value": 90.0} for each in points(*[0.0] * 8)]}
+    watched.told = GpuHeatmap.model_validate(told)
+    assert "utilization shows 4 GPUs and leaves out train-001 4, " in watched.look().because
+
+
+def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: Watched) -> None:
+    """Seven GPUs are shown idle; the eighth, which power shows, was lost on the way."""
+    told = shown(*points(*QUIET_USES)[:-1]).model_dump()
+    told["power"] = {"unit": "W", "data": [{**each, "value": 90.0} for each in points(*[0.0] * 8)]}
+    watched.told = GpuHeatmap.model_validate(told)
+    assert "utilization shows 7 GPUs and leaves out train-001 7" in watched.look().because
+
+
+def test_fractions_for_percents_contradict_the_overview(watched: Watched) -> None:
+    """0.95 is 95 percent to whoever reads the reference's note on percentages."""
+    watched.told = heatmap(*[0.95] * 8)
+    watched.overview_ = Overview(total_nodes=1, utilization=0.95)
+    assert "overview: utilization is 95%, and no GPU" in watched.look().because
 
 
 def test_other_busy_nodes_prove_nothing_against_it(watched: Watched) -> None:
-    watched.told = heatmap(99.0, 98.0, 97.0, 96.0, 1.0, node="other")
+    watched.told = shown(*points(99.0, 98.0, 97.0, node="other"), *points(*QUIET_USES))
+    watched.overview_ = Overview(total_nodes=2, utilization=0.98)
     assert watched.looks(3600.0).is_idle
+
+
+def test_a_clock_that_is_put_forward_makes_nothing_idle(watched: Watched) -> None:
+    """Each look is 14 minutes after the last by this machine, and a second by Lens."""
+    watched.clock_ahead = 0.0
+    for _ in range(20):
+        assert not watched.look().is_idle
+        watched.clock.time += 840.0
+        watched.clock_ahead += 839.0
+
+
+def test_a_lens_whose_clock_is_put_forward_makes_nothing_idle(watched: Watched) -> None:
+    watched.clock_ahead = 0.0
+    for _ in range(20):
+        assert not watched.look().is_idle
+        watched.clock.time += 1.0
+        watched.clock_ahead -= 839.0
 
 
 def test_other_nodes_or_another_bound_are_another_time(watched: Watched) -> None:
@@ -215,7 +359,7 @@ def test_never_idle_while_a_look_within_the_time_was_not_quiet_or_too_far(
         seen: list[tuple[float, bool]] = []
         for pause, is_quiet in course:
             watched.clock.time += pause
-            watched.told = QUIET if is_quiet else heatmap(50.0)
+            watched.told = QUIET if is_quiet else BUSY
             verdict = watched.look()
             seen.append((watched.clock.time, is_quiet))
             if verdict.is_idle:

@@ -202,3 +202,27 @@ class TestGuards:
         assert change_guard(old, {**declared, "count": UNKNOWN}) is None
         assert change_guard(declared, declared) is None
         assert deleting_guard(declared) is None
+
+
+def test_a_replaced_pool_shows_what_its_new_nodes_are(declared: Properties) -> None:
+    named = {name: value for name, value in declared.items() if name != "count"}
+    edge = {"nat_enabled": True, "public_ip_address_id": "ip-1", "lock_enabled": True}
+    before = {**named, "nodes": {"edge": edge, "inner": {}}, "lock_enabled": True}
+    old = stored(before, node("edge", policy_use_nat=True), node("inner"))
+    old["gpu_nodes"] = {key: old["gpu_nodes"][f"train-{key}"] for key in ("edge", "inner")}
+    new = {
+        **named,
+        "nodes": {"edge": {"nat_enabled": False, "lock_enabled": True}, "inner": {}},
+        "image_id": "IMAGE-other",
+    }
+    changes = shown(old, new)
+    assert replacing(old, new) == ["image_id"]
+    assert changes['nodes["edge"].nat_enabled'] == (True, False)
+    assert changes['nodes["edge"].public_ip_address_id'] == ("ip-1", None)
+    assert changes["lock_enabled"] == (True, None)
+    assert set(changes) == {
+        "image_id",
+        "lock_enabled",
+        'nodes["edge"].nat_enabled',
+        'nodes["edge"].public_ip_address_id',
+    }

@@ -13,6 +13,7 @@ from lens_document import HEATMAP
 from simulated_scheduler import Simulated
 
 from gpuform.providers.errors import GpuformError, Unreachable
+from gpuform.providers.lifetime import written
 from gpuform.providers.permissions import REPAIR_VARIABLE, REVIEWED_VARIABLE, VARIABLE
 from gpuform.providers.records import Drains, Repairs
 from gpuform.providers.scp.client import ScpClient
@@ -43,6 +44,13 @@ class Conditions:
 
     def not_ready(self, name: str, since: str = "") -> None:
         self.told[name] = Condition("NotReady: kubelet stopped posting (Kubernetes)", since)
+
+
+def an_hour_ago(world: Any) -> str:
+    """The clock goes on by an hour, in which the nodes of the pool are there already."""
+    before = written(world.now)
+    world.clock.sleep(3600, threading.Event())
+    return before
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +200,7 @@ def test_so_many_at_a_time(world: Any, pool: Any, scheduler: Simulated, parallel
 def test_what_is_broken_and_stays_so_does_not_stop_the_others(
     world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
 ) -> None:
-    conditions.not_ready("train-004", "2020-01-01T00:00:00Z")
+    conditions.not_ready("train-004", an_hour_ago(world))
     pool = broken(world, pool)
     news = declared(pool, on=["platform"])
     assert notices(pool, news)[0].endswith("Not repaired: repair.on has no not_ready")
@@ -296,10 +304,11 @@ class TestNotReady:
     def test_for_long_is_a_fault(
         self, world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
     ) -> None:
-        conditions.not_ready("train-002", "2026-11-01T00:00:00Z")
+        since = an_hour_ago(world)
+        conditions.not_ready("train-002", since)
         pool = world.refresh(pool)
         (fault,) = pool.outs["faults"]
-        assert (fault["cause"], fault["since"]) == ("not_ready", "2026-11-01T00:00:00Z")
+        assert (fault["cause"], fault["since"]) == ("not_ready", since)
         assert world.changes(pool) == {ROW: ("broken", "REMAKE")}
         mended = world.update(pool)
         assert remade(pool, mended) == ["train-002"]
@@ -318,6 +327,27 @@ class TestNotReady:
         world.clock.sleep(2, threading.Event())
         assert [each["node"] for each in world.refresh(seen).outs["faults"]] == ["train-002"]
 
+    @pytest.mark.parametrize(
+        "since", ["0001-01-01T00:00:00Z", "2020-01-01T00:00:00Z", "3000-01-01T00:00:00Z", "soon"]
+    )
+    def test_since_a_time_before_its_creation_or_in_the_future_counts_from_the_first_look(
+        self, world: Any, pool: Any, conditions: Conditions, since: str
+    ) -> None:
+        conditions.not_ready("train-002", since)
+        seen = world.refresh(pool)
+        assert (seen.outs["faults"], world.changes(seen)) == ([], {})
+        world.clock.sleep(601, threading.Event())
+        assert [each["node"] for each in world.refresh(seen).outs["faults"]] == ["train-002"]
+
+    def test_since_the_time_of_the_machine_that_it_replaced_is_no_fault(
+        self, world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+    ) -> None:
+        """Its name is the same, and Kubernetes shows the old machine until the new one joins."""
+        conditions.not_ready("train-002", an_hour_ago(world))
+        mended = world.update(world.refresh(pool))
+        assert remade(pool, mended) == ["train-002"]
+        assert world.refresh(mended).outs["faults"] == []
+
     def test_counts_among_the_unhealthy_before_it_is_a_fault(
         self, world: Any, pool: Any, conditions: Conditions
     ) -> None:
@@ -329,7 +359,7 @@ class TestNotReady:
     def test_and_well_again_is_left(
         self, world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
     ) -> None:
-        conditions.not_ready("train-002", "2026-11-01T00:00:00Z")
+        conditions.not_ready("train-002", an_hour_ago(world))
         pool = world.refresh(pool)
         conditions.told["train-002"] = Condition()
         assert ids(world.update(pool)) == ids(pool)
@@ -338,14 +368,14 @@ class TestNotReady:
     def test_of_a_stopped_node_is_no_fault(
         self, world: Any, pool: Any, conditions: Conditions
     ) -> None:
-        conditions.not_ready("train-002", "2026-11-01T00:00:00Z")
+        conditions.not_ready("train-002", an_hour_ago(world))
         world.in_state(pool.nodes["train-002"]["id"], "STOPPED")
         assert world.refresh(pool).outs["faults"] == []
 
     def test_is_not_known_where_nobody_answers(
         self, world: Any, pool: Any, conditions: Conditions, scheduler: Simulated
     ) -> None:
-        conditions.not_ready("train-002", "2026-11-01T00:00:00Z")
+        conditions.not_ready("train-002", an_hour_ago(world))
         pool = world.refresh(pool)
         conditions.is_silent = True
         with pytest.raises(GpuformError, match="nobody answers"):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from simulated_scheduler import Simulated
 
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import NodeTaking
@@ -157,19 +158,16 @@ def test_a_refused_deletion_is_a_failure(
     assert images(world.update(stopped, declared(pool))) == dict.fromkeys(NAMES, UBUNTU)
 
 
-def test_a_node_that_its_scheduler_did_not_know_for_a_moment(
+def test_a_node_that_its_scheduler_does_not_know_stays_until_it_does(
     world: Any, pool: Any, scheduler: Simulated
 ) -> None:
-    """It is cordoned as soon as it is known, so that its job can end and no other begins."""
     known = scheduler.nodes_.pop("train-001")
     for name in NAMES:
         scheduler.run(name, 50)
-
-    def come_back(what: str) -> None:
-        if what == "cordon":
-            scheduler.nodes_.setdefault("train-001", known)
-
-    scheduler.before = come_back
+    with pytest.raises(GpuformError, match="knows no node with the name, an id or an address of"):
+        world.update(pool, declared(pool))
+    assert (world.writes(), scheduler.cordoned) == ({}, [])
+    scheduler.nodes_["train-001"] = known
     rolled = world.update(pool, declared(pool))
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert scheduler.cordoned == []

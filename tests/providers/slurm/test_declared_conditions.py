@@ -9,6 +9,7 @@ import pytest
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
 from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
@@ -42,8 +43,8 @@ def cluster(
         yield made
 
 
-def conditions(**schedulers: Any) -> dict[str, Condition]:
-    with serving(Call()):
+def conditions(cluster: SlurmCluster, **schedulers: Any) -> dict[str, Condition]:
+    with closing(EmulatorClock(cluster.url)) as clock, serving(Call(clock=clock)):
         wanted = ScheduledDrainInputs.model_validate(schedulers)
         return declared_conditions(wanted, "nodes")
 
@@ -53,11 +54,11 @@ SLURM = {"via": "local"}
 
 
 def test_kubernetes_tells_since_when(cluster: SlurmCluster) -> None:
-    assert {each: conditions(kubernetes=KUBERNETES)[each] for each in WORKERS} == dict.fromkeys(
-        WORKERS, Condition()
-    )
+    assert {
+        each: conditions(cluster, kubernetes=KUBERNETES)[each] for each in WORKERS
+    } == dict.fromkeys(WORKERS, Condition())
     cluster.control("POST", f"/kubernetes/{cluster.id}/nodes/{WORKERS[1]}", {"ready": False})
-    found = conditions(kubernetes=KUBERNETES)
+    found = conditions(cluster, kubernetes=KUBERNETES)
     assert found[WORKERS[1]].trouble == "NotReady: Kubelet stopped posting status (Kubernetes)"
     assert found[WORKERS[1]].since.startswith("20")
     assert found[WORKERS[0]] == Condition()
@@ -66,7 +67,7 @@ def test_kubernetes_tells_since_when(cluster: SlurmCluster) -> None:
 def test_slurm_tells_why_alone(cluster: SlurmCluster) -> None:
     command = ("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
     assert cluster.run(*command)[2] == 0
-    found = conditions(slurm=SLURM)
+    found = conditions(cluster, slurm=SLURM)
     assert found == {
         NODES[0]: Condition(),
         NODES[1]: Condition("DOWN, bad NIC (Slurm)"),
@@ -76,12 +77,12 @@ def test_slurm_tells_why_alone(cluster: SlurmCluster) -> None:
 
 def test_a_drained_node_can_be_used(cluster: SlurmCluster) -> None:
     cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=ours")
-    assert conditions(slurm=SLURM)[NODES[1]] == Condition()
+    assert conditions(cluster, slurm=SLURM)[NODES[1]] == Condition()
 
 
 def test_both_are_asked_where_both_are_declared(cluster: SlurmCluster) -> None:
     cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
-    found = conditions(kubernetes=KUBERNETES, slurm=SLURM)
+    found = conditions(cluster, kubernetes=KUBERNETES, slurm=SLURM)
     assert {*WORKERS, *NODES} <= {*found}
     assert found[NODES[1]].trouble.endswith("(Slurm)")
 
@@ -89,4 +90,4 @@ def test_both_are_asked_where_both_are_declared(cluster: SlurmCluster) -> None:
 def test_who_cannot_be_asked_is_an_error(cluster: SlurmCluster) -> None:
     Path("kubeconfig").unlink()
     with pytest.raises(GpuformError, match="kubeconfig cannot be read"):
-        conditions(kubernetes=KUBERNETES)
+        conditions(cluster, kubernetes=KUBERNETES)

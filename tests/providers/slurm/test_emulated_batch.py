@@ -12,6 +12,7 @@ from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import UnknownOutcome, Unreachable
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.slurm import Batch, BatchJobs, exit_code_of, result_of
+from gpuform.providers.slurm.batch import nodes_of
 from gpuform.providers.slurm.commands import Output
 from gpuform.providers.slurm.pods import PodCommands
 from gpuform.schemas.slurm import SlurmInputs
@@ -49,7 +50,9 @@ def test_a_job_runs_by_the_clock_and_prints_a_figure(
     cluster.advance(6)
     run = jobs.find(["certify"])["certify"]
     assert (run.state, run.exit_code, run.ok) == ("COMPLETED", "0:0", True)
-    assert jobs.output("certify") == "# Avg bus bandwidth    : 487.87\ngpuform: exit code 0\n"
+    last = f"gpuform: exit code 0 on {NODES[0]},{NODES[1]}\n"
+    assert jobs.output("certify") == f"# Avg bus bandwidth    : 487.87\n{last}"
+    assert nodes_of(jobs.output("certify")) == NODES[:2]
     assert result_of(jobs.output("certify"), PATTERN) == 487.87
 
 

@@ -48,7 +48,8 @@ def jobs(scheduler: Scheduler) -> dict[str, list[str]]:
 def test_jobs_are_waited_for_requeued_and_come_back(
     cluster: SlurmCluster, scheduler: Scheduler
 ) -> None:
-    assert list(scheduler.nodes()) == [ScheduledNode(name) for name in NODES]
+    nodes = [ScheduledNode(name, addresses=(name, name)) for name in NODES]
+    assert list(scheduler.nodes()) == nodes
     long = cluster.submit(name="pre | train", user="ada", nodes=NODES[:2], count=2)
     short = cluster.submit(nodes=NODES[2:], runs_for=600)
     assert jobs(scheduler) == dict(zip(NODES, [[long], [long], [short]], strict=True))

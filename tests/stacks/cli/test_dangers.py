@@ -39,6 +39,38 @@ def volumes(scene: Scene) -> Scene:
     return scene
 
 
+TRAIN = """\
+import pulumi
+from gpuform.providers.together import Cluster, SharedVolume, VolumeClaim
+data = SharedVolume("data", volume_name="data", region="us-central-8", size_tib=5)
+train = Cluster("train", cluster_name="train", region="us-central-8", gpu_type="H100_SXM",
+    num_gpus=8, billing_type="ON_DEMAND", cuda_version="12.6", volume_id=data.id,
+    nvidia_driver_version="{driver}")
+VolumeClaim("corpus", cluster_id=train.id, name="corpus", storage="1Ti", {storage})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("storage", "loses_data"),
+    [
+        ("volume_name=data.volume_name", False),
+        ("storage_class_name='local-storage-class'", True),
+    ],
+)
+def test_a_driver_change_destroys_no_data_of_a_claim_whose_volume_stays(
+    scene: Scene, storage: str, loses_data: bool
+) -> None:
+    program = scene.project / "__main__.py"
+    program.write_text(TRAIN.format(driver="560", storage=storage))
+    made = scene.run("up", "--yes", "--skip-preview")
+    assert made.code == 0, made.out
+    program.write_text(TRAIN.format(driver="565", storage=storage))
+    plan = scene.run("preview").out
+    assert "replace corpus" in plan
+    assert ("a volume and its data" in plan) is loses_data
+
+
 class TestALostVolume:
     @pytest.mark.slow
     def test_every_plan_and_review_says_so(self, volumes: Scene) -> None:

@@ -296,8 +296,8 @@ class TestMachine:
     def test_a_project_of_another_language(self, dev: Run, project: Path) -> None:
         text = (project / "Pulumi.yaml").read_text().replace("python", "nodejs")
         (project / "Pulumi.yaml").write_text(text)
-        found = findings(dev, code=1)
-        assert "Pulumi CLI" in next(each["remedy"] for each in found if each["level"] == "problem")
+        found = findings(dev, code=0)
+        assert "Pulumi CLI" in remedy(found, "the runtime is 'nodejs'")
 
     def test_no_git_and_no_place_for_the_selection(
         self, dev: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -412,3 +412,17 @@ def test_a_check_that_fails_itself_tells_no_value() -> None:
     assert found.level is Level.PROBLEM
     assert "KeyError in check, line" in found.text
     assert "hunter2" not in found.text + found.remedy
+
+
+@pytest.mark.parametrize(("version", "is_warned"), [("v3.274.9", False), ("v3.275.0", True)])
+def test_a_newer_pulumi_cli_is_a_warning(
+    dev: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_warned: bool
+) -> None:
+    cli = tmp_path / "bin" / "pulumi"
+    cli.parent.mkdir()
+    cli.write_text(f"#!/bin/sh\necho {version}\n")
+    cli.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{cli.parent}:{os.environ['PATH']}")
+    found = dev("doctor", "--json").json["findings"]
+    warned = [each["level"] for each in found if "is newer than 3.274" in each["text"]]
+    assert warned == (["warning"] if is_warned else [])

@@ -67,8 +67,12 @@ def writes(scene: Scene) -> list[str]:
 
 
 @pytest.fixture
-def bench(scene: Scene) -> Any:
-    """A project with the workbench; called, it declares more of it."""
+def bench(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A project with the workbench; called, it declares more of it.
+
+    The emulated cluster is at work all the time: it may be ended all the same.
+    """
+    monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
     (scene.project / "__main__.py").write_text(
         "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
     )

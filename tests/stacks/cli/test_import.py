@@ -168,6 +168,28 @@ def test_all_of_an_account_is_adopted_as_it_is_and_the_file_keeps_what_it_had(
     assert account.run("destroy", "--yes", "--skip-preview").code == 0
 
 
+@pytest.mark.parametrize("name", ["two\nlines", "x" * 300, "\u202edlrow"])
+def test_an_object_whose_name_nobody_can_declare_keeps_nothing_else_from_being_imported(
+    account: Account, name: str
+) -> None:
+    odd = account.volume(name)
+    volume = account.volume("good")
+
+    shown = account.imports("--all", "--platform", "together", "--set", "region=us-central-8")
+
+    assert account.ids == {"good": volume}
+    assert f"together:SharedVolume {odd} (" in shown
+    assert "is left out: it cannot be declared: volume_name must be one line" in shown
+
+
+def test_an_object_of_an_odd_name_that_is_asked_for_is_refused(account: Account) -> None:
+    odd = account.volume("two\nlines")
+
+    shown = account.refused("together:SharedVolume", "mine", odd, "--set", "region=us-central-8")
+
+    assert "volume_name must be one line" in shown
+
+
 def test_secrets_become_secret_configuration(account: Account) -> None:
     account.bench()
     account.bench(name="other", tags={"team": "web"})

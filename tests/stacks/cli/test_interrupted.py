@@ -117,7 +117,7 @@ def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
         assert dev("up", "--yes", "--skip-preview").code == 0
-        with httpx.Client(base_url=server.url) as http:
+        with httpx.Client(base_url=server.url, verify=False) as http:
             yield Account(dev, project, http)
 
 

@@ -128,7 +128,7 @@ class TestLookedAt:
         assert found.remedy == "run `gpuform plugin install`"
 
     @pytest.mark.parametrize(
-        ("version", "is_told"), [("v3.260.0", False), ("v3.261.0", True), ("v4.0.0", True)]
+        ("version", "is_told"), [("v3.274.1", False), ("v3.275.0", True), ("v4.0.0", True)]
     )
     def test_a_cli_that_may_look_elsewhere(
         self, environ: dict[str, str], tmp_path: Path, version: str, is_told: bool
@@ -140,7 +140,7 @@ class TestLookedAt:
         put(environ, launcher(Path(sys.executable), windows=False))
         environ["PATH"] = f"{cli.parent}:{environ['PATH']}"
         first, *others = examine(environ, ask=answers(OURS))
-        assert ("is newer than 3.260" in first.text) == is_told
+        assert ("is newer than 3.274" in first.text) == is_told
         assert len(others) == is_told
 
     def test_a_virtualenv_that_was_moved(self, environ: dict[str, str], tmp_path: Path) -> None:

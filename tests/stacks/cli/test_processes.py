@@ -62,8 +62,8 @@ class Terminal:
             os.execv(sys.executable, [*GPUFORM, *args])
         self.seen = ""
 
-    def expect(self, text: str) -> None:
-        while text not in self.seen:
+    def expect(self, text: str, times: int = 1) -> None:
+        while self.seen.count(text) < times:
             assert self._more(), f"{text!r} never came:\n{self.seen}"
 
     def type(self, text: str) -> None:
@@ -93,10 +93,26 @@ def test_somebody_at_a_terminal(dev: Run, monkeypatch: pytest.MonkeyPatch) -> No
     terminal.expect("[yes/no/details]")
     terminal.type("details")
     terminal.expect("urn: urn:pulumi:dev")
+    terminal.expect("[yes/no/details]", times=2)
     terminal.type("yes")
     assert terminal.end() == 0
     assert "\x1b[32m+  train  together:Cluster\x1b[0m  created in 20m" in terminal.seen
     assert "hunter2" not in terminal.seen
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_what_was_typed_before_a_question_answers_nothing(dev: Run) -> None:
+    terminal = Terminal("up", "--emulate")
+    terminal.type("yes\nyes")
+    terminal.expect("[yes/no/details]")
+    terminal.type("no")
+
+    terminal.end()
+
+    assert "Nothing was changed." in terminal.seen
+    assert "created" not in terminal.seen
+    resources = dev("stack", "export").json["deployment"].get("resources", [])
+    assert not [each for each in resources if "dynamic/" in each["type"]]
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

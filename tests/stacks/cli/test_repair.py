@@ -88,6 +88,9 @@ def test_nobody_repairs_what_nobody_has_reviewed(train: Any) -> None:
         ran = scene.run(command, "--yes", *(["--refresh"] if command == "up" else []))
         assert (ran.code, asked(scene)) == (0, [])
         assert "Not repaired: it waits for a review of the plan" in ran.out
+    assert "Not everything that is broken is repaired. Next:" in ran.out
+    assert "gpuform repair --stack dev  " in ran.out
+    assert "gpuform repair NODE --stack dev  " in ran.out
     assert scene.run("repair", "--yes", "--allow", "repair").code == 0
     assert asked(scene) == ["approve"]
 
@@ -95,8 +98,9 @@ def test_nobody_repairs_what_nobody_has_reviewed(train: Any) -> None:
 def test_automatic_ones_are_repaired_without_a_person(train: Any) -> None:
     scene = train("{approve: automatic}")
     propose(scene)
-    assert scene.run("repair", "--yes").code == 0
-    assert asked(scene) == ["approve"]
+    ran = scene.run("repair", "--yes")
+    assert (ran.code, asked(scene)) == (0, ["approve"])
+    assert "Next:" not in ran.out
 
 
 def test_what_is_not_declared_is_told_by_all_who_look(train: Any) -> None:

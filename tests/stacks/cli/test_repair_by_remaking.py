@@ -2,12 +2,16 @@
 
 import base64
 import json
+import shutil
 import urllib.request
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from plan_scenes import Scene
 
 from gpuform.providers.emulator.together import ADMIN_KEY
+from gpuform.providers.scp.client import ScpClient
 
 POOL = """
 node_pools:
@@ -174,6 +178,38 @@ def test_a_node_is_made_anew_by_name(scene: Scene) -> None:
     assert other.code == 1
     assert "ways to repair it are: REMAKE" in other.out + other.err
     nothing_left(scene)
+
+
+def test_a_repair_killed_after_its_delete_is_resumed_by_the_same_command(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared(scene, POOL)
+    before = servers(scene)
+    state, killed = scene.project / ".pulumi", scene.project.with_name("killed")
+    delete = ScpClient.delete_nodes
+
+    def die_after(self: ScpClient, ids: Sequence[str]) -> None:
+        delete(self, ids)
+        shutil.copytree(state, killed)
+        refusal = {"method": "POST", "path": "gpu-nodes$", "status": 400, "count": None}
+        control(scene, "_emulator/faults", refusal)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ScpClient, "delete_nodes", die_after)
+        assert scene.run("repair", "train-worker-2", "--yes").code == 1
+    request = urllib.request.Request(f"{scene.url}/_emulator/faults", method="DELETE")
+    urllib.request.urlopen(request).close()
+    shutil.rmtree(state)
+    killed.rename(state)
+    shutil.rmtree(state / "locks", ignore_errors=True)
+    assert sorted(servers(scene)) == ["train-worker-0", "train-worker-1"]
+    resumed = scene.run("repair", "train-worker-2", "--yes")
+    assert resumed.code == 0, resumed.out + resumed.err
+    after = servers(scene)
+    assert [name for name in before if before[name] != after[name]] == ["train-worker-2"]
+    nothing_left(scene)
+    again = scene.run("repair", "train-worker-2", "--yes")
+    assert (again.code, servers(scene)["train-worker-2"] != after["train-worker-2"]) == (0, True)
 
 
 def test_a_node_alone_is_replaced(scene: Scene) -> None:

@@ -55,6 +55,17 @@ def states(scene: Scene) -> set[str]:
     return {each["status"] for each in send(scene, "_emulator/objects")["scp"]["gpu_nodes"]}
 
 
+def show_all_gpus(scene: Scene) -> None:
+    """Lets Lens show every GPU of the pool: with its top five it can prove nothing of sixteen."""
+    gpus = [
+        {"nodeName": f"train-worker-{node}", "deviceId": gpu, "value": 0.4, "gpuModel": "H100"}
+        for node in range(2)
+        for gpu in range(8)
+    ]
+    metric = {"serial": 1, "unit": "%", "yAxisMax": 100, "yAxisMin": 0, "data": gpus}
+    send(scene, "_emulator/lens/settings", {"heatmap": {"utilization": metric}})
+
+
 @pytest.fixture
 def pool(scene: Scene) -> tuple[Scene, str]:
     """The pool, whose Kubernetes is that of a cluster with workers of the same names; its id."""
@@ -74,6 +85,7 @@ def pool(scene: Scene) -> tuple[Scene, str]:
 
 def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[Scene, str]) -> None:
     scene, _ = pool
+    show_all_gpus(scene)
     for _ in range(3):
         ran = scene.run("expire", "--yes")
         assert (ran.code, states(scene)) == (0, {"RUNNING"}), ran.err
@@ -95,6 +107,7 @@ def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[Scene, str]) -> No
 
 def test_looks_of_a_dry_run_or_a_status_are_not_remembered(pool: tuple[Scene, str]) -> None:
     scene, _ = pool
+    show_all_gpus(scene)
     for _ in range(5):
         assert scene.run("expire", "--dry-run").code == 0
         assert "quiet for less than a minute" in scene.run("status", "--refresh").out
@@ -103,17 +116,43 @@ def test_looks_of_a_dry_run_or_a_status_are_not_remembered(pool: tuple[Scene, st
 
 def test_a_job_or_a_busy_gpu_begins_the_time_anew(pool: tuple[Scene, str]) -> None:
     scene, cluster = pool
+    show_all_gpus(scene)
     pod = {"name": "train-0", "namespace": "ml", "node": "train-worker-1", "runs_for": 300}
     for _ in range(3):
         assert scene.run("expire", "--yes").code == 0
         advance(scene, LOOK)
     send(scene, f"_emulator/kubernetes/{cluster}/pods", pod)
     ran = scene.run("expire", "--yes")
-    assert "pool is not stopped as idle: train-worker-1 runs ml/train-0" in ran.out + ran.err
+    because = "pool is not stopped as idle: the scheduler: train-worker-1 runs ml/train-0"
+    assert because in ran.out + ran.err
     advance(scene, LOOK)
     consumer = {"kind": "Job", "name": "t", "namespace": "ml", "uid": "1"}
     consumer |= {"stat": {"gpuRequest": 32, "gpuUtilization": 0.9}, "source": "k8s"}
     send(scene, "_emulator/lens/settings", {"consumers": [consumer]})
     ran = scene.run("expire", "--yes")
-    assert "used 90" in ran.out + ran.err
+    assert "Lens: overview: utilization is 90%, and no GPU of gpuHeatmap" in ran.out + ran.err
     assert states(scene) == {"RUNNING"}
+
+
+def test_the_five_busiest_gpus_stop_no_pool(pool: tuple[Scene, str]) -> None:
+    scene, _ = pool
+    for _ in range(5):
+        ran = scene.run("expire", "--yes")
+        assert (ran.code, states(scene)) == (0, {"RUNNING"}), ran.err
+        assert "of the 8 GPUs of train-worker-0" in ran.out + ran.err
+        advance(scene, LOOK)
+
+
+def test_a_lens_of_another_cluster_stops_no_pool(pool: tuple[Scene, str]) -> None:
+    scene, _ = pool
+    foreign = [
+        {"nodeName": "foreign-1", "deviceId": gpu, "value": 0.4, "gpuModel": "MI300X"}
+        for gpu in range(5)
+    ]
+    metric = {"serial": 1, "unit": "%", "yAxisMax": 100, "yAxisMin": 0, "data": foreign}
+    send(scene, "_emulator/lens/settings", {"heatmap": {"utilization": metric}})
+    for _ in range(5):
+        ran = scene.run("expire", "--yes")
+        assert (ran.code, states(scene)) == (0, {"RUNNING"}), ran.err
+        assert "Lens: no answer names train-worker-0: Lens may not watch" in ran.out + ran.err
+        advance(scene, LOOK)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuform.providers.emulator.server import Server
+from gpuform.providers.emulator.server import Server, serve
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.stack import SecretsChange
 from gpuform.stacks.engine.state import ResourceState, SecretsProvider, Snapshot
@@ -207,10 +207,13 @@ def test_a_bad_key(dev: Run) -> None:
 
 
 def test_emulator_env_is_for_the_shell(run: Run) -> None:
-    lines = run("emulator", "env", "--port", "4242").out.splitlines()
-    assert "export TOGETHER_BASE_URL=http://127.0.0.1:4242/together" in lines
-    assert "export GPUFORM_CLOCK=http://127.0.0.1:4242" in lines
-    assert run("emulator", "--port", "4242", "env").out.splitlines() == lines
+    with serve() as server:
+        port = server.url.rpartition(":")[2]
+        lines = run("emulator", "env", "--port", port).out.splitlines()
+        assert run("emulator", "--port", port, "env").out.splitlines() == lines
+        assert f"export GPUFORM_EMULATOR={server.store.identity}" in lines
+    assert f"export TOGETHER_BASE_URL={server.url}/together" in lines
+    assert f"export GPUFORM_CLOCK={server.url}" in lines
 
 
 def test_an_emulator_whose_clock_runs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

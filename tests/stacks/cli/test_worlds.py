@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from plan_scenes import Scene
 
-from gpuform.providers.emulator.server import serve
+from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.world import World, record_world, world_of
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.store import Backend
@@ -38,6 +39,11 @@ def set_world(scene: Scene, world: World | None, stack: str = "dev") -> None:
         records.delete("world")
     else:
         record_world(records, world)
+
+
+def identity(url: str) -> str:
+    with urlopen(f"{url}/_emulator/clock") as answer:
+        return str(json.load(answer)["emulator"])
 
 
 def world(scene: Scene, stack: str = "dev") -> World | None:
@@ -83,12 +89,101 @@ def test_an_emulated_stack_is_not_real(made: Scene, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
+def test_a_stack_of_one_emulator_is_not_on_another_one(
+    made: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = identity(made.url)
+    for name, value in environment(elsewhere).items():
+        monkeypatch.setenv(name, value)
+    why = f"lives on emulator {ours}, and this run would be on another one: {identity(elsewhere)}"
+    assert_all_are_refused(made, told=(why, "gpuform emulator start"))
+
+
+@pytest.mark.slow
+def test_a_stack_of_one_emulator_is_not_on_that_of_its_project(made: Scene) -> None:
+    before = made.state
+    ran = made.run("destroy", "--yes", "--emulate")
+    assert ran.code == 1
+    assert "this run would be on another one" in ran.err
+    assert made.state == before
+
+
+def test_an_emulator_that_is_not_the_expected_one_is_refused(
+    scene: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another emulator has taken the port since the variables were set."""
+    monkeypatch.setenv("GPUFORM_EMULATOR", identity(elsewhere))
+    ran = scene.run("up", "--yes")
+    assert ran.code == 1
+    told = f"the emulator at {scene.url} is {identity(scene.url)}, and GPUFORM_EMULATOR names"
+    assert told in ran.err + ran.out
+    assert [each for each in scene.requests if "_emulator" not in each] == []
+
+
+@pytest.mark.slow
+def test_a_stack_without_a_recorded_emulator_belongs_to_the_first_one_and_says_so(
+    made: Scene,
+) -> None:
+    set_world(made, World(True))
+    ran = made.run("refresh", "--yes")
+    assert ran.code == 0
+    told = f"from now on it is {identity(made.url)}"
+    assert told in ran.out + ran.err
+    assert world(made) == World(True, emulator=identity(made.url))
+    assert told not in (again := made.run("refresh", "--yes")).out + again.err
+
+
+@pytest.mark.slow
+def test_a_new_stack_belongs_to_the_first_emulator_without_a_word(scene: Scene) -> None:
+    assert scene.run("stack", "init", "trial", "--emulate").code == 0
+    ran = scene.run("up", "--yes")
+    assert ran.code == 0
+    assert "does not say which emulator" not in ran.out + ran.err
+    assert world(scene, "trial") == World(True, emulator=identity(scene.url))
+
+
+@pytest.mark.slow
 def test_a_platform_at_another_address_is_another_world(
     real: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_BASE_URL", f"{elsewhere}/together")
     why = f"are at {real.url}/together/v1, and together would be asked at {elsewhere}"
     assert_all_are_refused(real, told=(why, "--allow new-address"))
+
+
+@pytest.mark.slow
+def test_a_real_stack_does_not_go_by_the_clock_of_an_emulator(
+    real: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
+    why = f"real platforms, and GPUFORM_CLOCK names an emulator's clock at {elsewhere}"
+    assert_all_are_refused(real, told=(why, "unset GPUFORM_CLOCK"))
+
+
+@pytest.mark.slow
+def test_a_real_ttl_is_not_over_by_the_clock_of_an_emulator(
+    real: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable is left over in the shell; the emulator's clock is 30 days ahead."""
+    program = real.project / "__main__.py"
+    program.write_text(program.read_text().replace("cluster_name=", 'ttl="14d", cluster_name='))
+    assert real.run("up", "--yes").code == 0
+    with urlopen(Request(f"{elsewhere}/_emulator/clock", b'{"advance": 2592000}')):
+        monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
+    before = real.state, real.requests
+    assert real.run("expire", "--yes").code == 1
+    assert (real.state, real.requests) == before
+
+
+@pytest.mark.slow
+def test_a_new_stack_on_real_platforms_does_not_go_by_the_clock_of_an_emulator(
+    scene: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
+    ran = scene.run("up", "--yes")
+    assert ran.code == 1
+    assert f"GPUFORM_CLOCK names an emulator's clock at {elsewhere}" in ran.err
+    assert scene.requests == []
 
 
 @pytest.mark.slow
@@ -132,7 +227,7 @@ def test_a_look_decides_nothing(scene: Scene) -> None:
 
 def test_the_world_goes_along_with_a_new_name(made: Scene) -> None:
     assert made.run("stack", "rename", "prod").code == 0
-    assert world(made, "prod") == World(True)
+    assert world(made, "prod") == World(True, emulator=identity(made.url))
     assert world(made) is None
 
 

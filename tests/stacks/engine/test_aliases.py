@@ -76,6 +76,25 @@ def test_what_is_found_by_an_alias_stays(lab, before, after, found_as):
     assert lab.up(text("g = group('g')", "Machine('new')")).changes == {"same": 3}
 
 
+@pytest.mark.parametrize(
+    ("alias", "refusal"),
+    [
+        ("'old'", "invalid alias URN: 'old'"),
+        ("'urn:pulumi:dev::lab::old'", "invalid alias URN: 'urn:pulumi:dev::lab::old'"),
+        ("Alias(parent='g')", "invalid parent alias URN: 'g'"),
+    ],
+)
+def test_an_alias_that_is_no_urn_is_refused_and_the_old_resource_stays(lab, alias, refusal):
+    lab.up("Machine('old')")
+    program = text(f"Machine('new', opts=ResourceOptions(aliases=[{alias}]))")
+    for run in (lab.preview, lab.up):
+        outcome = run(program)
+        assert not outcome.succeeded
+        assert any(f"resource 'new': {refusal}" in error for error in lab.errors)
+        assert lab.world == {"m-1": {}}
+        assert entries(lab)[urn("old")]["id"] == "m-1"
+
+
 def test_what_moves_into_a_component(lab):
     lab.up("Machine('a')")
     for alias in ("Alias(parent=None)", "Alias(parent=ROOT_STACK_RESOURCE)"):

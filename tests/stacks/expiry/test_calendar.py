@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.idleness import Verdict
+from gpuform.providers.lifetime import find_creation_time
 from gpuform.schemas.lifetime import hours_of
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
@@ -70,12 +71,12 @@ def test_nothing_is_due_but_what_was_shown() -> None:
 def test_who_counts_from_nowhere_is_told() -> None:
     later = TimeTable(START * 2)
     untold = bench(made=None, ttl="1d")
-    assert (later(untold), end_is_unknown(untold)) == (None, True)
-    assert not end_is_unknown(bench(ttl="1d"))
-    assert not end_is_unknown(bench(made=None, expires="2026-12-31"))
+    assert (later(untold), end_is_unknown(untold, START)) == (None, True)
+    assert not end_is_unknown(bench(ttl="1d"), START)
+    assert not end_is_unknown(bench(made=None, expires="2026-12-31"), START)
     node = {"state": "RUNNING", "created_at": "2024-07-11 08:56:59"}
-    assert not end_is_unknown(entry({"ttl": "1d"}, node, "scp:GpuNode"))
-    assert end_is_unknown(entry({"ttl": "1d"}, {"gpu_nodes": {}}, "scp:NodePool"))
+    assert not end_is_unknown(entry({"ttl": "1d"}, node, "scp:GpuNode"), START)
+    assert end_is_unknown(entry({"ttl": "1d"}, {"gpu_nodes": {}}, "scp:NodePool"), START)
 
 
 @pytest.mark.parametrize(
@@ -116,3 +117,50 @@ def test_an_end_goes_before_idleness() -> None:
 
 def test_idleness_is_timed() -> None:
     assert len(timed([bench(idle=IDLE)])) == 1
+
+
+EVENING = datetime.fromisoformat("2026-11-20T20:05:00+01:00").timestamp()
+MORNING = datetime.fromisoformat("2026-11-21T08:05:00+01:00").timestamp()
+
+
+@pytest.mark.parametrize(("now", "later"), [(EVENING, MORNING), (MORNING, EVENING)])
+def test_a_stop_or_start_is_not_due_once_the_hours_have_changed(now: float, later: float) -> None:
+    """Somebody took a night, or a day, to say yes to the plan."""
+    off = bench("stopped" if now == MORNING else "running", schedule=HOURS)
+    assert TimeTable(now)(off) is not None
+    assert TimeTable(now, later=later)(off) is None
+
+
+def test_an_end_is_not_over_once_the_clock_has_jumped_back() -> None:
+    resource = bench(ttl="14d")
+    after = START + 15 * 86400
+    assert TimeTable(after, later=after + 60)(resource) is not None
+    assert TimeTable(after, later=START + 86400)(resource) is None
+
+
+RECORDED = datetime.fromtimestamp(START - 60, UTC).isoformat().replace("+00:00", "Z")
+
+
+@pytest.mark.parametrize(
+    ("reported", "recorded", "counted_from"),
+    [
+        (START, RECORDED, START),
+        (START - 30 * 86400, RECORDED, START - 60),
+        (-62135596800.0, RECORDED, START - 60),
+        (0.0, RECORDED, START - 60),
+        (START + 400 * 86400, RECORDED, START - 60),
+        (None, RECORDED, START - 60),
+        (START, "", START),
+        (START, "2099-01-01T00:00:00Z", START),
+        (START, "2026-01-01T00:00:00.123456789Z", START),
+        (START, "no time", START),
+        (0.0, "", None),
+        (0.0, "1970-01-01T00:00:00Z", None),
+        (START + 400 * 86400, "", None),
+        (float("nan"), "", None),
+    ],
+)
+def test_a_ttl_counts_from_the_later_of_two_credible_creations(
+    reported: float | None, recorded: str, counted_from: float | None
+) -> None:
+    assert find_creation_time(reported, recorded, START + 86400) == counted_from

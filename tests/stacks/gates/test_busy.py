@@ -1,6 +1,11 @@
 """What the scheduler of a shrinking cluster told goes before what Lens would say of all."""
 
+import httpx
+import pytest
+
 from gpuform.providers.actions import Settings
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.transport import mount
 from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.gates.busy import Monitoring
@@ -8,9 +13,8 @@ from gpuform.stacks.gates.busy import Monitoring
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
 
-def findings(*nodes: LeavingNode) -> list[str]:
-    leaving = Leaving(scheduler="Kubernetes", on_busy="wait", nodes=nodes)
-    change = ResourceChange(
+def shrinking(leaving: Leaving | None) -> ResourceChange:
+    return ResourceChange(
         urn=f"urn:pulumi:dev::demo::{TYPE}::train",
         type=TYPE,
         name="train",
@@ -20,6 +24,10 @@ def findings(*nodes: LeavingNode) -> list[str]:
         gpus_removed=8,
         leaving=leaving,
     )
+
+
+def findings(*nodes: LeavingNode) -> list[str]:
+    change = shrinking(Leaving(scheduler="Kubernetes", on_busy="wait", nodes=nodes))
     nobody = Settings(environ={})
     return list(Monitoring(nobody, {change.urn: "c1"}).findings([change], {}))
 
@@ -34,3 +42,33 @@ def test_jobs_are_named_with_their_nodes() -> None:
     assert findings(busy) == ["train: ml/train-0 on w1, which goes"]
     many = LeavingNode(name="w1", because="newest", jobs=(job,) * 12)
     assert findings(many)[0].endswith("ml/train-0 and 2 more on w1, which goes")
+
+
+URL = "http://lens-busy.test"
+WORKLOAD = {"kind": "Job", "name": "t", "namespace": "ml", "uid": "1", "source": "k8s"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "page", "said"),
+    [
+        (2, {"data": [], "total": 0}, None),
+        (2, {"data": None, "total": 0}, None),
+        (0, {"data": [], "total": 0}, "no GPU nodes that they could run on"),
+        (None, {"data": None, "total": 0}, "no GPU nodes that they could run on"),
+        (2, {"data": [], "total": 5}, "shows 0 different workloads, and `total` is 5"),
+        (2, {"data": None, "total": 5}, "shows 0 different workloads, and `total` is 5"),
+        (2, {"data": [WORKLOAD], "total": 2}, "shows 1 different workloads, and `total` is 2"),
+        (2, {"data": [WORKLOAD], "total": 1}, "may be in use by ml/t"),
+    ],
+)
+def test_an_empty_list_counts_only_where_lens_shows_that_it_is_all(
+    nodes: int | None, page: dict[str, object], said: str | None
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        data = page if request.url.path.endswith("consumers") else {"totalNodes": nodes}
+        return httpx.Response(200, json={"code": 0, "data": data})
+
+    settings = Settings(environ={"LENS_URL": URL})
+    with mount(URL, httpx.MockTransport(answer)), serving(Call()):
+        found = list(Monitoring(settings, {}).findings([shrinking(None)], {}))
+    assert (found == []) if said is None else (said in found[0])

@@ -5,12 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
+from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.review.dangers import Risk, danger_of, ranked
 from gpuform.stacks.review.facts import Gpus
 
 Make = Callable[..., ResourceChange]
 VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
+CLAIM = "pulumi-python:dynamic/gpuform.together:VolumeClaim"
 POOL = "pulumi-python:dynamic/gpuform.scp:NodePool"
 GATE = "pulumi-python:dynamic/gpuform.lens:HealthGate"
 DELETE, REPLACE, UPDATE = PlanAction.DELETE, PlanAction.REPLACE, PlanAction.UPDATE
@@ -43,6 +45,20 @@ def test_dangers(
     danger = danger_of(resource("a", action, reason, **facts))
     assert danger is not None
     assert (danger.risk, danger.text) == (risk, text)
+
+
+@pytest.mark.parametrize(
+    ("keeps_data", "text"),
+    [(True, "deletes it and makes it anew"), (False, "destroys a volume and its data")],
+)
+def test_a_claim_destroys_data_unless_its_volume_stays(
+    resource: Make, keeps_data: bool, text: str
+) -> None:
+    before = Footprint(keeps_data=keeps_data)
+    change = resource("a", REPLACE, CHANGED, type_=CLAIM).model_copy(update={"before": before})
+    danger = danger_of(change)
+    assert danger is not None
+    assert (danger.text, danger.loses_data) == (text, not keeps_data)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,69 @@ def test_includes_of_no_file(topologies: Topologies, include: str, message: str)
     assert topologies.bad(f"include: {include}") == [f"topology.yaml:1: {message}"]
 
 
+FOREIGN_FILES = {
+    "an-unknown-key": '{"s3cret-key": {"auth": "s3cret-value"}}',
+    "a-value-of-another-type": "outputs: s3cret-value",
+    "broken-syntax": "s3cret-key: [s3cret-value",
+    "a-list": "[s3cret-value]",
+    "a-section-with-odd-entries": "clusters: {s3cret-key: {platform: s3cret-value}}",
+    "an-expression": "outputs: {a: '{{ config.s3cret }}'}",
+    "a-default": "config: {s3cret-key: {type: s3cret-value}}",
+}
+
+
+class TestFilesOutsideTheProject:
+    """Their problems are reported, and nothing that they hold."""
+
+    @pytest.fixture
+    def topologies(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Topologies:
+        project = tmp_path / "project"
+        project.mkdir()
+        (project / "Pulumi.yaml").write_text("name: p")
+        monkeypatch.chdir(project)
+        return Topologies(project)
+
+    @pytest.mark.parametrize("content", FOREIGN_FILES.values(), ids=FOREIGN_FILES)
+    @pytest.mark.parametrize(
+        "include", ["[../x.json]", "[link.json]", "[{name: m, file: ../x.json}]"]
+    )
+    def test_a_problem_of_a_file_outside_shows_none_of_its_content(
+        self, topologies: Topologies, tmp_path: Path, content: str, include: str
+    ) -> None:
+        (tmp_path / "x.json").write_text(content)
+        (tmp_path / "project" / "link.json").symlink_to("../x.json")
+
+        messages = topologies.bad(f"include: {include}")
+
+        assert "s3cret" not in "".join(messages)
+        assert "it is outside the project" in "".join(messages)
+
+    def test_a_file_in_the_same_repository_is_explained(
+        self, topologies: Topologies, tmp_path: Path
+    ) -> None:
+        (tmp_path / ".git").mkdir()
+        (tmp_path / "x.yaml").write_text("custers: {}")
+
+        assert topologies.bad("include: [../x.yaml]") == ["../x.yaml:1: custers is not known"]
+
+    def test_the_files_of_git_itself_are_outside(
+        self, topologies: Topologies, tmp_path: Path
+    ) -> None:
+        (tmp_path / ".git").mkdir()
+        (tmp_path / ".git" / "x.json").write_text('{"s3cret": 1}')
+
+        (message,) = topologies.bad("include: [../.git/x.json]")
+
+        assert "s3cret" not in message
+
+    def test_a_topology_outside_that_is_sound_is_included(
+        self, topologies: Topologies, tmp_path: Path
+    ) -> None:
+        (tmp_path / "x.yaml").write_text(f"shared_volumes: {{data: {volume()}}}")
+
+        assert topologies.good("include: [../x.yaml]").names == ["data"]
+
+
 def test_an_include_of_links_in_a_circle(topologies: Topologies, tmp_path: Path) -> None:
     (tmp_path / "one.yaml").symlink_to(tmp_path / "two.yaml")
     (tmp_path / "two.yaml").symlink_to(tmp_path / "one.yaml")

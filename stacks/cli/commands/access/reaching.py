@@ -25,7 +25,7 @@ class ReachedStack:
 
     @classmethod
     def of(cls, session: Session) -> Self:
-        workspace = workspace_of(session)
+        workspace = workspace_of(session, runs_program=False)
         stack = workspace.resolve(session.stack)
         where = state_of(workspace.backend, workspace.project.name, stack)
         return cls(session, workspace, stack, where)

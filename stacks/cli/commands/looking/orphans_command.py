@@ -68,7 +68,7 @@ def orphans(
     )
 
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         account = Account(workspace, current.stack, current.screen.passphrase())
         question = question_of(account, platforms, regions, older_than)
         with emulator_for(workspace.project.directory, wanted=emulate):

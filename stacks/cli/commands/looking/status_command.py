@@ -65,7 +65,7 @@ def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> in
         status_lines,
     )
 
-    selected = chosen_stack(current, workspace_of(current))
+    selected = chosen_stack(current, workspace_of(current, runs_program=False))
     found = read_status(selected, refresh=refresh, emulate=emulate)
     if as_json:
         document = status_document(found)

@@ -27,7 +27,7 @@ def cancel(name: str | None, yes: bool) -> int:
       gpuform cancel dev
     """
     with session() as current:
-        workspace = Workspace.find(Path.cwd(), current.environ)
+        workspace = Workspace.find(Path.cwd(), current.environ, runs_program=False)
         name = workspace.resolve(name or current.stack)
         lock = workspace.backend.lock(workspace.project.name, name)
         holders = lock.holders()

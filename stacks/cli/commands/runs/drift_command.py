@@ -94,7 +94,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
             if not whole.succeeded:
                 return FAILED
             return CHANGES if detailed_exitcode and whole.plan.has_changes else SUCCESS
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         if goes_on_elsewhere(workspace.project):
             return SUCCESS
         selected = chosen_stack(current, workspace)

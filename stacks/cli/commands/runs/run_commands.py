@@ -345,5 +345,13 @@ def destroy(**flags: Any) -> int:
 
 
 def _planned(flags: dict[str, Any]) -> dict[str, Any]:
-    """A plan that is to be saved is all that is wanted."""
-    return {**flags, "preview_only": flags["preview_only"] or flags["save_plan"] is not None}
+    """Return `flags` with --preview-only set by --save-plan, which promises the same.
+
+    Raises:
+        UsageError: --skip-preview goes with neither, as under the Pulumi CLI.
+    """
+    given = "--preview-only" if flags["preview_only"] else "--save-plan"
+    is_preview = flags["preview_only"] or flags["save_plan"] is not None
+    if is_preview and flags["skip_preview"]:
+        raise click.UsageError(f"--skip-preview and {given} cannot be used together")
+    return {**flags, "preview_only": is_preview}

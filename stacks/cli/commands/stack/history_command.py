@@ -60,7 +60,7 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
       gpuform stack history --json --page-size 100
     """
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         name = workspace.resolve(current.stack)
         runs, skip = workspace.backend.runs(workspace.project.name, name), (page - 1) * page_size
         latest = len(runs.names) - skip

@@ -28,7 +28,7 @@ def logs(number: int | None, as_json: bool) -> None:
     from gpuform.stacks.review.text.history_text import log_lines, run_lines  # noqa: PLC0415 - as above
 
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         stack = workspace.resolve(current.stack)
         run = read_run(workspace, stack, number)
         if as_json:

@@ -28,7 +28,7 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
       gpuform stack output kubeconfig --show-secrets > kubeconfig.yaml
     """
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         opened = workspace.open(
             current.stack, passphrase_of(workspace, current.screen.passphrase())
         )

@@ -95,7 +95,13 @@ def init(name: str | None, secrets_provider: str | None, emulate: bool, every_st
         if name is None:
             _init_all(current, secrets_provider, emulate=emulate)
             return
-        _init(workspace_of(current), name, current, secrets_provider, emulate=emulate)
+        _init(
+            workspace_of(current, runs_program=False),
+            name,
+            current,
+            secrets_provider,
+            emulate=emulate,
+        )
 
 
 @stack.command("ls")
@@ -111,7 +117,7 @@ def list_stacks(everything: bool, as_json: bool) -> None:
       gpuform stack ls --all
     """
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         project, selected = workspace.project.name, workspace.selected()
         if everything:
             own = None if selected is None else full_name(project, selected)
@@ -145,7 +151,7 @@ def select(name: str, create: bool, secrets_provider: str | None) -> None:
       gpuform stack select --create dev
     """
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         if create and short_name(workspace.project, name) not in workspace.stacks():
             _init(workspace, name, current, secrets_provider)
             return
@@ -162,7 +168,7 @@ def unselect() -> None:
       gpuform stack unselect
     """
     with session() as current:
-        workspace_of(current).unselect()
+        workspace_of(current, runs_program=False).unselect()
 
 
 @stack.command("rm")
@@ -197,7 +203,7 @@ def remove(
       gpuform stack rm dev --yes
     """
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         name = workspace.resolve(name or current.stack)
         screen = current.screen
         if not yes and not screen.interactive:
@@ -260,7 +266,7 @@ def _init(
     if emulate:
         with errors_of_engine():
             records = intents_of(workspace.backend, workspace.project.name, name).records
-            record_world(records, World(emulated=True))
+            record_world(records, World(emulated=True, emulator=""))
     where = " on the emulator" if emulate else ""
     current.screen.print(f"Stack {name} is made{where} and selected.")
 

@@ -33,7 +33,7 @@ def export(file: Path | None, show_secrets: bool) -> None:
       gpuform stack export --file dev.json
     """
     with session() as current:
-        selected = chosen_stack(current, workspace_of(current))
+        selected = chosen_stack(current, workspace_of(current, runs_program=False))
         tell = current.screen.warn
         document = export_deployment(selected, tell, show_secrets=show_secrets)
         text = json_text(document, indent=4)
@@ -65,7 +65,7 @@ def import_state(file: Path | None, force: bool) -> None:
       gpuform stack import --file dev.json
     """
     with session() as current:
-        selected = chosen_stack(current, workspace_of(current))
+        selected = chosen_stack(current, workspace_of(current, runs_program=False))
         text, where = _read(file)
         with unwinding():
             count = import_deployment(selected, text, where, current.screen.warn, force=force)

@@ -76,7 +76,7 @@ _Open = Stack | ForeignStack
 
 @contextlib.contextmanager
 def _both(current: Session, source: str | None, dest: str | None) -> Iterator[tuple[_Open, _Open]]:
-    workspace = workspace_of(current)
+    workspace = workspace_of(current, runs_program=False)
     here, there = (_place(workspace, name) for name in (source, dest))
     if here == there:
         raise EngineError(f"the source and the destination are both stack '{here[1]}'")

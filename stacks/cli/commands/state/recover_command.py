@@ -26,7 +26,7 @@ def recover() -> int:
       gpuform state recover --stack prod
     """
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         name = workspace.resolve(current.stack)
         path = path_of_unsaved(workspace.project, name)
         with locked(current, workspace, name):

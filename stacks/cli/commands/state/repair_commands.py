@@ -58,7 +58,7 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
     if from_backup is not None and discard_journal:
         raise click.UsageError("--from-backup and --discard-journal exclude each other")
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         name = workspace.resolve(current.stack)
         with locked(current, workspace, name):
             workspace.finish_secrets_change(name, exclusive=True)
@@ -171,7 +171,7 @@ def upgrade() -> None:
       gpuform state upgrade
     """
     with session() as current:
-        workspace = workspace_of(current)
+        workspace = workspace_of(current, runs_program=False)
         legacy = workspace.backend.legacy_stacks()
         if legacy:
             raise EngineError(

@@ -107,7 +107,7 @@ def _state(current: Session, *, show_secrets: bool) -> Snapshot:
     """With its secrets, or without the need of a passphrase."""
     if not show_secrets:
         return sealed_snapshot(current)
-    workspace = workspace_of(current)
+    workspace = workspace_of(current, runs_program=False)
     return workspace.open(
         current.stack, passphrase_of(workspace, current.screen.passphrase())
     ).snapshot

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -201,3 +202,25 @@ def test_a_host_finds_the_backend_of_a_project_in_any_language(
     records = records_for_host("demo", "dev", tmp_path, {"HOME": str(tmp_path / "home")})
     assert records is not None
     assert records.place.startswith(str(tmp_path))
+
+
+def test_an_answer_is_added_beside_the_records_of_who_took_the_lock_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Backend.open(f"file://{tmp_path}", {})
+    slept = intents_of(backend, "demo", "dev")
+    intent = Intent("urn:a", "together", "Cluster", "train", "r", 1.0)
+    slept.record(intent)
+    others = intents_of(Backend.open(f"file://{tmp_path}", {}), "demo", "dev")
+    others.forget_all(others.all())
+    second = replace(intent, started_at=90.0, id="second")
+    others.record(second)
+
+    def refuse(*_: object) -> None:
+        raise EngineError("the lock is another's")
+
+    monkeypatch.setattr(Backend, "check_lock", refuse)
+    with pytest.raises(GpuformError, match="answered with first, which is recorded"):
+        slept.record_id(intent, "first")
+    late = replace(intent, id="first", is_late=True)
+    assert intents_of(Backend.open(f"file://{tmp_path}", {}), "demo", "dev").all() == [late, second]

@@ -1,0 +1,49 @@
+"""What has to be known before an interrupted create is forgotten and something is created again.
+
+Creates of single objects (`creating`) and of parts of a pool (the ledger of SCP's nodes) ask here.
+"""
+
+from collections.abc import Sequence
+
+from gpuform.providers.calls import duration
+from gpuform.providers.errors import ApiError, GpuformError, MissingCredentials, Unreachable
+from gpuform.providers.evidence import Observation, require_evidence
+from gpuform.providers.evidence.decisions import FORGET_CREATE
+from gpuform.providers.records import SETTLE, Intent
+
+
+def seconds_until_settled(intent: Intent, now: float, settle_time: float = SETTLE) -> float:
+    """Return for how many seconds after `now` lists may lack what the intent's request made."""
+    return max(0.0, intent.started_at + settle_time - now)
+
+
+def require_absence(
+    intent: Intent, names: Sequence[str], seconds_left: float, failure: GpuformError | None = None
+) -> None:
+    """Return if the platform has shown that no object of these names was made.
+
+    Args:
+        intent: the create that is about to be forgotten.
+        names: the names that it asked for and that nobody has found.
+        seconds_left: `seconds_until_settled` when the list was asked for.
+        failure: why the list, or a lookup of an id from the answer, has not answered.
+
+    Raises:
+        NotEnoughEvidence: the list was too early or failed; the intent has to stay.
+    """
+    missing = [] if failure is None else [failure.message]
+    if seconds_left > 0:
+        missing.append(f"it may lack what is new for another {duration(seconds_left)}")
+    seen = Observation(f"the list of {intent.platform}", missing)
+    require_evidence(FORGET_CREATE, f"{intent.kind} {', '.join(names)}", seen)
+
+
+def is_refusal(error: GpuformError) -> bool:
+    """Return whether a create that ended with `error` certainly made nothing.
+
+    A 409 is no such proof: it can refuse the repetition of a request whose first copy, on its way
+    through proxies, made the object.
+    """
+    if isinstance(error, ApiError):
+        return error.is_definite and error.status != 409
+    return isinstance(error, MissingCredentials | Unreachable)

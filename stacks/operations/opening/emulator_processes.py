@@ -1,0 +1,153 @@
+"""Start, ask and stop an emulator that runs in a process of its own.
+
+`gpuform emulator start|env|status|stop` call this module; the process runs `gpuform emulator`.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gpuform.providers.calls import CLOCK_VARIABLE, EMULATOR_VARIABLE
+from gpuform.stacks.engine.errors import EngineError
+
+_READY: Final = re.compile(r"^The emulator is at (\S+);", re.MULTILINE)
+"""The line that `gpuform emulator` prints once it serves."""
+
+START_TIMEOUT_S: Final = 60.0
+"""How long a start may take. It takes about a second where nothing else runs."""
+ANSWER_TIMEOUT_S: Final = 10.0
+"""How long to wait for an emulator that may be starting or stopping right now."""
+_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True)
+class RunningEmulator:
+    """An emulator that answers at `url`: its data's identity, and its clock in Unix seconds."""
+
+    url: str
+    identity: str
+    now: float
+
+
+def start_emulator(port: int, store: Path | None, speed: float) -> RunningEmulator:
+    """Start an emulator in the background and wait until it serves.
+
+    Args:
+        port: on the loopback interface; 0 takes a free one.
+        store: the file of its objects; None keeps them in memory.
+        speed: seconds of its clock in a real one; 0 for a clock that others move.
+
+    Raises:
+        EngineError: it ended, or did not serve in time; with what it said.
+    """
+    command = [sys.executable, "-P", "-m", "gpuform.stacks.cli", "emulator"]
+    command += ["--port", str(port), "--speed", f"{speed:g}"]
+    command += [] if store is None else ["--store", str(store.absolute())]
+    log_descriptor, log_name = tempfile.mkstemp(prefix="gpuform-emulator-", suffix=".log")
+    # A file rather than a pipe: the process outlives this one, and its shell's `$( )` with it.
+    with os.fdopen(log_descriptor, "w") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        url = _wait_for_address(process, Path(log_name))
+        return require_emulator_at(url)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        Path(log_name).unlink(missing_ok=True)
+
+
+def find_emulator_at(url: str) -> RunningEmulator | None:
+    """Return the emulator that answers at `url`; None if nobody does, or somebody else."""
+    import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
+
+    try:
+        answer = httpx.get(f"{url}/_emulator/clock", trust_env=False, timeout=ANSWER_TIMEOUT_S)
+        report: Any = answer.raise_for_status().json()
+        return RunningEmulator(url, str(report["emulator"]), float(report["now"]))
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        return None
+
+
+def require_emulator_at(url: str) -> RunningEmulator:
+    """Return the emulator at `url`, which may be starting right now.
+
+    Raises:
+        EngineError: no emulator answers there in time.
+    """
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while (emulator := find_emulator_at(url)) is None:
+        if time.monotonic() >= deadline:
+            raise EngineError(
+                f"no emulator answers at {url}", hint='start one: eval "$(gpuform emulator start)"'
+            )
+        time.sleep(_PAUSE_S)
+    return emulator
+
+
+def stop_emulator(url: str, expected: str) -> RunningEmulator | None:
+    """Stop the emulator at `url` and wait until it has ended; None if none answers there.
+
+    Args:
+        url: its address.
+        expected: its identity, as the shell's variables have it; empty for any.
+
+    Raises:
+        EngineError: another emulator answers, or one that is part of another program.
+    """
+    import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
+
+    emulator = find_emulator_at(url)
+    if emulator is None:
+        return None
+    if expected and emulator.identity != expected:
+        raise EngineError(
+            f"the emulator at {url} is {emulator.identity}, and {EMULATOR_VARIABLE} names "
+            f"{expected}: it is left running",
+            hint="to stop it: `gpuform emulator stop --port PORT`",
+        )
+    answer = httpx.post(
+        f"{url}/_emulator/stop",
+        json={"emulator": emulator.identity},
+        trust_env=False,
+        timeout=ANSWER_TIMEOUT_S,
+    )
+    if answer.is_error:
+        raise EngineError(
+            f"the emulator at {url} does not stop: it runs inside of another program",
+            hint="end the program that started it",
+        )
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while find_emulator_at(url) is not None and time.monotonic() < deadline:
+        time.sleep(_PAUSE_S)
+    return emulator
+
+
+def address_in(environ: Mapping[str, str]) -> str | None:
+    """Return the address of the emulator that a shell's variables lead to; None if none."""
+    return environ.get(CLOCK_VARIABLE, "").rstrip("/") or None
+
+
+def _wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    """Return the address that a new emulator prints into `log` when it serves."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        has_ended = process.poll() is not None
+        said = log.read_text(errors="replace")
+        ready = _READY.search(said)
+        if ready and not has_ended:
+            return ready[1]
+        if has_ended or time.monotonic() >= deadline:
+            why = said.strip().removeprefix("Error: ").removeprefix("error: ")
+            raise EngineError(f"the emulator did not start: {why or 'it says nothing'}")
+        time.sleep(_PAUSE_S)

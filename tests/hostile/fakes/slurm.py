@@ -1,0 +1,246 @@
+"""The commands of one Slurm cluster, from the manual pages of squeue, scontrol, sbatch and scancel.
+
+It runs nothing: `advance` of the clock ends what has run long enough. It answers as badly as its
+`Manners` say.
+"""
+
+import copy
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuform.providers.slurm.commands import Output
+
+_ON_NODES = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED")
+UID = 1001
+
+
+@dataclass
+class Manners:
+    """How it misbehaves; nothing of it by default."""
+
+    lag_s: float = 0.0
+    """squeue and scontrol show what was so many seconds ago."""
+    hides_nodes: set[str] = field(default_factory=set)
+    """PrivateData=nodes, or partitions that are hidden."""
+    hides_jobs: bool = False
+    """PrivateData=jobs: squeue shows those of the own user alone."""
+    doubles_nodes: bool = False
+    cuts_output: bool = False
+    """What a command prints ends in the middle."""
+    forgets_after_s: float = 300.0
+    """MinJobAge."""
+    runs_elsewhere: dict[str, str] = field(default_factory=dict)
+    """Nodes, and the others on which the jobs for them run."""
+    exit_codes: dict[str, str] = field(default_factory=dict)
+    """What squeue tells as the exit code of jobs on a node, whatever it was."""
+    loses_last_line: bool = False
+    """Outputs end before the script does."""
+    shows_no_node: bool = False
+    """squeue shows no nodes of jobs that have ended."""
+
+
+@dataclass
+class Job:
+    number: int
+    name: str
+    nodes: list[str]
+    wanted: list[str]
+    user: int = UID
+    state: str = "RUNNING"
+    began: float = 0.0
+    ends: float = float("inf")
+    code: int = 0
+    printed: str = ""
+    path: str = ""
+    runs_for: float = 60.0
+
+
+class Slurm:
+    """A `gpuform.providers.slurm.commands.Commands`."""
+
+    place = "on the stand-in"
+
+    def __init__(self, clock: Any, nodes: Sequence[str], figure: float = 480.0) -> None:
+        self._clock = clock
+        self._history: list[tuple[float, dict[str, Any], list[Job]]] = []
+        self.nodes: dict[str, Any] = {
+            name: {"state": "IDLE", "drain": False, "reason": "", "address": name} for name in nodes
+        }
+        self.jobs: list[Job] = []
+        self.figure = figure
+        self.manners = Manners()
+        self.commands: list[str] = []
+
+    def run(
+        self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
+    ) -> Output:
+        del is_change, as_user
+        self.commands.append(" ".join(command))
+        self._settle()
+        words = list(command)
+        if words[:3] == ["scontrol", "show", "node"]:
+            return self._printed(self._show_nodes())
+        if words[:2] == ["scontrol", "update"]:
+            return self._update(words[2:])
+        if words[0] == "squeue":
+            return self._printed(self._queue(words[1:]))
+        if words[0] == "sbatch":
+            return self._submit(words[1:])
+        if words[0] == "scancel" or words[:2] == ["scontrol", "requeue"]:
+            return self._cancel(words)
+        if words[0] == "id":
+            return Output(f"{UID}\n", "", 0)
+        if words[0] == "env":
+            return self._tail(words[-1])
+        return Output("", f"{words[0]}: command not found", 127)
+
+    def start(self, node: str, name: str, minutes: float, user: int = 2002) -> Job:
+        """A job of somebody's begins on a node."""
+        self._remember()
+        now = self._clock.now()
+        made = Job(len(self.jobs) + 1, name, [node], [], user, began=now, ends=now + minutes * 60)
+        self.jobs.append(made)
+        return made
+
+    def jobs_on(self, node: str) -> list[str]:
+        """What really runs there now."""
+        self._settle()
+        return [job.name for job in self.jobs if node in job.nodes and job.state in _ON_NODES]
+
+    def _settle(self) -> None:
+        """Jobs end when their time has come."""
+        for job in self.jobs:
+            if job.state == "RUNNING" and job.ends <= self._clock.now():
+                self._remember(job.ends)
+                job.state = "COMPLETED" if job.code == 0 else "FAILED"
+                if job.path:
+                    job.printed = f"# Avg bus bandwidth : {self.figure}\n"
+                    job.printed += f"gpuform: exit code {job.code} on {','.join(job.nodes)}\n"
+
+    def _remember(self, moment: float | None = None) -> None:
+        at = self._clock.now() if moment is None else moment
+        self._history.append((at, copy.deepcopy(self.nodes), copy.deepcopy(self.jobs)))
+
+    def _then(self) -> tuple[dict[str, Any], list[Job]]:
+        moment = self._clock.now() - self.manners.lag_s
+        for until, nodes, jobs in self._history:
+            if until > moment:
+                return nodes, jobs
+        return self.nodes, self.jobs
+
+    def _printed(self, text: str) -> Output:
+        return Output(text[: len(text) // 2] if self.manners.cuts_output else text, "", 0)
+
+    def _show_nodes(self) -> str:
+        nodes, jobs = self._then()
+        busy = {node for job in jobs if job.state in _ON_NODES for node in job.nodes}
+        names = [name for name in nodes if name not in self.manners.hides_nodes]
+        if not names:
+            return "No nodes in the system\n"
+        blocks = [_block(name, nodes[name], is_busy=name in busy) for name in names]
+        if self.manners.doubles_nodes:
+            blocks.append(blocks[0])
+        return "\n".join(blocks) + "\n"
+
+    def _queue(self, options: Sequence[str]) -> str:
+        given = dict(option.partition("=")[::2] for option in options)
+        jobs = self._then()[1]
+        forgotten = self._clock.now() - self.manners.forgets_after_s
+        shown = [job for job in jobs if job.state in _ON_NODES or job.ends > forgotten]
+        if self.manners.hides_jobs:
+            shown = [job for job in shown if job.user == UID]
+        if given.get("--states") != "all":
+            states = given.get("--states", "PENDING,RUNNING,COMPLETING").split(",")
+            shown = [job for job in shown if job.state in states]
+        if "--name" in given:
+            shown = [job for job in shown if job.name in given["--name"].split(",")]
+        if "--nodelist" in given:
+            names = {*given["--nodelist"].split(",")}
+            shown = [job for job in shown if names & {*job.nodes}]
+        return "".join(self._line(job, given) for job in shown)
+
+    def _line(self, job: Job, given: dict[str, str]) -> str:
+        has_ended = job.state not in _ON_NODES
+        nodes = "" if has_ended and self.manners.shows_no_node else ",".join(job.nodes)
+        if "--Format" in given:
+            told = next(
+                (self.manners.exit_codes[n] for n in job.nodes if n in self.manners.exit_codes),
+                f"{job.code}:0",
+            )
+            values = {
+                "JobID": job.number,
+                "exit_code": told,
+                "JobArrayID": job.number,
+                "BatchFlag": 1,
+                "Requeue": 1,
+            }
+            fields = [each.split(":")[0] for each in given["--Format"].split(",")]
+            return "".join(f"{values[each]!s:<32}" for each in fields) + "\n"
+        values = {
+            "i": job.number,
+            "N": nodes,
+            "n": ",".join(job.wanted),
+            "u": f"user{job.user}",
+            "U": job.user,
+            "T": job.state,
+            "r": "None",
+            "j": job.name,
+        }
+        return re.sub("%(.)", lambda found: str(values[found[1]]), given["--format"]) + "\n"
+
+    def _submit(self, options: Sequence[str]) -> Output:
+        self._remember()
+        given = dict(option.partition("=")[::2] for option in options)
+        wanted = given["--nodelist"].split(",")
+        nodes = [self.manners.runs_elsewhere.get(node, node) for node in wanted]
+        now = self._clock.now()
+        job = Job(len(self.jobs) + 1, given["--job-name"], nodes, wanted, began=now)
+        job.ends, job.path = now + job.runs_for, given["--output"]
+        self.jobs.append(job)
+        return Output(f"{job.number}\n", "", 0)
+
+    def _tail(self, path: str) -> Output:
+        found = next((job for job in reversed(self.jobs) if job.path == path), None)
+        if found is None:
+            return Output("", f"tail: cannot open '{path}': No such file or directory", 1)
+        lines = found.printed.splitlines(keepends=True)
+        return Output("".join(lines[:-1] if self.manners.loses_last_line else lines), "", 0)
+
+    def _update(self, settings: Sequence[str]) -> Output:
+        self._remember()
+        given = dict(setting.partition("=")[::2] for setting in settings)
+        for name in given["NodeName"].split(","):
+            if name not in self.nodes:
+                return Output(
+                    "", f"scontrol: error: Invalid node name specified {shlex.quote(name)}", 1
+                )
+            node = self.nodes[name]
+            state = given.get("State")
+            node["drain"] = {"DRAIN": True, "UNDRAIN": False, None: node["drain"]}[state]
+            node["reason"] = given.get("Reason", "" if state == "UNDRAIN" else node["reason"])
+        return Output("", "", 0)
+
+    def _cancel(self, words: Sequence[str]) -> Output:
+        self._remember()
+        numbers = {
+            int(number) for word in words[1:] for number in word.split(",") if number.isdigit()
+        }
+        for job in self.jobs:
+            if job.number in numbers and job.state in _ON_NODES:
+                job.state, job.ends = "CANCELLED", self._clock.now()
+        return Output("", "", 0)
+
+
+def _block(name: str, node: Any, *, is_busy: bool) -> str:
+    state = "ALLOCATED" if is_busy and node["state"] == "IDLE" else node["state"]
+    lines = [
+        f"NodeName={name} Arch=x86_64 CoresPerSocket=1",
+        f"   NodeAddr={node['address']} NodeHostName={name} Version=22.05.8",
+        f"   State={state}{'+DRAIN' if node['drain'] else ''} ThreadsPerCore=1",
+    ]
+    if node["reason"]:
+        lines.append(f"   Reason={node['reason']} [root@2026-01-01T00:00:00]")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,90 @@
+"""The Pulumi CLI that the tests run: the one of PATH, else the pinned one, which `build` makes.
+
+`tests/real_pulumi/go.mod` pins it. It is built once into a folder of the user's caches, from what
+the Go module proxy serves: `python tests/processes/pinned_pulumi.py`, which says why where it
+cannot be built. That folder also gets the host of dynamic providers, a script of Pulumi's SDK; the
+host of Python programs is no Go module of the proxy: `inline.py` stands in for it.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+MODULE: Final = Path(__file__).resolve().parents[1] / "real_pulumi"
+PACKAGE: Final = "github.com/pulumi/pulumi/pkg/v3"
+DYNAMIC_HOST: Final = '#!/bin/sh\nexec "${PULUMI_PYTHON_CMD:-python3}" -u -m pulumi.dynamic "$@"\n'
+
+
+def search_path() -> str:
+    """Return PATH with the folder of the pinned CLI behind it, if it was built."""
+    folder = pinned_folder()
+    path = os.environ.get("PATH", os.defpath)
+    return f"{path}{os.pathsep}{folder}" if (folder / "pulumi").exists() else path
+
+
+def find_pulumi() -> str | None:
+    """Return the path of the Pulumi CLI, or None where there is none."""
+    return shutil.which("pulumi", path=search_path())
+
+
+def has_language_host(language: str = "python") -> bool:
+    """Return whether `pulumi` itself can run programs in a language: by its host, on PATH."""
+    return shutil.which(f"pulumi-language-{language}", path=search_path()) is not None
+
+
+def pinned_version() -> str:
+    """Return the version of the CLI in `go.mod`, such as 3.274.1."""
+    found = re.search(rf"{re.escape(PACKAGE)} v(\S+)", (MODULE / "go.mod").read_text())
+    assert found is not None
+    return found[1]
+
+
+def pinned_folder() -> Path:
+    """Return the folder of the pinned CLI; another `go.sum` gets another one."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    digest = hashlib.sha256((MODULE / "go.sum").read_bytes()).hexdigest()[:12]
+    return caches / "gpuform" / f"pulumi-{pinned_version()}-{digest}"
+
+
+def build() -> str:
+    """Build the pinned CLI where it is not built yet; return why not, or an empty text."""
+    folder = pinned_folder()
+    if (folder / "pulumi").exists():
+        return ""
+    go = shutil.which("go")
+    if go is None:
+        return "Go is not on PATH"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several clones share the folder
+        if (folder / "pulumi").exists():
+            return ""
+        version = f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={pinned_version()}"
+        new = folder / "pulumi.new"
+        argv = [go, "build", "-ldflags", version, "-o", str(new), f"{PACKAGE}/cmd/pulumi"]
+        done = subprocess.run(argv, cwd=MODULE, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return (done.stderr.strip() or "go build failed").splitlines()[-1]
+        host = folder / "pulumi-resource-pulumi-python"
+        host.write_text(DYNAMIC_HOST)
+        host.chmod(0o755)
+        new.rename(folder / "pulumi")
+    return ""
+
+
+def main() -> None:
+    """Build it, and print where it is or why it is not."""
+    reason = build()
+    found = f"not built: {reason}" if reason else f"{pinned_folder() / 'pulumi'}"
+    print(f"Pulumi CLI {pinned_version()}: {found}")  # noqa: T201 - its purpose
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Lists of the Kubernetes API: all pages of the kind that was asked for, or an error."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from fake_clock import FakeClock
+from hostile.fakes.answers import Call
+from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving
+
+from gpuform.providers.errors import ForeignAnswer
+from gpuform.providers.kubernetes.client import KubernetesClient, client_by
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+
+PODS = "/api/v1/pods"
+
+
+@pytest.fixture
+def fake() -> Kubernetes:
+    """Three nodes; a job runs on the last one."""
+    made = Kubernetes(FakeClock())
+    for number in range(3):
+        made.add_node(f"w{number}", has_proxy=False)
+        made.run(f"w{number}", f"proxy-{number}", "kube-system", owner="DaemonSet")
+    made.run("w2", "train")
+    return made
+
+
+@pytest.fixture
+def client(fake: Kubernetes) -> Iterator[KubernetesClient]:
+    with serving(fake) as address, closing(client_by(kubeconfig(address), "train")) as made:
+        yield made
+
+
+def busy_nodes(client: KubernetesClient) -> list[str]:
+    return [node.name for node in KubernetesScheduler(client).nodes() if node.jobs]
+
+
+def names(client: KubernetesClient) -> list[str]:
+    return [pod["metadata"]["name"] for pod in client.list(PODS)]
+
+
+ALL = ["proxy-0", "proxy-1", "proxy-2", "train"]
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 3])
+def test_a_job_on_a_later_page_is_seen(
+    fake: Kubernetes, client: KubernetesClient, page_size: int
+) -> None:
+    fake.manners.page_size = page_size
+    assert busy_nodes(client) == ["w2"]
+
+
+def test_an_expired_token_begins_the_list_again(fake: Kubernetes, client: KubernetesClient) -> None:
+    fake.manners.page_size, fake.manners.expired_tokens = 2, 1
+    assert names(client) == ALL
+
+
+def test_tokens_that_always_expire_are_an_error(fake: Kubernetes, client: KubernetesClient) -> None:
+    fake.manners.page_size, fake.manners.expired_tokens = 2, 99
+    with pytest.raises(ForeignAnswer, match=r"incomplete after 3 readings: .*token has expired"):
+        client.list(PODS)
+
+
+@pytest.mark.parametrize("kind", ["NodeList", "Pod", "List", "PodMetricsList"])
+def test_a_list_of_another_kind_is_an_error(
+    fake: Kubernetes, client: KubernetesClient, kind: str
+) -> None:
+    fake.manners.wrong_kind = kind
+    with pytest.raises(ForeignAnswer, match="kind"):
+        client.list(PODS)
+
+
+def test_a_list_that_ends_before_its_announced_end_is_an_error(
+    fake: Kubernetes, client: KubernetesClient
+) -> None:
+    fake.manners.page_size, fake.manners.drops_continue = 3, True
+    with pytest.raises(ForeignAnswer, match="it ends after 3 of 4 objects"):
+        client.list(PODS)
+
+
+def test_pages_of_different_moments_are_read_again(
+    fake: Kubernetes, client: KubernetesClient
+) -> None:
+    """A pod that moves up a page when another one ends would never be seen."""
+    fake.manners.page_size, fake.manners.shifts_pages = 2, True
+    fake.run("w0", "a-short-one", "ml")
+
+    def end_it_after_the_first_page(call: Call) -> None:
+        if "continue" in call.query:
+            fake.end("a-short-one")
+            fake.before = lambda _: None
+
+    fake.before = end_it_after_the_first_page
+    assert busy_nodes(client) == ["w2"]
+
+
+@pytest.mark.parametrize("fault", ["repeats_page", "is_doubled"])
+def test_an_object_that_comes_twice_is_an_error(
+    fake: Kubernetes, client: KubernetesClient, fault: str
+) -> None:
+    fake.manners.page_size = 2
+    setattr(fake.manners, fault, True)
+    with pytest.raises(ForeignAnswer, match="twice"):
+        client.list(PODS)
+
+
+@pytest.mark.parametrize("item", [None, 5, {}, {"metadata": None}, {"metadata": {"name": 5}}])
+def test_an_object_without_a_name_is_an_error(
+    fake: Kubernetes, client: KubernetesClient, item: object
+) -> None:
+    fake._shown = lambda *_: [item]  # type: ignore[method-assign, assignment, list-item]
+    with pytest.raises(ForeignAnswer, match=r"metadata\.name"):
+        client.list(PODS)

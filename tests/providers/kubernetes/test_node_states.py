@@ -1,0 +1,48 @@
+"""Since when a node is not Ready: a time in which it existed, or nobody knows."""
+
+from contextlib import closing
+
+import pytest
+from fake_clock import FakeClock
+from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving, written
+
+from gpuform.providers.calls import Call
+from gpuform.providers.calls import serving as serving_call
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.nodes import node_states
+
+NOW = 1_780_000_000.0
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("created", "since", "is_believed"),
+    [
+        (written(NOW - 2 * HOUR), written(NOW - HOUR), True),
+        (written(NOW - 2 * HOUR), written(NOW), True),
+        (written(NOW - 2 * HOUR), written(NOW - 3 * HOUR), False),
+        (written(NOW - 2 * HOUR), written(NOW + HOUR), False),
+        (written(NOW - 2 * HOUR), "0001-01-01T00:00:00Z", False),
+        (written(NOW - 2 * HOUR), "1970-01-01T00:00:00Z", False),
+        (written(NOW - 2 * HOUR), "soon", False),
+        (written(NOW - 2 * HOUR), 5, False),
+        (written(NOW - 2 * HOUR), None, False),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z", False),
+        ("0001-01-01T00:00:00Z", written(NOW - HOUR), False),
+        (None, written(NOW - HOUR), False),
+    ],
+)
+def test_a_time_outside_of_the_nodes_life_is_not_believed(
+    created: str | None, since: object, is_believed: bool
+) -> None:
+    clock = FakeClock()
+    clock.time = NOW
+    fake = Kubernetes(clock)
+    fake.add_node("w0", ready=False, created=created, since=since)
+    with (
+        serving(fake) as address,
+        closing(client_by(kubeconfig(address), "train")) as client,
+        serving_call(Call(clock=clock)),
+    ):
+        state = node_states(client)["w0"]
+    assert (state.is_ready, state.since) == (False, since if is_believed else "")

@@ -1,0 +1,159 @@
+"""A kubeconfig that comes with the project names no file of this machine: whoever proposes a change
+would choose what is sent, and to whom. The user's own one may.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.kubernetes.declared import declared_kubeconfig
+from gpuform.providers.slurm import declared_scheduler
+from gpuform.schemas.drain import KubernetesInputs, ScheduledDrainInputs
+
+SECRET = "planted-secret-of-the-machine"
+EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": ["token"]}
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory with a secret, and the project in a repository elsewhere."""
+    for name in ("GPUFORM_CLOCK", "GPUFORM_SCHEDULERS", "GPUFORM_ALLOW", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    home, project = tmp_path / "home", tmp_path / "work" / "stacks" / "dev"
+    (home / ".kube").mkdir(parents=True)
+    project.mkdir(parents=True)
+    (tmp_path / "work" / ".git").mkdir()
+    (home / "token").write_text(SECRET)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(project)
+    return tmp_path
+
+
+def write(path: Path, user: dict[str, Any], server: str = "https://127.0.0.1:1") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [{"name": "x", "cluster": {"server": server}}],
+        "users": [{"name": "x", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(document))
+
+
+@contextmanager
+def listening() -> Iterator[tuple[str, list[str]]]:
+    """A server of somebody else's, and all that it has heard."""
+    heard: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(f"{self.path} {self.headers}")
+            self.send_error(500)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", heard
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("declared", "place"),
+    [
+        ("kubeconfig", "work/stacks/dev/kubeconfig"),
+        ("../../shared", "work/shared"),
+        ("../../../outside", "outside"),
+        ("{root}/work/stacks/dev/kubeconfig", "work/stacks/dev/kubeconfig"),
+        ("{root}/work/shared", "work/shared"),
+        ("~/../work/shared", "work/shared"),
+        ("/proc/self/cwd/kubeconfig", "work/stacks/dev/kubeconfig"),
+    ],
+)
+def test_no_file_is_sent_to_the_server_of_a_projects_kubeconfig(
+    machine: Path, declared: str, place: str
+) -> None:
+    wanted = ScheduledDrainInputs.model_validate(
+        {"kubernetes": {"kubeconfig": declared.format(root=machine)}}
+    )
+    with listening() as (server, heard), serving(Call()):
+        write(machine / place, {"tokenFile": str(machine / "home" / "token")}, server)
+        with pytest.raises(GpuformError, match=r"\(tokenFile\), and comes with the project"):
+            declared_scheduler(wanted, "pool train").nodes()
+    assert heard == []
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"tokenFile": "token"},
+        {"token": "t", "client-certificate": "/etc/passwd"},
+        {"client-key": "key.pem"},
+        {"exec": EXEC},
+        {"auth-provider": {"name": "oidc"}},
+    ],
+)
+def test_neither_files_nor_programs_may_be_named(user: dict[str, Any]) -> None:
+    write(Path("kubeconfig"), user)
+    Path("token").write_text(SECRET)
+    with pytest.raises(GpuformError, match="comes with the project") as refused:
+        declared_kubeconfig(KubernetesInputs(kubeconfig="kubeconfig"))
+    assert "--flatten" in (refused.value.hint or "")
+
+
+def test_its_own_content_may_be_used() -> None:
+    write(Path("kubeconfig"), {"token": "t"})
+    assert "token: t" in declared_kubeconfig(KubernetesInputs(kubeconfig="kubeconfig"))
+
+
+@pytest.mark.parametrize("declared", [None, "~/.kube/config", "~/.kube/train", "{root}/etc/train"])
+def test_the_users_own_reads_its_files(machine: Path, declared: str | None) -> None:
+    name = (declared or "~/.kube/config").format(root=machine)
+    write(Path(name).expanduser(), {"tokenFile": str(machine / "home" / "token")})
+    inputs = KubernetesInputs(kubeconfig=None if declared is None else name)
+    assert SECRET in declared_kubeconfig(inputs)
+
+
+def test_the_users_own_may_lie_in_a_repository_of_the_home_directory(machine: Path) -> None:
+    (machine / "home" / ".git").mkdir()
+    write(machine / "home" / ".kube" / "config", {"tokenFile": str(machine / "home" / "token")})
+    assert SECRET in declared_kubeconfig(KubernetesInputs())
+
+
+def test_one_that_kubeconfig_lists_is_the_users_own(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of the project alone."""
+    own, projects = machine / "other" / "train", machine / "work" / "train"
+    (machine / "other" / ".git").mkdir(parents=True)
+    monkeypatch.setenv("KUBECONFIG", f"{own}:{projects}")
+    for path in (own, projects):
+        write(path, {"tokenFile": str(machine / "home" / "token")})
+    assert SECRET in declared_kubeconfig(KubernetesInputs(kubeconfig=str(own)))
+    with pytest.raises(GpuformError, match="comes with the project"):
+        declared_kubeconfig(KubernetesInputs(kubeconfig=str(projects)))
+
+
+def test_a_link_out_of_the_project_is_no_way_around(machine: Path) -> None:
+    write(machine / "work" / "evil", {"tokenFile": str(machine / "home" / "token")})
+    (machine / "home" / "link").symlink_to(machine / "work" / "evil")
+    with pytest.raises(GpuformError, match="comes with the project"):
+        declared_kubeconfig(KubernetesInputs(kubeconfig=str(machine / "home" / "link")))
+
+
+def test_a_path_that_a_person_types_may_be_in_the_project(machine: Path) -> None:
+    write(Path("kubeconfig"), {"tokenFile": str(machine / "home" / "token")})
+    inputs = KubernetesInputs(kubeconfig="kubeconfig")
+    assert SECRET in declared_kubeconfig(inputs, "--", is_typed=True)

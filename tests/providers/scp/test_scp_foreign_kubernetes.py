@@ -1,0 +1,132 @@
+"""The nodes of a pool and the Kubernetes that is declared for them, over real HTTP: no node goes
+that this Kubernetes does not show, by whichever name, and none on which it shows a job.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.kubernetes.client import client_by
+
+DELETE = "DELETE /v1/gpu-nodes"
+NAMES = ["train-001", "train-002", "train-003"]
+
+
+@pytest.fixture
+def fake(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubernetes]:
+    monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
+    made = Kubernetes(world.clock)
+    with serving(made) as address:
+        text = kubeconfig(address)
+        (tmp_path / "kubeconfig").write_text(text)
+        with closing(client_by(text, "pool train")):
+            yield made
+
+
+@pytest.fixture
+def pool(world: Any, pool_inputs: dict[str, Any], tmp_path: Path) -> Any:
+    drain = {"kubernetes": {"kubeconfig": str(tmp_path / "kubeconfig")}, "wait_minutes": 10}
+    made = world.create("NodePool", {**pool_inputs, "count": 3, "drain": drain})
+    world.writes()
+    return made
+
+
+def joined(fake: Kubernetes, pool: Any, **names: str) -> None:
+    """Every node of the pool, by its own name or another one, with its address."""
+    for node in pool.nodes.values():
+        name = node["gpu_node_name"]
+        fake.add_node(names.get(name, name), addresses={"InternalIP": node["policy_ip"]})
+
+
+@pytest.mark.parametrize("fault", ["empty", "foreign", "hidden"])
+def test_a_kubernetes_that_shows_none_of_the_nodes_lets_none_go(
+    world: Any, pool: Any, fake: Kubernetes, fault: str
+) -> None:
+    if fault != "empty":
+        joined(fake, pool)
+        fake.run("train-002", "job")
+    fake.manners.is_foreign = fault == "foreign"
+    fake.manners.hidden_nodes = set(NAMES) if fault == "hidden" else set()
+    for change in (world.delete, lambda made: world.update(made, {**made.inputs, "count": 2})):
+        with pytest.raises(
+            GpuformError, match="cannot remove a node: Kubernetes: it knows no node"
+        ):
+            change(pool)
+    assert world.writes() == {}
+
+
+def test_a_node_that_is_hidden_is_not_the_one_to_go(
+    world: Any, pool: Any, fake: Kubernetes
+) -> None:
+    joined(fake, pool)
+    fake.run("train-003", "job")
+    fake.manners.hidden_nodes = {"train-003"}
+    smaller = world.update(pool, {**pool.inputs, "count": 2})
+    assert sorted(smaller.nodes) == ["train-001", "train-003"]
+    with pytest.raises(GpuformError, match="an address of train-003"):
+        world.delete(smaller)
+    assert fake.jobs_on("train-003") == ["ml/job"]
+
+
+def test_a_job_on_a_node_of_another_name_is_waited_for(
+    world: Any, pool: Any, fake: Kubernetes
+) -> None:
+    joined(fake, pool, **{"train-002": "ip-192-168-0-2.internal"})
+    fake.run("ip-192-168-0-2.internal", "job")
+    with pytest.raises(GpuformError, match="jobs still run on train-002: ml/job"):
+        world.delete(pool)
+    assert world.writes() == {}
+    fake.end("job")
+    world.delete(pool)
+    assert world.writes() == {DELETE: 1}
+
+
+def test_a_node_that_two_names_fit_stays(world: Any, pool: Any, fake: Kubernetes) -> None:
+    joined(fake, pool)
+    fake.add_node("b", addresses={"InternalIP": pool.nodes["train-001"]["policy_ip"]})
+    with pytest.raises(GpuformError, match="which node is train-001: it may be b or train-001"):
+        world.delete(pool)
+    assert world.writes() == {}
+
+
+def test_pods_that_a_gateway_hides_let_none_go(world: Any, pool: Any, fake: Kubernetes) -> None:
+    """It shows those of some namespaces alone, and no error."""
+    joined(fake, pool)
+    fake.run("train-002", "job")
+    fake.manners.hidden_namespaces = {"kube-system", "ml"}
+    with pytest.raises(GpuformError, match="jobs on train-001 cannot be told: it shows no pod"):
+        world.delete(pool)
+    assert world.writes() == {}
+
+
+def test_pods_that_may_not_be_listed_let_none_go(world: Any, pool: Any, fake: Kubernetes) -> None:
+    joined(fake, pool)
+    fake.manners.forbidden = {"pods"}
+    with pytest.raises(GpuformError, match="pods is forbidden"):
+        world.delete(pool)
+    assert world.writes() == {}
+
+
+@pytest.mark.parametrize("lag_s", [3.0, 6.0, 8.0])
+def test_a_list_that_lags_hides_no_job(
+    world: Any, pool: Any, fake: Kubernetes, lag_s: float
+) -> None:
+    """The job starts right before the cordon, and is seen some seconds later."""
+    joined(fake, pool)
+    world.advance(60)
+    fake.manners.lag_s = lag_s
+
+    def start(call: Any) -> None:
+        if call.method == "PATCH":
+            fake.run("train-001", "job")
+            fake.before = lambda _: None
+
+    fake.before = start
+    with pytest.raises(GpuformError, match="jobs still run on train-001: ml/job"):
+        world.delete(pool)
+    assert world.writes() == {}

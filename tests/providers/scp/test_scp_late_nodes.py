@@ -1,0 +1,238 @@
+"""Creates that list and GET show late, answered with fewer, other or no ids: nothing is lost.
+
+SCP's reference answers a create of up to five servers by 202 and one `resource_id`.
+"""
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from gpuform.providers.calls import Call
+from gpuform.providers.errors import GpuformError, UnknownOutcome
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
+
+CREATE = "POST /v1/gpu-nodes"
+DELETE = "DELETE /v1/gpu-nodes"
+IMAGE = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
+
+Properties = dict[str, Any]
+answers = pytest.mark.parametrize("answer", ["first", "all", "foreign", "none"])
+late = pytest.mark.parametrize("seconds", [0, 8, 50])
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+def answer_late(world: Any, seconds: float, answer: str = "first") -> None:
+    """From now on, new nodes show so late, and the answer to a create has these ids."""
+    world.control("POST", "scp/settings", {"appears_seconds": seconds, "create_answer": answer})
+
+
+def assert_whole(world: Any, pool: Any, count: int) -> None:
+    """The pool has every node that there is, and as many as declared."""
+    assert (pool.outs["ready"], pool.outs.get("not_ready_reason")) == (True, None)
+    assert sorted(world.states()) == list(pool.nodes)
+    assert len(pool.nodes) == len(pool.outs["node_ids"]) == count
+
+
+class TestPool:
+    @answers
+    @late
+    def test_the_first_up_makes_exactly_the_declared_nodes(
+        self, world: Any, pool_inputs: Properties, seconds: float, answer: str
+    ) -> None:
+        answer_late(world, seconds, answer)
+        pool = world.create("NodePool", {**pool_inputs, "count": 7})
+        assert_whole(world, pool, 7)
+        assert world.writes() == {CREATE: 2}
+        world.refresh(pool)
+        assert world.intents.all() == []
+
+    @answers
+    def test_growth_makes_exactly_what_is_missing(
+        self, world: Any, pool_inputs: Properties, answer: str
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        answer_late(world, 8, answer)
+        world.writes()
+        pool = world.update(pool, {**pool_inputs, "count": 5})
+        assert_whole(world, pool, 5)
+        assert world.writes() == {CREATE: 1}
+
+    @answers
+    def test_a_rollout_makes_each_node_once(
+        self, world: Any, pool_inputs: Properties, answer: str
+    ) -> None:
+        rolled = {**pool_inputs, "rollout": {"max_unavailable": 1}}
+        pool = world.create("NodePool", rolled)
+        answer_late(world, 8, answer)
+        world.writes()
+        pool = world.update(pool, {**rolled, "image_id": IMAGE})
+        assert_whole(world, pool, 3)
+        assert {node["image_id"] for node in pool.nodes.values()} == {IMAGE}
+        assert world.writes() == {CREATE: 3, DELETE: 3}
+
+    def test_a_failed_node_is_replaced_by_one(self, world: Any, pool_inputs: Properties) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        world.in_state(pool.nodes["train-002"]["id"], "ERROR")
+        pool = world.refresh(pool)
+        answer_late(world, 8)
+        world.writes()
+        pool = world.update(pool)
+        assert_whole(world, pool, 3)
+        assert world.writes() == {CREATE: 1, DELETE: 1}
+
+    @answers
+    def test_a_run_killed_after_the_answer_is_continued(
+        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch, answer: str
+    ) -> None:
+        answer_late(world, 8, answer)
+        kill_after_create(monkeypatch)
+        with pytest.raises(Killed):
+            world.create("NodePool", pool_inputs)
+        monkeypatch.undo_kill()  # type: ignore[attr-defined]
+        pool = world.create("NodePool", pool_inputs)
+        assert_whole(world, pool, 3)
+        assert world.writes() == {CREATE: 1}
+
+    def test_nodes_of_an_accepted_create_that_never_show_are_reported_by_name(
+        self, world: Any, pool_inputs: Properties
+    ) -> None:
+        answer_late(world, 100_000)
+        pool = world.create("NodePool", pool_inputs)
+        assert pool.outs["ready"] is False
+        assert "train-001, train-002, train-003: it is not known whether" in pool.reason
+        assert world.writes() == {CREATE: 1}
+        (intent,) = world.intents.all()
+        assert intent.missing == ("train-001", "train-002", "train-003")
+
+    def test_a_node_that_is_not_shown_for_a_moment_is_not_replaced(
+        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        hide(monkeypatch, world, {pool.nodes["train-002"]["id"]}, seconds=30)
+        world.writes()
+        after = world.update(pool)
+        assert_whole(world, after, 3)
+        assert after.outs["node_ids"] == pool.outs["node_ids"]
+        assert world.writes() == {}
+
+    def test_a_refresh_keeps_the_id_of_a_node_that_is_not_shown(
+        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        hide(monkeypatch, world, {pool.nodes["train-002"]["id"]}, seconds=30)
+        refreshed = world.refresh(pool)
+        assert refreshed.outs["node_ids"] == pool.outs["node_ids"]
+        assert_whole(world, world.update(refreshed), 3)
+
+    def test_destroy_waits_for_nodes_that_are_not_shown_yet(
+        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        answer_late(world, 30)
+        kill_after_create(monkeypatch)
+        with pytest.raises(Killed):
+            world.update(pool, {**pool_inputs, "count": 5})
+        monkeypatch.undo_kill()  # type: ignore[attr-defined]
+        world.delete(pool)
+        assert world.states() == {}
+
+    @pytest.mark.parametrize("timeout", [5, None])
+    def test_destroy_forgets_no_node_that_is_not_shown_for_a_moment(
+        self,
+        world: Any,
+        pool_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        timeout: float | None,
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        hide(monkeypatch, world, set(pool.outs["node_ids"]), seconds=30)
+        with contextlib.suppress(GpuformError), world.serving(pool.name, timeout=timeout) as call:
+            NodePoolLifecycle().delete(pool.id, {**pool.outs, "__provider": "p"})
+            assert not call.found_gone
+            assert world.states() == {}
+        assert (world.writes()[DELETE] == 0) == bool(world.states())
+
+
+class TestGpuNode:
+    @answers
+    @late
+    def test_one_node_is_made_and_known(
+        self,
+        world: Any,
+        pool_inputs: Properties,
+        node_inputs: Properties,
+        seconds: float,
+        answer: str,
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        answer_late(world, seconds, answer)
+        world.writes()
+        fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
+        node = world.create("GpuNode", {**node_inputs, **fabric}, name="solo")
+        assert node.outs["ready"] is True
+        assert world.client.node(node.id).gpu_node_name == "solo"
+        assert world.writes() == {CREATE: 1}
+
+    @answers
+    def test_a_run_killed_after_the_answer_is_continued(
+        self,
+        world: Any,
+        pool_inputs: Properties,
+        node_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        answer: str,
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        answer_late(world, 8, answer)
+        world.writes()
+        inputs = {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
+        kill_after_create(monkeypatch)
+        with pytest.raises(Killed):
+            world.create("GpuNode", inputs, name="solo")
+        monkeypatch.undo_kill()  # type: ignore[attr-defined]
+        node = world.create("GpuNode", inputs, name="solo")
+        assert node.outs["ready"] is True
+        assert world.writes() == {CREATE: 1}
+
+    def test_a_node_that_never_shows_stays_recorded(
+        self, world: Any, pool_inputs: Properties, node_inputs: Properties
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        answer_late(world, 100_000)
+        inputs = {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
+        with pytest.raises(UnknownOutcome, match="accepted the create of the GpuNode 'solo'"):
+            world.create("GpuNode", inputs, name="solo")
+        assert [each.name for each in world.intents.all() if not each.names] == ["solo"]
+
+
+def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process dies when it first waits, right after the answer to a create."""
+    sleep = Call.sleep
+
+    def die(self: Call, seconds: float) -> None:
+        raise Killed
+
+    monkeypatch.setattr(Call, "sleep", die)
+    monkeypatch.undo_kill = lambda: monkeypatch.setattr(Call, "sleep", sleep)  # type: ignore[attr-defined]
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, world: Any, ids: set[str], seconds: float) -> None:
+    """For a while neither the list nor GET shows these nodes: a replica lags behind."""
+    until = world.now + seconds
+    nodes, node = ScpClient.nodes, ScpClient.node
+
+    def list_others(self: ScpClient, **filters: Any) -> Any:
+        found = nodes(self, **filters)
+        return found if world.now >= until else [each for each in found if each.id not in ids]
+
+    def show_others(self: ScpClient, node_id: str) -> Any:
+        return node(self, "0" * 32 if node_id in ids and world.now < until else node_id)
+
+    monkeypatch.setattr(world.client, "_listings", {})  # they hold the methods
+    monkeypatch.setattr(ScpClient, "nodes", list_others)
+    monkeypatch.setattr(ScpClient, "node", show_others)

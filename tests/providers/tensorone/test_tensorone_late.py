@@ -1,0 +1,73 @@
+"""A platform that answers a create before lists and lookups show the cluster: one is made."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gpuform.providers.calls import current_call
+from gpuform.providers.errors import GpuformError, NotFound
+from gpuform.providers.tensorone.client import TensorOneClient
+from gpuform.providers.tensorone.freshness import Sighting
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Clusters are shown so many seconds after the answer to their create."""
+    seconds = [8.0]
+    shown_at: dict[str, float] = {}
+    create, listed, cluster = (
+        TensorOneClient.create,
+        TensorOneClient.listed,
+        TensorOneClient.cluster,
+    )
+
+    def create_late(self: TensorOneClient, body: Any) -> Any:
+        made = create(self, body)
+        shown_at[made.id] = current_call().clock.now() + seconds[0]
+        return made
+
+    def is_shown(id_: str) -> bool:
+        return current_call().clock.now() >= shown_at.get(id_, 0.0)
+
+    def list_shown(self: TensorOneClient) -> tuple[Sequence[Sighting], float | None]:
+        found, as_of = listed(self)
+        return [each for each in found if is_shown(each.cluster.id)], as_of
+
+    def show(self: TensorOneClient, id_: str, metrics_window: str = "") -> Sighting:
+        if not is_shown(id_):
+            raise NotFound("not found", method="GET", path=f"/clusters/{id_}", status=404)
+        return cluster(self, id_, metrics_window)
+
+    monkeypatch.setattr(TensorOneClient, "create", create_late)
+    monkeypatch.setattr(TensorOneClient, "listed", list_shown)
+    monkeypatch.setattr(TensorOneClient, "cluster", show)
+    return seconds
+
+
+@pytest.mark.parametrize("seconds", [8.0, 50.0])
+def test_the_first_up_makes_one_cluster_and_knows_it(
+    world: Any, inputs: Json, late: list[float], seconds: float
+) -> None:
+    late[0] = seconds
+    thing = world.create(inputs)
+    assert thing.outs["ready"] is True
+    assert [each.id for each in creates(world)] == [thing.id]
+
+
+def test_a_run_that_ends_before_the_cluster_shows_is_continued(
+    world: Any, inputs: Json, late: list[float]
+) -> None:
+    with pytest.raises(GpuformError):
+        world.create(inputs, timeout=5)
+    assert len(world.intents.all()) == 1
+    thing = world.create(inputs)
+    assert thing.outs["ready"] is True
+    assert [each.id for each in creates(world)] == [thing.id]
+
+
+def creates(world: Any) -> list[Any]:
+    """The clusters that there are."""
+    return [each.cluster for each in world.client.clusters()]

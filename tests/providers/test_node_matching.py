@@ -1,0 +1,54 @@
+"""Which node of a scheduler is which node of a platform: by name, id and address, or nobody's."""
+
+import pytest
+
+from gpuform.providers.draining import ScheduledNode, Worker
+from gpuform.providers.draining.matching import match_nodes
+
+WORKER = Worker("train-001", aliases=("id-1",), addresses=("10.0.0.5", ""))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        ScheduledNode("train-001"),
+        ScheduledNode("TRAIN-001"),
+        ScheduledNode("id-1"),
+        ScheduledNode("ip-10-0-0-5", provider_id="scp:///kr-west1/id-1"),
+        ScheduledNode("ip-10-0-0-5", addresses=("ip-10-0-0-5", "10.0.0.5")),
+        ScheduledNode("x", addresses=("train-001",)),
+    ],
+)
+def test_the_same_machine_is_found(node: ScheduledNode) -> None:
+    (worker,) = match_nodes([WORKER], [ScheduledNode("other", addresses=("10.0.0.6",)), node])
+    assert (worker.scheduled, worker.doubt) == (node, "")
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        ScheduledNode("train-0011"),
+        ScheduledNode("x", provider_id="scp:///kr-west1/id-11"),
+        ScheduledNode("x", addresses=("10.0.0.50", "")),
+        ScheduledNode("x", provider_id="///"),
+    ],
+)
+def test_another_machine_is_not(node: ScheduledNode) -> None:
+    (worker,) = match_nodes([WORKER], [node])
+    assert (worker.scheduled, worker.doubt) == (None, "")
+
+
+def test_what_matches_two_nodes_is_neither() -> None:
+    nodes = [ScheduledNode("train-001"), ScheduledNode("b", addresses=("10.0.0.5",))]
+    (worker,) = match_nodes([WORKER], nodes)
+    assert (worker.scheduled, worker.doubt) == (None, "it may be b or train-001")
+
+
+def test_a_node_that_two_workers_match_is_neithers() -> None:
+    workers = [WORKER, Worker("train-002", addresses=("10.0.0.5",)), Worker("train-003")]
+    nodes = [ScheduledNode("train-001"), ScheduledNode("train-003")]
+    shared = [ScheduledNode("a", addresses=("10.0.0.5",)), nodes[1]]
+    assert [each.scheduled for each in match_nodes(workers, nodes)] == [nodes[0], None, nodes[1]]
+    found = match_nodes(workers, shared)
+    assert [each.scheduled for each in found] == [None, None, nodes[1]]
+    assert found[0].doubt == "a may be train-002 as well"

@@ -1,0 +1,94 @@
+"""What `pulumi up` shows of gpuform's resources in the dynamic form, by the CLI's event stream."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from processes.commands import PASSPHRASE, SALT, Result, pulumi
+
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.urn import name_of, type_of
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+RESOURCES: Final = {
+    "01-together-training": {"data", "train"},
+    "02-scp-fabric": {"train", "serve"},
+}
+"""What tells its progress, by example."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A copy of an example with a stack, and its environment."""
+
+    directory: Path
+    environ: Mapping[str, str]
+
+    def run(self, *arguments: str) -> tuple[Result, list[dict[str, Any]]]:
+        """How the command ended, and what was said meanwhile: the CLI's diagnostic events."""
+        log = self.directory / "events.jsonl"
+        done = pulumi(
+            self.directory,
+            *arguments,
+            *("--yes", "--skip-preview", "--non-interactive", "--event-log", str(log)),
+            **self.environ,
+        )
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        return done, [each["diagnosticEvent"] for each in events if "diagnosticEvent" in each]
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
+    ignored = shutil.ignore_patterns(".*", "Pulumi.*.yaml", "python", "pulumi-yaml", "tests")
+    directory = shutil.copytree(EXAMPLES / request.param, tmp_path / "project", ignore=ignored)
+    name = yaml.safe_load((directory / "Pulumi.yaml").read_text())["name"]
+    password = {"secure": PassphraseCrypter(PASSPHRASE, SALT).encrypt("Only4Tests!")}
+    settings = {"encryptionsalt": SALT, "config": {f"{name}:password": password}}
+    (directory / "Pulumi.dev.yaml").write_text(yaml.safe_dump(settings))
+    with serve(seed="messages") as server:
+        environ = {
+            **environment(server.url),
+            "PULUMI_DEBUG_COMMANDS": "1",
+            "PULUMI_HOME": str(tmp_path / "home"),
+            "PULUMI_BACKEND_URL": f"file://{directory}",
+            "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+        }
+        assert pulumi(directory, "stack", "init", "dev", **environ).code == 0
+        yield Project(directory, environ)
+
+
+@pytest.mark.in_every_run
+@pytest.mark.parametrize("project", RESOURCES, indirect=True)
+def test_progress_is_shown_at_its_resource_and_not_kept(
+    project: Project, request: pytest.FixtureRequest
+) -> None:
+    done, messages = project.run("up")
+    assert done.code == 0, done.stdout + done.stderr
+    shown = [each for each in messages if each["severity"] != "debug"]
+    passing = [each for each in shown if each.get("ephemeral")]
+    expected = RESOURCES[request.node.callspec.params["project"]]
+    assert {name_of(each["urn"]) for each in passing} == expected
+    assert [each["message"] for each in shown if not each.get("ephemeral")] == []
+    assert "Diagnostics:" not in done.stdout
+
+
+@pytest.mark.in_every_run
+@pytest.mark.parametrize("project", ["01-together-training"], indirect=True)
+def test_an_error_is_shown_at_its_resource_without_frames(project: Project) -> None:
+    topology = project.directory / "topology.yaml"
+    topology.write_text(topology.read_text().replace("us-central-8", "us-nowhere-1"))
+    done, messages = project.run("up")
+    assert done.code != 0
+    errors = [each for each in messages if each["severity"] == "error"]
+    of_resources = [
+        each for each in errors if each.get("urn") and "Stack" not in type_of(each["urn"])
+    ]
+    assert of_resources
+    assert any("us-nowhere-1" in each["message"] for each in of_resources)
+    assert "Traceback" not in done.stdout + done.stderr

@@ -1,0 +1,165 @@
+"""The Pulumi CLI beside gpuform in a project whose program gpuform cannot run.
+
+`pulumi destroy` runs no program, so that these tests need no language host.
+"""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from processes.commands import PASSPHRASE, SALT, Result, in_a_process, pulumi
+
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.records import Intent
+from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.store import Backend
+
+PROGRAM = """\
+from gpuform.providers.together import SharedVolume
+
+SharedVolume("data", volume_name="data", region="us-central-8", size_tib=1)
+"""
+URN = "urn:pulumi:dev::foreign::gpuform:together:SharedVolume::left"
+
+
+@dataclass(frozen=True)
+class ForeignProject:
+    """A stack in the plugin's form, in a project of Pulumi YAML."""
+
+    folder: Path
+    url: str
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            **environment(self.url),
+            "PULUMI_BACKEND_URL": f"file://{self.folder}/state",
+            "PULUMI_HOME": str(self.folder / "home"),
+            "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+        }
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "state/.pulumi/stacks/foreign/dev.json"
+
+    def gpuform(self, *arguments: str) -> Result:
+        return in_a_process(self.folder / "project", *arguments, "--stack", "dev", **self.environ)
+
+    def pulumi(self, *arguments: str) -> Result:
+        more = ("--stack", "dev", "--non-interactive")
+        return pulumi(self.folder / "project", *arguments, *more, **self.environ)
+
+    def write_project(self, runtime: str) -> None:
+        (self.folder / "project/Pulumi.yaml").write_text(f"name: foreign\nruntime: {runtime}\n")
+
+    def volumes(self) -> set[str]:
+        with urllib.request.urlopen(f"{self.url}/_emulator/objects") as answer:
+            return {each["id"] for each in json.load(answer)["together"].get("volumes", [])}
+
+    def leave_an_interrupted_create(self) -> str:
+        """Return the id of a volume that only the record of its create knows."""
+        inputs = {"volume_name": "left", "region": "us-central-8", "size_tib": 1}
+        request = urllib.request.Request(
+            f"{self.url}/together/v1/compute/clusters/storage/volumes",
+            json.dumps(inputs).encode(),
+            {"Authorization": "Bearer emulator-admin-key", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            id_ = str(json.load(answer)["volume_id"])
+        intent = Intent(URN, "together", "SharedVolume", "left", "", 1.0, id=id_)
+        backend = Backend.open(f"file://{self.folder}/state", {})
+        intents_of(backend, "foreign", "dev").record(intent)
+        state = json.loads(self.checkpoint.read_text())
+        latest = state["checkpoint"]["latest"]
+        (provider,) = [e for e in latest["resources"] if e["type"] == "pulumi:providers:gpuform"]
+        begun = {
+            "urn": URN,
+            "custom": True,
+            "type": "gpuform:together:SharedVolume",
+            "inputs": inputs,
+            "parent": latest["resources"][0]["urn"],
+            "provider": f"{provider['urn']}::{provider['id']}",
+        }
+        latest["pending_operations"] = [{"resource": begun, "type": "creating"}]
+        self.checkpoint.write_text(json.dumps(state))
+        return id_
+
+    def forget_all_but_the_provider(self) -> None:
+        """Leave the state that a killed first create leaves."""
+        state = json.loads(self.checkpoint.read_text())
+        latest = state["checkpoint"]["latest"]
+        latest["resources"] = [
+            each for each in latest["resources"] if each["type"].startswith("pulumi:")
+        ]
+        self.checkpoint.write_text(json.dumps(state))
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Iterator[ForeignProject]:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "state").mkdir()
+    with serve(seed="foreign") as server:
+        project = ForeignProject(tmp_path, server.url)
+        project.write_project("python")
+        (tmp_path / "project/Pulumi.dev.yaml").write_text(
+            f"encryptionsalt: {SALT}\nconfig:\n  gpuform:form: plugin\n"
+        )
+        (tmp_path / "project/__main__.py").write_text(PROGRAM)
+        assert project.pulumi("stack", "init").code == 0
+        done = project.gpuform("up", "--yes")
+        assert done.code == 0, done.stdout + done.stderr
+        project.write_project("yaml")
+        yield project
+
+
+DESTROY = ("destroy", "--yes", "--skip-preview")
+
+
+def test_the_refusal_of_a_destroy_names_pulumi_up_and_gpuforms_destroy_works(
+    foreign: ForeignProject,
+) -> None:
+    left = foreign.leave_an_interrupted_create()
+
+    refused = foreign.pulumi(*DESTROY)
+
+    told = refused.stdout + refused.stderr
+    assert refused.code != 0
+    assert left in told
+    assert "`pulumi up` resumes the create" in told
+    assert left in foreign.volumes()
+    destroyed = foreign.gpuform("destroy", "--yes")
+    assert destroyed.code == 0, destroyed.stdout + destroyed.stderr
+    assert foreign.volumes() == set()
+
+
+def test_a_destroy_of_an_interrupted_first_create_starts_no_plugin_and_gpuform_names_it(
+    foreign: ForeignProject,
+) -> None:
+    left = foreign.leave_an_interrupted_create()
+    foreign.forget_all_but_the_provider()
+
+    destroyed = foreign.pulumi(*DESTROY)
+
+    assert destroyed.code == 0, "the engine asks the plugin now: refuse the destroy, and say so"
+    assert "pending operations" in destroyed.stdout + destroyed.stderr
+    assert left in foreign.volumes()
+    for command in ("status", "doctor", "orphans"):
+        shown = foreign.gpuform(command)
+        assert left in shown.stdout, (command, shown.stdout, shown.stderr)
+    assert foreign.gpuform("orphans").code == 3
+
+
+def test_gpuforms_destroy_before_it_deletes_what_an_interrupted_first_create_made(
+    foreign: ForeignProject,
+) -> None:
+    left = foreign.leave_an_interrupted_create()
+    foreign.forget_all_but_the_provider()
+    assert left in foreign.volumes()
+
+    destroyed = foreign.gpuform("destroy", "--yes")
+
+    assert destroyed.code == 0, destroyed.stdout + destroyed.stderr
+    assert left not in foreign.volumes()

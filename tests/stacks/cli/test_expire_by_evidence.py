@@ -1,0 +1,327 @@
+"""`gpuform expire` on a real platform: whose clock counts, what is believed, and who is at work.
+
+The platform is a stand-in, written from TensorOne's document ('Get Cluster Details') alone. Its
+clock and what it says of its cluster are the test's; this machine's clock is the real one.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+Run = Any
+DAY = 86400.0
+YEAR = 365 * DAY
+
+
+class StandIn:
+    """One cluster of TensorOne, which is ready at once and gone at once."""
+
+    def __init__(self) -> None:
+        self.offset = 0.0
+        """Seconds that the platform's clock is ahead of this machine's."""
+        self.has_date = True
+        self.use: float | None = 0.0
+        """Percent; None for an answer without metrics."""
+        self.measured_ago = 0.0
+        """Seconds."""
+        self.created_at: str | None = None
+        """What the platform says instead of when it was created."""
+        self.cluster: dict[str, Any] | None = None
+        self.writes: list[str] = []
+
+    @property
+    def now(self) -> float:
+        return time.time() + self.offset
+
+    def answer(self, method: str, path: list[str], body: Any) -> tuple[int, Any]:
+        if method != "GET":
+            self.writes.append(f"{method} {'/'.join(path)}")
+        if path == ["v1", "clusters"] and method == "POST":
+            self.cluster = {**body, "made": self.now, "status": "running"}
+            return 201, self._told(self._shown())
+        if path == ["v1", "clusters"]:
+            shown = [self._shown()] if self.cluster else []
+            count = {"page": 1, "limit": 100, "total": len(shown), "total_pages": 1}
+            return 200, self._told({"clusters": shown, "pagination": count})
+        if self.cluster is None:
+            return 404, {"error": "RESOURCE_NOT_FOUND", "message": "Cluster not found", "code": 404}
+        if method == "DELETE":
+            self.cluster = None
+            return 200, self._told({"id": "cluster_abc123", "status": "deleting"})
+        if path[3:] in (["stop"], ["start"]):
+            self.cluster["status"] = {"stop": "stopped", "start": "running"}[path[3]]
+        return 200, self._told(self._shown())
+
+    def _told(self, data: Any) -> Any:
+        meta = {"request_id": "req", "cache_hit": False, "data_freshness_seconds": 0}
+        return {"success": True, "data": data, "meta": meta}
+
+    def _shown(self) -> Any:
+        assert self.cluster is not None
+        made = self.cluster
+        metrics = {"timestamp": text(self.now - self.measured_ago), "gpu_utilization": self.use}
+        return {
+            "id": "cluster_abc123",
+            "name": made["name"],
+            "status": made["status"],
+            "status_details": {"last_status_change": text(made["made"])},
+            "configuration": {
+                **{name: made[name] for name in ("gpu_type", "gpu_count", "storage_gb", "region")}
+            },
+            "project_info": {"project_id": made["project_id"]},
+            "template_info": {"template_id": made["template_id"]},
+            "network": {"port_mappings": [], "security_groups": []},
+            "storage": {"volumes": [], "snapshots": []},
+            "environment": {"variables": {}, "secrets": []},
+            "auto_terminate": {"enabled": False},
+            **({} if self.use is None else {"metrics": {"current": metrics}}),
+            "created_at": self.created_at or text(made["made"]),
+            "updated_at": text(self.now),
+            "tags": {},
+        }
+
+
+def text(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.fixture
+def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    stand_in = StandIn()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
+            pass
+
+        def handle_request(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            path = urlsplit(self.path).path.strip("/").split("/")
+            sent = json.loads(content) if content else None
+            status, answer = stand_in.answer(self.command, path, sent)
+            data = json.dumps(answer).encode()
+            self.send_response_only(status)
+            if stand_in.has_date:
+                self.send_header("Date", formatdate(stand_in.now, usegmt=True))
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = do_DELETE = handle_request  # noqa: N815 - their names
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    monkeypatch.setenv("TENSORONE_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
+    monkeypatch.setenv("TENSORONE_API_KEY", "key")
+    yield stand_in
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def declare(dev: Run, project: Path, platform: StandIn) -> Any:
+    """Makes the cluster with these lines in its declaration; returns what runs commands."""
+    (project / "__main__.py").write_text("from gpuform.stacks import run\n\nrun('topology.yaml')\n")
+
+    def declare(*lines: str) -> Run:
+        (project / "topology.yaml").write_text(
+            "clusters:\n  workbench:\n    platform: tensorone\n    name: workbench\n"
+            "    gpu_type: A100\n    gpu_count: 4\n    storage_gb: 500\n    region: us-west-2\n"
+            "    project_id: proj_456\n    template_id: tmpl_pytorch_latest\n"
+            + "".join(f"    {line}\n" for line in lines)
+        )
+        ran = dev("up", "--yes", "--skip-preview")
+        assert ran.code == 0, ran.out + ran.err
+        platform.writes.clear()
+        return dev
+
+    return declare
+
+
+def let_pass(run: Run, project: Path, platform: StandIn, seconds: float) -> None:
+    """So long ago the cluster was created, by the platform and by the state."""
+    assert platform.cluster is not None
+    platform.cluster["made"] -= seconds
+    exported = run("stack", "export").json
+    for resource in exported["deployment"]["resources"]:
+        if "created" in resource:
+            created = datetime.fromisoformat(resource["created"]).timestamp() - seconds
+            resource["created"] = text(created)
+    (project / "exported.json").write_text(json.dumps(exported))
+    assert run("stack", "import", "--file", "exported.json", "--force").code == 0
+
+
+def closed_now() -> str:
+    """Running hours that are over at this moment, and begin in half a day."""
+    hour = datetime.now(UTC).hour
+    start, stop = (hour + 12) % 24, (hour + 13) % 24
+    return f"schedule: {{start: '{start:02d}:00', stop: '{stop:02d}:00', time_zone: UTC}}"
+
+
+@pytest.mark.parametrize("created_at", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z"])
+def test_a_ttl_is_not_over_by_a_creation_of_long_ago(
+    declare: Any, platform: StandIn, created_at: str
+) -> None:
+    run = declare("ttl: 14d")
+    platform.created_at = created_at
+    ran = run("expire", "--yes")
+    assert (ran.code, platform.writes) == (0, [])
+
+
+def test_a_ttl_is_not_over_by_a_creation_before_the_one_that_the_state_recorded(
+    declare: Any, platform: StandIn
+) -> None:
+    run = declare("ttl: 14d")
+    platform.created_at = text(time.time() - 20 * DAY)
+    ran = run("expire", "--yes")
+    assert (ran.code, platform.writes) == (0, [])
+
+
+def test_a_ttl_counts_from_the_recorded_creation_where_the_reported_one_is_in_the_future(
+    declare: Any, platform: StandIn, project: Path
+) -> None:
+    run = declare("ttl: 14d")
+    let_pass(run, project, platform, 13 * DAY)
+    platform.created_at = text(time.time() + YEAR)
+    assert "expires in 23h" in run("preview", "--refresh").out
+    let_pass(run, project, platform, 2 * DAY)
+    assert run("expire", "--yes").code == 0
+    assert platform.cluster is None
+
+
+def test_a_ttl_that_is_over_by_both_ends_the_cluster(
+    declare: Any, platform: StandIn, project: Path
+) -> None:
+    run = declare("ttl: 14d")
+    let_pass(run, project, platform, 15 * DAY)
+    assert run("expire", "--yes").code == 0
+    assert platform.cluster is None
+
+
+@pytest.mark.parametrize("offset", [-600.0, 600.0, -3 * YEAR, 3 * YEAR])
+def test_nothing_is_destroyed_while_the_clocks_disagree(
+    declare: Any, platform: StandIn, project: Path, offset: float
+) -> None:
+    platform.offset = offset
+    run = declare("ttl: 14d")
+    let_pass(run, project, platform, 15 * DAY)
+    for flags in (("--dry-run",), ("--yes",)):
+        ran = run("expire", *flags)
+        assert ran.code == 1
+        way = "behind" if offset > 0 else "ahead of"
+        assert f"{way} the clock of tensorone" in ran.err
+        assert "workbench: cannot destroy what has expired: this machine's clock: it is" in ran.err
+    assert platform.writes == []
+
+
+def test_an_end_that_is_over_by_this_machine_s_clock_alone_is_not_over(
+    declare: Any, platform: StandIn, project: Path
+) -> None:
+    """The platform's clock is four minutes behind: nobody would call that wrong."""
+    platform.offset = -240
+    run = declare("ttl: 14d")
+    let_pass(run, project, platform, 14 * DAY + 60)
+    assert (run("expire", "--yes").code, platform.writes) == (0, [])
+
+
+def test_nothing_is_destroyed_where_no_answer_has_a_date(
+    declare: Any, platform: StandIn, project: Path
+) -> None:
+    run = declare("ttl: 14d")
+    let_pass(run, project, platform, 15 * DAY)
+    platform.has_date = False
+    ran = run("expire", "--yes")
+    assert (ran.code, platform.writes) == (1, [])
+    assert "no answer of tensorone has a Date" in ran.err
+    assert "gpuform destroy --target NAME" in ran.err
+
+
+def test_a_busy_cluster_does_not_end_with_its_time(
+    declare: Any, platform: StandIn, project: Path
+) -> None:
+    run = declare("ttl: 14d")
+    let_pass(run, project, platform, 15 * DAY)
+    platform.use = 95.0
+    ran = run("expire", "--yes")
+    assert (ran.code, platform.writes) == (1, [])
+    assert "TensorOne: it uses 95 % of its GPUs" in ran.err
+    assert "--allow evict-jobs" in ran.err
+    assert run("expire", "--yes", "--allow", "evict-jobs").code == 0
+    assert platform.cluster is None
+
+
+def test_a_busy_cluster_is_not_stopped_by_its_schedule(declare: Any, platform: StandIn) -> None:
+    run = declare(closed_now())
+    platform.use = 90.0
+    ran = run("expire", "--yes")
+    assert (ran.code, platform.writes) == (1, [])
+    assert "workbench: cannot stop by a schedule: TensorOne: it uses 90 % of its GPUs" in ran.err
+    platform.use = 0.0
+    assert run("expire", "--yes").code == 0
+    assert platform.writes == ["POST v1/clusters/cluster_abc123/stop"]
+
+
+def test_one_busy_gpu_of_four_is_work(declare: Any, platform: StandIn) -> None:
+    """TensorOne reports one figure for all GPUs."""
+    run = declare(closed_now())
+    platform.use = 2.0
+    assert (run("expire", "--yes").code, platform.writes) == (1, [])
+
+
+@pytest.mark.parametrize("use", [-1.0, 250.0])
+def test_a_use_that_cannot_be_is_not_idle(declare: Any, platform: StandIn, use: float) -> None:
+    run = declare(closed_now())
+    platform.use = use
+    ran = run("expire", "--yes")
+    assert (ran.code, platform.writes) == (1, [])
+    assert "TensorOne does not tell the use of its GPUs" in ran.err
+
+
+def test_a_use_of_an_hour_ago_is_not_of_now(declare: Any, platform: StandIn) -> None:
+    run = declare(closed_now())
+    platform.measured_ago = 3600
+    assert (run("expire", "--yes").code, platform.writes) == (1, [])
+
+
+def test_a_cluster_that_nobody_measures_is_stopped_and_the_plan_says_so(
+    declare: Any, platform: StandIn
+) -> None:
+    run = declare(closed_now())
+    platform.use = None
+    shown = run("expire", "--dry-run")
+    assert shown.code == 3
+    assert "whether workbench is in use cannot be told" in shown.out + shown.err
+    assert run("expire", "--yes").code == 0
+    assert platform.writes == ["POST v1/clusters/cluster_abc123/stop"]
+
+
+@pytest.mark.parametrize("offset", [-600.0, 600.0, 3 * YEAR])
+def test_no_schedule_stops_anything_while_the_clocks_disagree(
+    declare: Any, platform: StandIn, offset: float
+) -> None:
+    platform.offset = offset
+    run = declare(closed_now())
+    ran = run("expire", "--yes")
+    assert (ran.code, platform.writes) == (1, [])
+    assert "cannot stop by a schedule: this machine's clock: it is" in ran.err
+
+
+def test_a_schedule_holds_where_no_answer_has_a_date(declare: Any, platform: StandIn) -> None:
+    """A stop can be taken back."""
+    run = declare(closed_now())
+    platform.has_date = False
+    assert run("expire", "--yes").code == 0
+    assert platform.writes == ["POST v1/clusters/cluster_abc123/stop"]

@@ -1,0 +1,437 @@
+"""Commands and flags that promise to change nothing, with every other flag beside them.
+
+The combinations come from the command tree: a new command or flag is in them at once. Each runs in
+this process against a platform that refuses every write.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+from flask import Flask
+from plan_scenes import NOBODY
+
+from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.stacks.cli.app import cli
+
+EXAMPLE: Final = Path(__file__).parents[3] / "examples/01-together-training"
+
+LOOKING: Final[Mapping[str, Sequence[str]]] = {
+    "preview": (),
+    "drift": (),
+    "status": (),
+    "doctor": (),
+    "orphans": (),
+    "offers": (),
+    "graph": (),
+    "manifests": (),
+    "validate": (),
+    "console": (),
+    "logs": (),
+    "review": ("plan.json",),
+    "about": (),
+    "whoami": (),
+    "schema": (),
+    "help": (),
+    "completion": ("bash",),
+    "config": (),
+    "config get": ("gpus",),
+    "stack": (),
+    "stack export": (),
+    "stack history": (),
+    "stack ls": (),
+    "stack output": (),
+    "state": (),
+    "state list": (),
+    "state show": ("train",),
+    "plugin doctor": (),
+    "emulator env": (),
+    "": (),
+}
+"""Commands that only look, by their words, with the arguments that they need."""
+
+PROMISES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    "--preview-only": {
+        "import": ("together:SharedVolume", "other", "{volume}"),
+        "refresh": (),
+        "destroy": (),
+    },
+    "--dry-run": {"expire": (), "repair": ()},
+    "--save-plan": {"refresh": (), "destroy": ()},
+    "--print": {
+        "kubeconfig": (),
+        "ssh-config": (),
+        "connect": ("train",),
+    },
+    "--check": {"fmt": ("topology.yaml",)},
+    "--diff": {"fmt": ("topology.yaml",)},
+    "--list": {"test": ()},
+}
+"""Flags with which a command changes nothing."""
+
+ASKING: Final[Mapping[str, Sequence[str]]] = {
+    "up": (),
+    "import": ("together:SharedVolume", "other", "{volume}"),
+    "refresh": (),
+    "destroy": (),
+    "expire": (),
+    "repair": ("worker-0",),
+    "topology": ("--format", "kubernetes-labels", "--apply"),
+    "cancel": (),
+    "stack rm": ("dev",),
+    "state delete": ("train",),
+    "state move": ("--dest", "organization/together-training/other", "train"),
+    "state protect": ("train",),
+    "state rename": ("train", "other"),
+    "state repair": (),
+    "state taint": ("train",),
+    "state unprotect": ("train",),
+    "state untaint": ("train",),
+}
+"""Commands that ask first: without --yes they change nothing where nobody can answer."""
+
+CHANGING: Final = frozenset(
+    {
+        *("new", "fetch-plan", "convert", "login", "logout", "mcp", "lsp"),
+        *("config set", "config rm", "stack init", "stack select", "stack unselect"),
+        *("stack rename", "stack import", "stack change-secrets-provider"),
+        *("state recover", "state upgrade", "emulator", "emulator share"),
+        *("plugin install", "plugin uninstall"),
+    }
+)
+"""Commands that promise nothing of the kind."""
+
+VALUES: Final[Mapping[str, str]] = {
+    "--adopt": "6f3a1c52-0000-4000-8000-000000000000",
+    "--allow": "destroy-reserved",
+    "--color": "never",
+    "--config": "gpus=16",
+    "--context": "train",
+    "--cwd": ".",
+    "--dest": "organization/together-training/other",
+    "--digest": "0123456789ab",
+    "--expression": "1 + 1",
+    "--exclude": "data",
+    "--filter": "*",
+    "--forge-url": "http://127.0.0.1:9",
+    "--from-backup": "1",
+    "--gates": "rules.yaml",
+    "--gpu": "H100_SXM",
+    "--id": "6f3a1c52-0000-4000-8000-000000000000",
+    "--jump": "jump.example.com",
+    "--lock-timeout": "1s",
+    "--message": "why",
+    "--mode": "REBOOT_VM",
+    "--name": "*",
+    "--namespace": "default",
+    "--node": "worker-0",
+    "--older-than": "1h",
+    "--parent": "urn:pulumi:dev::together-training::pulumi:pulumi:Stack::together-training-dev",
+    "--plan": "plan.json",
+    "--platform": "together",
+    "--pull-request": "1",
+    "--region": "us-central-8",
+    "--replace": "train",
+    "--repository": "o/r",
+    "--set": "size_tib=5",
+    "--source": "dev",
+    "--stack": "dev",
+    "--tag": "team=ml",
+    "--target": "train",
+    "--target-replace": "train",
+    "--timeout": "60s",
+    "--type": "together:Cluster",
+    "--user": "ubuntu",
+    "--via": "kubectl",
+}
+"""What an option with a value is given."""
+
+ACTING: Final = ("--yes", "--skip-preview", "--json")
+"""Flags that make a command act at once or differently: the quick test pairs them with all."""
+
+NOT_IN_PROCESS: Final = frozenset({"--all", "--post", "--label"})
+"""Flags that start a process for each stack, or talk to a code host."""
+
+REFUSED: Final[Mapping[str, frozenset[str]]] = {
+    "import": frozenset({"--platform", "--type", "--name", "--tag"}),
+    "refresh --preview-only": frozenset({"--skip-preview"}),
+    "destroy --preview-only": frozenset({"--skip-preview"}),
+    "refresh --save-plan": frozenset({"--skip-preview"}),
+    "destroy --save-plan": frozenset({"--skip-preview", "--remove"}),
+    "repair --dry-run": frozenset({"--mode", "--plan"}),
+    "kubeconfig --print": frozenset({"--remove", "--json"}),
+    "ssh-config --print": frozenset({"--install", "--remove", "--json"}),
+    "up unasked": frozenset({"--json"}),
+    "refresh unasked": frozenset({"--json"}),
+    "destroy unasked": frozenset({"--json"}),
+    "expire unasked": frozenset({"--json"}),
+    "topology unasked": frozenset({"--json", "--output", "--remove"}),
+    "repair unasked": frozenset({"--json", "--plan", "--save-plan"}),
+}
+"""Flags that are a usage error beside the promise. Those of everything are below."""
+
+NEEDING_MORE: Final = frozenset({"--filter", "--digest"})
+"""Flags that are a usage error without some other that the quick test does not pair with them."""
+
+Flag = tuple[str, ...]
+"""A flag as it is typed, with its value."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A command that changes nothing: by itself, by a flag, or because it would have to ask."""
+
+    words: str
+    arguments: Sequence[str]
+    flag: str = ""
+    asks: bool = False
+
+    @property
+    def command(self) -> click.Command:
+        return TREE[self.words]
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.words, self.flag or ("unasked" if self.asks else ""))))
+
+    def flags(self) -> dict[str, Flag]:
+        """Every other flag of the command, by its name."""
+        skipped = {self.flag, *(("--yes", "--skip-preview") if self.asks else ())}
+        options = (each for each in self.command.params if isinstance(each, click.Option))
+        found = {line[0]: line for line in map(typed, options)}
+        return {name: line for name, line in found.items() if name not in skipped}
+
+    def line(self, flags: Iterable[Flag]) -> list[str]:
+        own: list[str] = []
+        if self.flag:
+            parameter = next(p for p in self.command.params if self.flag in p.opts)
+            assert isinstance(parameter, click.Option)
+            own = [self.flag, *typed(parameter)[1:]]
+        given = [word for flag in flags for word in flag]
+        return [*self.words.split(), *self.arguments, *own, *given]
+
+
+def typed(option: click.Option) -> Flag:
+    """The option as somebody types it."""
+    flag = max(option.opts, key=len)
+    if option.is_flag or option.count:
+        return (flag,)
+    if flag in VALUES:
+        return flag, VALUES[flag]
+    if isinstance(option.type, click.Choice):
+        return flag, str(option.type.choices[0])
+    if isinstance(option.type, click.Path):
+        return flag, f"out/{option.name}"
+    assert isinstance(option.type, click.IntRange | type(click.INT)), f"{flag} is not in VALUES"
+    return flag, "2"
+
+
+def _commands(
+    command: click.Command, words: tuple[str, ...], context: click.Context
+) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from _commands(inner, (*words, name), context)
+        if not command.invoke_without_command:
+            return
+    yield " ".join(words), command
+
+
+TREE: Final = dict(_commands(cli, (), click.Context(cli)))
+
+PROMISED: Final = (
+    *(Promise(words, arguments) for words, arguments in LOOKING.items()),
+    *(
+        Promise(words, arguments, flag)
+        for flag, commands in PROMISES.items()
+        for words, arguments in commands.items()
+    ),
+    *(Promise(words, arguments, asks=True) for words, arguments in ASKING.items()),
+)
+MANY: Final = [promise for promise in PROMISED if len(promise.flags()) > 1]
+
+
+@dataclass
+class Writes:
+    """What the platforms refuse, once they do: the real one and the one of --emulate."""
+
+    refused: list[str] = field(default_factory=list)
+    are_forbidden: bool = False
+
+    def guarded(self, *arguments: Any) -> Flask:
+        """The emulator's app, which answers only questions from when writes are forbidden."""
+        flask = create_app(*arguments)
+        app = flask.wsgi_app
+
+        def wsgi_app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+            method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+            # A registry's questions are posts; waits move the emulator's clock; a key's role is
+            # asked for by an object that nobody has.
+            is_question = path.endswith("/query") or path.startswith("/_emulator/")
+            if not self.are_forbidden or method == "GET" or is_question or NOBODY in path:
+                return app(environ, start)
+            self.refused.append(f"{method} {path}")
+            start("403 Forbidden", [("Content-Type", "application/json")])
+            return [b'{"error": "nothing may be changed"}']
+
+        setattr(flask, "wsgi_app", wsgi_app)  # noqa: B010 - how Flask says to wrap an app
+        return flask
+
+
+@dataclass(frozen=True)
+class Account:
+    """A project whose stack is up, and an object that was made past it."""
+
+    project: Path
+    volume: str
+    writes: Writes
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the project, its state and its user's, but for what is written to order."""
+        found = (path for path in self.project.rglob("*") if path.is_file())
+        return {
+            str(path.relative_to(self.project)): path.read_bytes()
+            for path in found
+            if not {"out", "__pycache__", "locks", ".gpuform"} & set(path.parts)
+        }
+
+    def run(self, promise: Promise, names: Sequence[str]) -> int:
+        """The exit code of the command with these flags, which change nothing."""
+        flags = promise.flags()
+        line = [
+            word.replace("{volume}", self.volume)
+            for word in promise.line(flags[name] for name in names)
+        ]
+        shutil.rmtree(self.project / "out", ignore_errors=True)
+        (self.project / "out").mkdir()
+        before, told = self.files(), " ".join(["gpuform", *line])
+        self.writes.refused.clear()
+        code, text = command(line)
+        assert self.writes.refused == [], f"{told}: {text}"
+        assert self.files() == before, f"{told}: {text}"
+        assert "Traceback" not in text, f"{told}: {text}"
+        return code
+
+
+def command(line: Sequence[str]) -> tuple[int, str]:
+    """The exit code of a command in this process, and all that it says. Nobody answers."""
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            cli.main(args=list(line), prog_name="gpuform")
+        except SystemExit as end:
+            code = end.code
+    assert isinstance(code, int)
+    return code, raw.getvalue().decode()
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    project, writes = tmp_path_factory.mktemp("account"), Writes()
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as held:
+        patch.setattr("gpuform.providers.emulator.server.create_app", writes.guarded)
+        server = held.enter_context(serve(seed="flags"))
+        for name in ("Pulumi.yaml", "__main__.py", "topology.yaml"):
+            shutil.copy(EXAMPLE / name, project)
+        (project / "rules.yaml").write_text(
+            "gates:\n  place:\n    allowed_regions: [us-central-8]\n"
+        )
+        topology = project / "topology.yaml"
+        ends = "    billing_type: ON_DEMAND\n    ttl: 1h\n"
+        topology.write_text(topology.read_text().replace("    billing_type: ON_DEMAND\n", ends))
+        for name in [n for n in os.environ if n.startswith(("PULUMI_", "TOGETHER_", "GPUFORM_"))]:
+            patch.delenv(name)
+        for name, value in {
+            **environment(server.url),
+            "PULUMI_DISABLE_CI_DETECTION": "true",
+            "PULUMI_CONFIG_PASSPHRASE": "",
+            "PULUMI_HOME": str(project / "home"),
+            "HOME": str(project / "home"),
+            "KUBECONFIG": str(project / "home/kubeconfig"),
+        }.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "stdin", io.StringIO())
+        patch.chdir(project)
+        for line in (
+            ("stack", "init", "dev"),
+            ("up", "--yes", "--skip-preview"),
+            ("config", "set", "gpus", "16"),
+            ("preview", "--save-plan", "plan.json"),
+        ):
+            code, text = command(line)
+            assert code == 0, text
+        volume = _volume_of_somebody(server.url)
+        server.clock.advance(2 * 3600)
+        writes.are_forbidden = True
+        yield Account(project, volume, writes)
+
+
+def _volume_of_somebody(url: str) -> str:
+    """The id of a volume that was made past the stack."""
+    body = {"volume_name": "other", "region": "us-central-8", "size_tib": 5}
+    request = urllib.request.Request(
+        f"{url}/together/v1/compute/clusters/storage/volumes",
+        json.dumps(body).encode(),
+        {"Authorization": "Bearer emulator-admin-key", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        return str(json.load(answer)["volume_id"])
+
+
+def test_every_command_says_whether_it_changes_anything() -> None:
+    named = {promise.words for promise in PROMISED} | CHANGING
+    assert named == set(TREE)
+
+
+def test_every_flag_that_promises_to_change_nothing_is_kept() -> None:
+    promising = {
+        (option, words)
+        for words, each in TREE.items()
+        for parameter in each.params
+        if isinstance(parameter, click.Option)
+        and any(text in (parameter.help or "") for text in SAYING)
+        for option in parameter.opts
+        if option.startswith("--")
+    }
+    kept = {(flag, words) for flag, commands in PROMISES.items() for words in commands}
+    assert promising <= kept, promising - kept
+
+
+SAYING: Final = ("Only show", "nothing is changed", "do nothing", "change nothing", "without writ")
+"""How the help of a flag promises it."""
+
+
+@pytest.mark.parametrize("promise", PROMISED, ids=str)
+def test_no_flag_makes_a_promise_void(account: Account, promise: Promise) -> None:
+    names = [name for name in promise.flags() if name not in NOT_IN_PROCESS]
+    acting = [name for name in names if name in ACTING]
+    assert account.run(promise, ()) != click.UsageError.exit_code
+    accepted = set()
+    for name in names:
+        others = [(name,), *((name, other) for other in acting if other != name)]
+        codes = {account.run(promise, each) for each in others}
+        accepted |= {name} if codes - {click.UsageError.exit_code} else set()
+    refused = REFUSED.get(str(promise), REFUSED.get(promise.words, frozenset()))
+    assert set(names) - accepted <= refused | NEEDING_MORE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("promise", MANY, ids=str)
+def test_no_two_flags_make_a_promise_void(account: Account, promise: Promise) -> None:
+    names = [name for name in promise.flags() if name not in NOT_IN_PROCESS]
+    for pair in combinations(names, 2):
+        account.run(promise, pair)

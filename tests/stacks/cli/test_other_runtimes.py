@@ -1,0 +1,158 @@
+"""A project of another language: what needs its state alone works, what runs the program not."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.records import Intent
+from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.store import Backend
+
+Run = Any
+
+PROGRAM = """\
+from gpuform.providers.together import SharedVolume
+
+SharedVolume("data", volume_name="data", region="us-central-8", size_tib=1)
+"""
+
+
+@dataclass(frozen=True)
+class ForeignProject:
+    """A stack whose program gpuform cannot run any more, with one volume in the plugin's form."""
+
+    run: Run
+    directory: Path
+    url: str
+
+    def volumes(self) -> set[str]:
+        with urllib.request.urlopen(f"{self.url}/_emulator/objects") as answer:
+            return {each["id"] for each in json.load(answer)["together"].get("volumes", [])}
+
+    def create_volume(self) -> str:
+        request = urllib.request.Request(
+            f"{self.url}/together/v1/compute/clusters/storage/volumes",
+            json.dumps({"volume_name": "left", "region": "us-central-8", "size_tib": 1}).encode(),
+            {"Authorization": "Bearer emulator-admin-key", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            return str(json.load(answer)["volume_id"])
+
+    def leave_an_interrupted_create(self) -> str:
+        """Return the id of a volume that only the record of its create knows."""
+        id_ = self.create_volume()
+        urn = "urn:pulumi:dev::demo::gpuform:together:SharedVolume::left"
+        intent = Intent(urn, "together", "SharedVolume", "left", "", 1.0, id=id_)
+        intents_of(Backend.open(f"file://{self.directory}", {}), "demo", "dev").record(intent)
+        path = self.directory / ".pulumi/stacks/demo/dev.json"
+        state = json.loads(path.read_text())
+        latest = state["checkpoint"]["latest"]
+        inputs = {"volume_name": "left", "region": "us-central-8", "size_tib": 1}
+        (provider,) = [e for e in latest["resources"] if e["type"] == "pulumi:providers:gpuform"]
+        begun = {
+            "urn": urn,
+            "custom": True,
+            "type": "gpuform:together:SharedVolume",
+            "inputs": inputs,
+            "parent": latest["resources"][0]["urn"],
+            "provider": f"{provider['urn']}::{provider['id']}",
+        }
+        latest["pending_operations"] = [{"resource": begun, "type": "creating"}]
+        path.write_text(json.dumps(state))
+        return id_
+
+
+@pytest.fixture(params=["yaml", "nodejs", "go"])
+def foreign(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[ForeignProject]:
+    (project / "__main__.py").write_text(PROGRAM)
+    with serve(seed="foreign") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        assert dev("config", "set", "gpuform:form", "plugin").code == 0
+        assert dev("up", "--yes").code == 0
+        (project / "__main__.py").unlink()
+        settings = project / "Pulumi.yaml"
+        settings.write_text(
+            settings.read_text().replace("runtime: python", f"runtime: {request.param}")
+        )
+        yield ForeignProject(dev, project, server.url)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status",),
+        ("drift",),
+        ("orphans", "--platform", "together"),
+        ("stack", "export"),
+        ("state", "list"),
+        ("config",),
+        ("stack", "history"),
+        ("refresh", "--preview-only"),
+    ],
+    ids=" ".join,
+)
+def test_what_needs_the_state_alone_works(foreign: ForeignProject, command: list[str]) -> None:
+    ran = foreign.run(*command)
+
+    assert ran.code == 0, ran.out + ran.err
+
+
+def test_destroy_deletes_what_the_state_has_and_what_an_interrupted_create_left(
+    foreign: ForeignProject,
+) -> None:
+    left = foreign.leave_an_interrupted_create()
+    assert left in foreign.volumes()
+
+    ran = foreign.run("destroy", "--yes")
+
+    assert ran.code == 0, ran.out + ran.err
+    assert foreign.volumes() == set()
+
+
+@pytest.mark.parametrize("command", ["status", "doctor", "orphans"])
+def test_what_an_interrupted_create_left_is_named(foreign: ForeignProject, command: str) -> None:
+    left = foreign.leave_an_interrupted_create()
+
+    ran = foreign.run(command)
+
+    assert left in ran.out
+
+
+def test_refresh_takes_what_an_interrupted_create_left_into_the_state(
+    foreign: ForeignProject,
+) -> None:
+    left = foreign.leave_an_interrupted_create()
+
+    ran = foreign.run("refresh", "--yes")
+
+    assert ran.code == 0, ran.out + ran.err
+    resources = foreign.run("stack", "export").json["deployment"]["resources"]
+    assert left in {each.get("id") for each in resources}
+
+
+@pytest.mark.parametrize(
+    "command", [("up", "--yes"), ("preview",), ("destroy", "--yes", "--run-program")]
+)
+def test_what_runs_the_program_names_the_pulumi_cli(
+    foreign: ForeignProject, command: list[str]
+) -> None:
+    ran = foreign.run(*command)
+
+    assert ran.code == 1
+    assert "Use the Pulumi CLI for this project" in ran.err
+
+
+def test_doctor_finds_no_problem_in_the_runtime(foreign: ForeignProject) -> None:
+    ran = foreign.run("doctor")
+
+    assert "  problem  " not in ran.out
+    assert "`pulumi up`" in ran.out

@@ -1,0 +1,128 @@
+"""A topology that somebody edits while `up --all --plan` runs: what the plan shows, or nothing."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from estates import Estate, make_estate
+
+from gpuform.providers.emulator.server import Server, serve
+
+pytestmark = pytest.mark.slow
+
+Asked = Callable[[str, str, int], bool]
+"""Whether a request is the one at which the file is edited: by method, path, and its number."""
+
+PROBE = "00000000-0000-0000-0000-000000000000"
+"""In the path by which gpuform asks whether a key may write."""
+
+POINTS: dict[str, Asked] = {
+    "at-the-first-request": lambda _method, _path, number: number == 1,
+    "when-the-volume-is-changed": lambda method, path, _number: (
+        method == "PUT" and path.endswith("/volumes")
+    ),
+    "at-the-first-look-at-a-cluster": lambda method, path, _number: (
+        method == "GET" and "/compute/clusters" in path and "/storage/" not in path
+    ),
+    "when-the-cluster-is-changed": lambda method, path, _number: (
+        method == "PUT" and "/storage/" not in path and PROBE not in path
+    ),
+}
+CASES = [
+    *((moment, "training/topology.yaml", "default: 24", "default: 32") for moment in POINTS),
+    ("when-the-volume-is-changed", "training/topology.yaml", "clusters:", "broken: ["),
+    ("at-the-first-request", "volumes/topology.yaml", "default: 6", "default: 9"),
+    ("when-the-volume-is-changed", "told/__main__.py", '"place"', '"another_place"'),
+]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serve(seed="edited") as server:
+        yield server
+
+
+@pytest.fixture
+def planned(server: Server, tmp_path: Path) -> Estate:
+    """Three stacks, and a saved plan that grows the volume to 6 TiB and the cluster to 24 GPUs."""
+    estate = make_estate(tmp_path / "fleet", server.url, {}, {})
+    estate.ok("up", "--all", "--yes")
+    estate.edit("volumes/topology.yaml", "default: 5", "default: 6")
+    estate.edit("training/topology.yaml", "default: 16", "default: 24")
+    estate.ok("preview", "--all", "--save-plan", "plan.json")
+    return estate
+
+
+@contextlib.contextmanager
+def editing(server: Server, is_moment: Asked, edit: Callable[[], None]) -> Iterator[list[Any]]:
+    """Call `edit` once, before the first request that `is_moment` is answered.
+
+    Yields the bodies of the changes of clusters that reach the platform.
+    """
+    inner, bodies = server._http.app, list[Any]()
+    done: list[bool] = []
+    count = 0
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        nonlocal count
+        method, path = str(environ["REQUEST_METHOD"]), str(environ["PATH_INFO"])
+        if "_emulator" in path:
+            return inner(environ, start_response)
+        count += 1
+        if not done and is_moment(method, path, count):
+            done.append(True)
+            edit()
+        if method == "PUT" and "/storage/" not in path and PROBE not in path:
+            data = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+            bodies.append(json.loads(data))
+            environ["wsgi.input"] = _Body(data)
+        return inner(environ, start_response)
+
+    server._http.app = app
+    try:
+        yield bodies
+    finally:
+        server._http.app = inner
+    assert done, "the moment never came"
+
+
+class _Body:
+    """A request's body that was read once, for who reads it again."""
+
+    def __init__(self, data: bytes) -> None:
+        self._rest = data
+
+    def read(self, size: int = -1) -> bytes:
+        taken, self._rest = (
+            (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+        )
+        return taken
+
+
+@pytest.mark.parametrize(
+    ("moment", "file", "old", "new"), CASES, ids=[f"{each[0]}-{each[3]}" for each in CASES]
+)
+def test_a_run_by_a_plan_does_what_the_plan_shows_or_nothing(
+    planned: Estate, server: Server, moment: str, file: str, old: str, new: str
+) -> None:
+    with editing(server, POINTS[moment], lambda: planned.edit(file, old, new)) as changes:
+        ran = planned.run("up", "--all", "--plan", "plan.json", "--yes")
+
+    told = ran.stdout + ran.stderr
+    assert "Traceback" not in told
+    assert {json.dumps(each) for each in changes} <= {json.dumps({"num_gpus": 24})}, told
+    sizes = {
+        each["outputs"]["size_tib"]
+        for each in planned.export("volumes/dev")["resources"]
+        if each["type"].endswith("SharedVolume")
+    }
+    assert sizes <= {5, 6}, told
+    outputs = planned.export("told/dev")["resources"][0]["outputs"]
+    assert "another_place" not in outputs or ran.code == 1, told
+    if ran.code != 0:
+        assert "overtaken" in told or "topology.yaml" in told, told
+    else:
+        assert (sizes, len(changes)) == ({6}, 1), told

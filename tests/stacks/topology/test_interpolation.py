@@ -1,0 +1,185 @@
+"""Text that reads like another tool's reference: reported with gpuform's form, unless escaped."""
+
+import time
+from pathlib import Path
+
+import pytest
+from topologies import Topologies, cluster, volume
+
+from gpuform.stacks.authoring.yaml_values import scalar
+from gpuform.stacks.editing.checking import check
+from gpuform.stacks.expressions.foreign import find_foreign_references
+
+TAKEN_AS_TEXT = "is written for another tool: gpuform would take it as text"
+
+
+def declare(volume_id: str) -> str:
+    return f"""
+        config: {{a: {{default: x}}}}
+        shared_volumes: {{data: {volume()}, big-one: {volume(volume_name="'b'")}}}
+        clusters: {{train: {cluster(volume_id=repr(volume_id))}}}
+    """
+
+
+@pytest.mark.parametrize(
+    ("written", "suggestion"),
+    [
+        ("${shared_volumes.data.id}", "{{ shared_volumes.data.id }}"),
+        ("${ shared_volumes.data.id }", "{{ shared_volumes.data.id }}"),
+        ("${data.id}", "{{ shared_volumes.data.id }}"),
+        ("${data}", "{{ shared_volumes.data }}"),
+        ("${big-one.id}", "{{ shared_volumes['big-one'].id }}"),
+        ("${together_shared_volume.data.id}", "{{ shared_volumes.data.id }}"),
+        ("${data.together_shared_volume.data.id}", "{{ shared_volumes.data"),
+        ("${var.volume}", "{{ config.volume }}"),
+        ('${var["volume"]}', "{{ config.volume }}"),
+        ("${module.net.id}", "{{ modules.net.id }}"),
+        ("${each.key}", "{{ each.key }}"),
+        ("${config.a}", "{{ config.a }}"),
+        ("${pulumi.stack}", "{{ pulumi.stack }}"),
+        ("${terraform.workspace}", "{{ pulumi.stack }}"),
+        ("${shared_volume.other.id}", "{{ shared_volumes.other.id }}"),
+        ("${random_pet.x.id}", "{{ SECTION.NAME.PROPERTY }}"),
+        ('${join(",", var.ids)}', "{{ SECTION.NAME.PROPERTY }}"),
+        ("#{data.id}", "{{ shared_volumes.data.id }}"),
+        ("<%= shared_volumes.data.id %>", "{{ shared_volumes.data.id }}"),
+        ("%{ if var.a }x%{ endif }", "{{ a if b else c }}"),
+        ("a-${data.id}-b", "{{ shared_volumes.data.id }}"),
+        ("${{ shared_volumes.data.id }}", "leave the $ out"),
+        ("{{ config.a }}-${data.id}", "{{ shared_volumes.data.id }}"),
+    ],
+)
+def test_a_reference_of_another_tool_is_a_problem_with_the_right_form(
+    topologies: Topologies, written: str, suggestion: str
+) -> None:
+    problems = topologies(declare(written)).problems
+
+    assert [each.rule for each in problems if TAKEN_AS_TEXT in each.message]
+    first = next(each for each in problems if each.rule == "interpolation")
+    assert suggestion in first.hint
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "vol-1",
+        "${VOLUME}",
+        "${VOLUME:-x.y}",
+        "${arr[0]}",
+        "${HOST-example.com}",
+        "$data.id",
+        "%{http_code}",
+        "100%{x}",
+        "a < b % c > d",
+        "{{ '${shared_volumes.data.id}' }}",
+        "{{ '$' }}{{ config.a }}",
+        "{{ '<%= data.id %>' }}",
+    ],
+)
+def test_other_text_and_escaped_text_is_no_problem(topologies: Topologies, written: str) -> None:
+    result = topologies.good(declare(written))
+
+    if written.startswith("{{ '${"):
+        assert result.values("train")["volume_id"] == "${shared_volumes.data.id}"
+
+
+SCRIPT = """
+    shared_volumes: {data: VOLUME}
+    clusters:
+      train:
+        platform: together
+        cluster_name: t
+        region: us-central-8
+        gpu_type: H100_SXM
+        num_gpus: 8
+        billing_type: ON_DEMAND
+        driver_version: CUDA_12_6_560
+        cluster_type: SLURM
+        cluster_config:
+          slurm_startup_scripts:
+            worker_prolog: |
+              #!/bin/bash
+              echo LINE
+"""
+
+
+def scripted(line: str) -> str:
+    return SCRIPT.replace("VOLUME", volume()).replace("LINE", line)
+
+
+@pytest.mark.parametrize(
+    "line", ["${HOME} ${x.y} <% a %> %{if}", "${data} ${var.x}", "${{ }}", "${PATH/a.b/c}"]
+)
+def test_the_variables_of_a_script_are_its_own(topologies: Topologies, line: str) -> None:
+    problems = topologies(scripted(line)).problems
+
+    assert "syntax" not in {each.rule for each in problems}
+    assert "interpolation" not in {each.rule for each in problems}
+
+
+@pytest.mark.parametrize("line", ["${shared_volumes.data.id}", "${data.id}"])
+def test_a_script_that_names_an_entry_is_a_problem(topologies: Topologies, line: str) -> None:
+    problems = topologies(scripted(line)).problems
+
+    (problem,) = [each for each in problems if each.rule == "interpolation"]
+    assert problem.hint.startswith("write {{ shared_volumes.data.id }};")
+    assert (
+        topologies.folder.joinpath("topology.yaml")
+        .read_text()
+        .splitlines()[problem.place.line - 1][problem.place.column - 1 :]
+        .startswith("${")
+    )
+
+
+def test_outputs_options_and_modules_are_looked_at(topologies: Topologies) -> None:
+    topologies.write("inputs: {a: {}}\noutputs: {b: '${var.a}'}", "m.yaml")
+
+    problems = topologies(f"""
+        include: [{{name: m, file: m.yaml, with: {{a: "${{data.id}}"}}}}]
+        shared_volumes:
+          data: {volume(options="{depends_on: ['${data.id}']}")}
+        outputs: {{c: "${{data.id}}"}}
+    """).problems
+
+    found = [each for each in problems if each.rule == "interpolation"]
+    assert len(found) == 4
+    assert any("write {{ inputs.a }}" in each.hint for each in found)
+
+
+def test_a_tag_of_cloudformation_is_told_the_right_form(topologies: Topologies) -> None:
+    problems = topologies("outputs: {a: !Ref data}").problems
+
+    assert any("{{ SECTION.NAME.PROPERTY }}" in each.hint for each in problems)
+
+
+def test_an_editor_shows_the_problem(topologies: Topologies, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    topologies.write("outputs: {}")
+    text = "outputs:\n  a: ${shared_volumes.data.id}\n"
+
+    (problems,) = check(path, {path.resolve(): text}).values()
+
+    assert [each.rule for each in problems] == ["interpolation"]
+
+
+@pytest.mark.parametrize("text", ["${a.b}", "${data}", "<% a %>", "x ${{ y }}", "plain", "${VAR}"])
+def test_text_is_written_so_that_it_means_itself(topologies: Topologies, text: str) -> None:
+    written = scalar(text)
+
+    result = topologies.good(f"""
+        shared_volumes: {{data: {volume()}}}
+        clusters: {{train: {cluster(volume_id=written)}}}
+    """)
+
+    assert result.values("train")["volume_id"] == text
+
+
+@pytest.mark.parametrize(
+    "text", ["${a." + "a" * 50_000, "${a.b" * 20_000, "${f(" + ")" * 50_000, "<% " * 30_000]
+)
+def test_a_long_text_is_searched_in_linear_time(text: str) -> None:
+    started = time.process_time()
+
+    assert list(find_foreign_references((text,))) == []
+
+    assert time.process_time() - started < 2
