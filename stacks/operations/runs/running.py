@@ -67,6 +67,8 @@ def run(
     `saved` is a plan that is a bound, as one is that the options name.
     """
     workspace, name = selected.workspace, selected.name
+    if workspace.project.always_refreshes and options.operation in ("update", "destroy"):
+        options = replace(options, refresh=True)
     if options.plan is not None:
         project = workspace.project.name
         saved = SavedPlan.read(options.plan, project, name, options.operation)

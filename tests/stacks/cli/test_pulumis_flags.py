@@ -204,3 +204,66 @@ def test_pulumis_other_names_of_commands(dev: Run) -> None:
     for command in (("pre",), ("down",), ("update",), ("stack", "remove"), ("state", "remove")):
         assert dev(*command, "--help").code == 0
     assert dev("list").code == 2
+
+
+def test_a_flag_takes_true_and_false(dev: Run) -> None:
+    assert dev("destroy", "--preview-only=true", "--emulate=true").code == 0
+    ran = dev("destroy", "--preview-only=true", "--skip-preview=1")
+    assert (ran.code, "cannot be used together" in ran.err) == (2, True)
+    assert dev("destroy", "--preview-only", "--skip-preview=false", "--emulate").code == 0
+    assert dev("stack", "ls", "--json=true").json[0]["name"] == "dev"
+    ran = dev("destroy", "--preview-only=maybe")
+    assert ran.code == 2
+    assert dev("config", "set", "--plaintext=true", "region", "x=true").code in (0, 1)
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "1"])
+def test_less_than_one_at_a_time_is_one(
+    dev: Run, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dev("preview", "--emulate", "--parallel", given).code == 0
+    monkeypatch.setenv("PULUMI_PARALLEL", given)
+    assert dev("preview", "--emulate").code == 0
+
+
+def test_the_number_of_operations_at_a_time_is_taken_from_the_variable(
+    dev: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULUMI_PARALLEL", "many")
+    ran = dev("preview", "--emulate")
+    assert (ran.code, "--parallel" in ran.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_project_that_always_refreshes(made: Scene) -> None:
+    file = made.project / "Pulumi.yaml"
+    reads = len(made.gets)
+    assert made.run("preview").code == 0
+    without = len(made.gets) - reads
+    file.write_text(file.read_text() + "options:\n  refresh: always\n")
+    reads = len(made.gets)
+    assert made.run("preview").code == 0
+    assert len(made.gets) - reads > without
+    file.write_text(file.read_text().replace("always", "sometimes"))
+    ran = made.run("preview")
+    assert (ran.code, "options.refresh can only be `always`" in ran.err) == (1, True)
+
+
+@pytest.mark.slow
+def test_resources_are_counted_as_the_cli_counts_them(made: Scene) -> None:
+    """Two resources, the stack, and the provider of dynamic resources."""
+    (row,) = made.run("stack", "ls", "--json").json
+    state = json.loads(made.state)["checkpoint"]["latest"]["resources"]
+    assert row["resourceCount"] == len(state) == 4
+
+
+def test_an_object_in_the_configuration_is_shown_as_one(dev: Run) -> None:
+    assert dev("config", "set", "--path", "limits.gpus[0]", "16").code == 0
+    assert dev("config", "set", "gpus", "16").code == 0
+    shown = dev("config", "--json").json
+    assert shown["demo:limits"] == {
+        "value": '{"gpus":[16]}',
+        "objectValue": {"gpus": [16]},
+        "secret": False,
+    }
+    assert "objectValue" not in shown["demo:gpus"]
