@@ -92,3 +92,19 @@ def test_an_error_is_shown_at_its_resource_without_frames(project: Project) -> N
     assert of_resources
     assert any("us-nowhere-1" in each["message"] for each in of_resources)
     assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("project", ["01-together-training"], indirect=True)
+def test_an_import_says_which_ways_there_are(project: Project) -> None:
+    """Also under a CLI whose host fails before any code of gpuform's runs."""
+    (project.directory / "__main__.py").write_text(
+        "import pulumi\n"
+        "from gpuform.providers.together import SharedVolume\n"
+        "SharedVolume('data', pulumi.ResourceOptions(import_='v-1'), volume_name='training-data', "
+        "region='us-central-8', size_tib=5)\n"
+    )
+    done, messages = project.run("up")
+    assert done.code != 0
+    (warning,) = [each["message"] for each in messages if each["severity"] == "warning"]
+    assert "import_ does not work in the dynamic form under the Pulumi CLI" in warning
+    assert "`gpuform import`" in warning
