@@ -267,3 +267,18 @@ def test_an_object_in_the_configuration_is_shown_as_one(dev: Run) -> None:
         "secret": False,
     }
     assert "objectValue" not in shown["demo:gpus"]
+
+
+@pytest.mark.slow
+def test_the_event_log_of_an_update_is_not_that_of_its_preview(made: Scene) -> None:
+    log = made.project / "events.jsonl"
+    done = made.run("up", "--yes", "-c", "gpus=24", "--event-log", str(log))
+    assert done.code == 0, done.err
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len([each for each in events if "preludeEvent" in each]) == 1
+    assert len([each for each in events if "summaryEvent" in each]) == 1
+    assert any(
+        each["resOutputsEvent"]["metadata"]["op"] == "update"
+        for each in events
+        if "resOutputsEvent" in each
+    )
