@@ -67,6 +67,7 @@ class Project:
     config: Mapping[str, ConfigDefault] = field(default_factory=dict)
     backend_url: str = ""
     stack_config_dir: str = ""
+    required_version: str = ""
     always_refreshes: bool = False
     """`options: {refresh: always}`: every preview, update and destroy reads the platforms first."""
 
@@ -142,6 +143,7 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
         backend_url=_text(backend, "url", where),
         stack_config_dir=_text(found, "stackConfigDir", where),
         always_refreshes=_always_refreshes(found, where),
+        required_version=_text(found, "requiredPulumiVersion", where),
     )
 
 

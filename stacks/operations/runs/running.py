@@ -19,6 +19,7 @@ from gpuform.stacks.engine.deployment import (
     Outcome,
 )
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import EventBus, Listener, PlanConstraint
 from gpuform.stacks.engine.project import StackSettings
 from gpuform.stacks.engine.stack import Stack
@@ -67,6 +68,8 @@ def run(
     `saved` is a plan that is a bound, as one is that the options name.
     """
     workspace, name = selected.workspace, selected.name
+    if workspace.project.required_version:
+        require_version(workspace.project.required_version, "Pulumi.yaml")
     if workspace.project.always_refreshes and options.operation in ("update", "destroy"):
         options = replace(options, refresh=True)
     if options.plan is not None:

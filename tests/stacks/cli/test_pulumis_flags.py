@@ -282,3 +282,34 @@ def test_the_event_log_of_an_update_is_not_that_of_its_preview(made: Scene) -> N
         for each in events
         if "resOutputsEvent" in each
     )
+
+
+@pytest.mark.parametrize(
+    ("version_range", "is_met"),
+    [
+        (">=3.5.0 <4.0.0", True),
+        ("<3.4.0 || >3.8.0", True),
+        (">=3.274.1", True),
+        (">3.274.1", False),
+        ("!3.274.1", False),
+        (">=4.0.0", False),
+        ("newest", False),
+    ],
+)
+@pytest.mark.parametrize("source", ["Pulumi.yaml", "the program"])
+def test_a_version_of_pulumi_can_be_required(
+    dev: Run, project: Path, version_range: str, is_met: bool, source: str
+) -> None:
+    if source == "Pulumi.yaml":
+        file, line = project / "Pulumi.yaml", f"requiredPulumiVersion: '{version_range}'\n"
+        file.write_text(file.read_text() + line)
+    else:
+        program = f"import pulumi\npulumi.require_pulumi_version({version_range!r})\n"
+        (project / "__main__.py").write_text(program)
+    ran = dev("preview")
+    assert ran.code == (0 if is_met else 1), ran.out + ran.err
+    told = ran.out + ran.err
+    if not is_met:
+        assert source in told
+        assert version_range in told
+        assert "Traceback" not in told
