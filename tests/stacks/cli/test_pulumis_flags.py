@@ -313,3 +313,21 @@ def test_a_version_of_pulumi_can_be_required(
         assert source in told
         assert version_range in told
         assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ('["*"]', "the default provider of pulumi-python is disabled"),
+        ('["pulumi-python"]', "the default provider of pulumi-python is disabled"),
+        ('["aws"]', ""),
+        ("aws", "is no list of packages"),
+    ],
+)
+def test_default_providers_can_be_disabled(dev: Run, project: Path, listed: str, told: str) -> None:
+    file = project / "Pulumi.dev.yaml"
+    line = f"config:\n  pulumi:disable-default-providers: '{listed}'\n"
+    file.write_text(file.read_text() + line)
+    ran = dev("preview", "--emulate")
+    assert ran.code == (1 if told else 0), ran.out + ran.err
+    assert told in ran.out + ran.err
