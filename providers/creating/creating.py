@@ -26,7 +26,13 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.calls import PASSING, Call
 from gpuform.providers.creating.capacity import first_with_capacity
-from gpuform.providers.creating.evidence import SKEW, Candidate, judge, question
+from gpuform.providers.creating.evidence import (
+    SKEW,
+    Candidate,
+    credible_time,
+    judge,
+    question,
+)
 from gpuform.providers.creating.forgetting import (
     is_refusal,
     require_absence,
@@ -230,7 +236,7 @@ def _find_after_conflict(call: Call, creation: Creation, intent: Intent, error: 
     except PASSING:
         raise error from None
     ours = verdict.ours
-    if ours is not None and ours.created_at is not None:
+    if ours is not None and credible_time(ours, intent, now) is not None:
         call.on_warning(f"the create was refused ({error.message}), and yet it made {ours.id}")
         return ours.id
     if ours is not None or verdict.doubtful:
