@@ -326,9 +326,11 @@ def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
                 failure = error
             if found is not None:
                 return found
-            left = seconds_until_settled(intent, now, creation.settle_time)
-            if intent.id is not None:  # what was accepted is missed for as long, by several looks
-                left = max(left, began + creation.settle_time - now)
+            # One look may meet a replica that lags behind: it is missed for as long, by several.
+            left = max(
+                seconds_until_settled(intent, now, creation.settle_time),
+                began + creation.settle_time - now,
+            )
             if left <= 0 or call.remaining() == 0:
                 break
             call.on_progress("looking for what an interrupted create may have made")

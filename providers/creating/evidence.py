@@ -108,9 +108,15 @@ def judge(call: Call, intent: Intent, present: Iterable[Candidate], now: float) 
     if permissions.creates_anew():
         return Verdict(None)
     proven = [each for each in new if not _gaps_of_proof(each, intent, now)]
-    if len(proven) == 1:
+    rivals = [each for each in new if each not in proven and _may_be_ours(each, intent, now)]
+    if len(proven) == 1 and not rivals:
         return Verdict(proven[0])
     return Verdict(None, new)
+
+
+def _may_be_ours(each: Candidate, intent: Intent, now: float) -> bool:
+    """Return whether nothing but the moment when we saw it speaks against the object."""
+    return credible_time(each, intent, now) is None and not each.differences(intent.sent)
 
 
 def credible_time(each: Candidate, intent: Intent, now: float) -> float | None:

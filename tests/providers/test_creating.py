@@ -285,7 +285,7 @@ class TestWrongTimes:
             raise UnknownOutcome("no answer")
 
         platform.takes_effect, platform.answer = False, answer
-        with pytest.raises(AdoptionQuestion, match="c1 .*c2"):
+        with pytest.raises(AdoptionQuestion, match=r"c1 .*c2"):
             platform.create(clock_ahead=lambda: ahead)
 
     def test_what_has_other_properties_is_asked_about(
