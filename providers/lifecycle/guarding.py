@@ -4,16 +4,17 @@ Everything here raises GpuformError, before anything is sent.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Actions
+from gpuform.providers.actions import Actions, HoldsOthers
 from gpuform.providers.calls import Call
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle.comparing import at_this_hour, echo
 from gpuform.providers.lifecycle.showing import shown
 from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.permissions import Permission
 from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.properties import Properties
 from gpuform.schemas.changes import refusals
@@ -55,6 +56,18 @@ def look_before_deletion(
     if seen is not None:
         current = {**call.known, **seen.inputs, **shown(kind, call, seen)}
         require_for_destruction(kind, current, "the platform says so, and this deletes it")
+        actions = reach()
+        if isinstance(actions, HoldsOthers):
+            require_for_others(actions.others_within(call, id_, known), kind.kind)
+
+
+def require_for_others(others: Sequence[str], kind: str) -> None:
+    """Require the permission to delete `others`, what others have put into an object of a kind."""
+    if others:
+        permissions.require(
+            Permission.DESTROY_OTHERS,
+            f"others have put {', '.join(others)} into this {kind}, and deleting it deletes that",
+        )
 
 
 def refuse_to_leave(call: Call) -> None:

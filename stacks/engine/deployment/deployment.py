@@ -84,6 +84,7 @@ class Deployment:
     _intents: Intents = field(init=False)
     _unchecked: set[str] = field(default_factory=set)
     _declared: Collection[str] = ()
+    _ids_before: Collection[str] = ()
 
     def __post_init__(self) -> None:
         program, kept = self.subject.program, self.subject.intents
@@ -110,6 +111,7 @@ class Deployment:
         self._providers = DefaultProviders(
             program.stack, program.project, self.subject.provider_config, olds
         )
+        self._ids_before = {each.id for each in self.subject.snapshot.resources if each.id}
         host.plugins.know(self.subject.snapshot.resources)
 
     def cancel(self) -> None:
@@ -435,6 +437,7 @@ class Deployment:
             guard=self._guard,
             is_elsewhere=self.subject.is_elsewhere,
             on_clock=self.options.on_clock,
+            is_ours=self._ids_before.__contains__,
             on_progress=lambda text: self.events.emit(Progress(urn, text)),
             on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
             on_unchecked=self._tell_unchecked,

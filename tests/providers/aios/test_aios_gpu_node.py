@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuform.providers.calls import serving
 from gpuform.providers.emulator.aios.updating import updated
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
 from gpuform.schemas.aios.totals import NODE_COUNT, PATHS, totals, value_at
@@ -76,7 +76,7 @@ def test_a_change_is_set_in_place_with_the_sum(cluster: Any, gpu_node: Any, regi
 
 
 def test_a_delete_pulls_the_entry_and_takes_it_from_the_sums(
-    cluster: Any, gpu_node: Any, registry: Any
+    cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.up(ALONE)
     first, second = gpu_node("one"), gpu_node("two")
@@ -93,6 +93,9 @@ def test_a_delete_pulls_the_entry_and_takes_it_from_the_sums(
     first.delete()
     assert registry.writes() == []
     assert first.refresh() is False
+    with pytest.raises(NotAllowed, match="others have put node-2 into this Cluster"):
+        cluster.delete()
+    monkeypatch.setenv("GPUFORM_ALLOW", "destroy-others")
     cluster.delete()
     second.delete()
     assert second.refresh() is False
