@@ -126,14 +126,15 @@ class AiosClient:
             )
             if answer.failure is not None:
                 raise _failed(answer.failure)
-        return _cluster(answer.result, "POST", _PARSER_CREATE)
+        return self._keep(_cluster(answer.result, "POST", _PARSER_CREATE))
 
     def create_directly(self, document: Document) -> wire.Cluster:
         """Sent once, to the registry itself."""
         with _refusals():
-            return self._registry.api.ask(
+            record = self._registry.api.ask(
                 wire.Cluster, "POST", _CLUSTERS, body=document, retry=Retry.CREATE
             )
+        return self._keep(record)
 
     def update(self, cluster_id: str, request: Request) -> wire.Cluster:
         """Apply a Mongo update, and return the record as the registry answers it right after.
@@ -145,15 +146,19 @@ class AiosClient:
             record = self._registry.api.ask(
                 wire.Cluster, "PUT", _CLUSTERS + at(cluster_id), body=request.body, retry=retry
             )
-        self._answered[cluster_id] = record
+        return self._keep(record)
+
+    def _keep(self, record: wire.Cluster) -> wire.Cluster:
+        self._answered[record.id] = record
         return record
 
     def last_answered(self, cluster_id: str) -> wire.Cluster | None:
-        """Return the record as the last update of this process has left it, if there was one."""
+        """Return the record as the last write of this process has left it, if there was one."""
         return self._answered.get(cluster_id)
 
     def delete(self, cluster_id: str) -> None:
         """Deletes a record; NotFound when there is none. It does not touch any hardware."""
+        self._answered.pop(cluster_id, None)
         self._registry.api.ask(wire.Deleted, "DELETE", _CLUSTERS + at(cluster_id))
 
     def _some(self, ids: Collection[str]) -> list[wire.Cluster]:

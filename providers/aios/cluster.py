@@ -25,11 +25,12 @@ from gpuform.providers.aios.records import (
     look_past_lag,
     require_gone,
     require_nodes,
+    unfinished,
 )
 from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.creating import SETTLE, Attempt, Candidate, Creation, create_once
-from gpuform.providers.errors import NotFound
+from gpuform.providers.errors import NotFound, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
 from gpuform.schemas.access import Access
@@ -101,9 +102,12 @@ class ClusterActions:
         """Live, or of the declared status, which is set once where the record has another."""
         left = [] if want.status is None else [Request({"$set": {"status": want.status}})]
         began = call.clock.now()
+        made = self._client.last_answered(id_) if call.just_created else None
 
         def probe() -> Look[Any]:
             found = find(self._client, id_)
+            if found and made and found.object_id != made.object_id:
+                found = None  # an earlier record of the same id, which is gone
             if found is None:  # a GET may be older than the record
                 late = call.clock.now() - began >= SETTLE
                 missing = f"cluster {id_} is not in the registry" if late else None
@@ -114,6 +118,8 @@ class ClusterActions:
             return look_at(found, want.status)
 
         seen: Seen = wait_until(call, probe, what=f"cluster {id_}", interval=INTERVAL)
+        if call.unfinished:
+            raise NotReady(call.unfinished, last=seen)
         return seen
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
@@ -160,7 +166,7 @@ class ClusterActions:
                 raise gone(f"cluster {id_}")
             return entries_request(record, *entries) if has_entries else None
 
-        with _taking(call, id_, after).taken(_gone(*entries)):
+        with _taking(call, id_, after).taken(_gone(*entries)), unfinished(call):
             change(call, self._client, id_, plan, fields)
 
     def leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:

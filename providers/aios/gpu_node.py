@@ -24,6 +24,7 @@ from gpuform.providers.aios.records import (
     look_past_lag,
     require_gone,
     require_nodes,
+    unfinished,
 )
 from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.calls import Call
@@ -121,36 +122,48 @@ class GpuNodeActions:
             )
 
     def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
-        """Wait until the record has the entry once and its sums with it; then it can be used."""
-        record = find(self._client, want.cluster_id)
-        if record is None or record.entry(want.node_id) is None or sums_request(record):
-            record = change(call, self._client, want.cluster_id, sums_request)
+        """Wait until the record has the entry once, as declared, and its sums with it."""
+        entry, cluster_id = _entry(want), want.cluster_id
+
+        def plan(record: wire.Cluster) -> Request | None:
+            return node_changed(record, entry)
+
+        # After a create a GET may show an earlier entry of the same id, which is gone.
+        found = self._client.last_answered(cluster_id) if call.just_created else None
+        record = found or find(self._client, cluster_id)
+        if record is None or record.entry(want.node_id) is None or plan(record):
+            record = change(call, self._client, cluster_id, plan)
         entries = [each for each in record.nodes.node_data if each.id == want.node_id]
         if not entries:
-            raise NotReady(f"node {want.node_id} is not in the record of {want.cluster_id}")
-        seen = _observed(want.cluster_id, entries[0])
+            raise NotReady(f"node {want.node_id} is not in the record of {cluster_id}")
+        seen = _observed(cluster_id, entries[0])
         if len(entries) > 1:
             raise NotReady(
-                f"node {want.node_id} is in the record of {want.cluster_id} {len(entries)} times: "
+                f"node {want.node_id} is in the record of {cluster_id} {len(entries)} times: "
                 "remove those that are not this stack's",
                 last=seen,
             )
+        if call.unfinished:
+            raise NotReady(call.unfinished, last=seen)
         return seen
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
         """Return the entry; None when the record has no such entry, or there is no record."""
         cluster_id, _, node_id = id_.partition("/")
 
-        def look() -> wire.Node | None:
+        def look() -> Seen | None:
             record = find(self._client, cluster_id)
             if record is not None and record.entry(node_id) is None:
                 record = find_alone(self._client, cluster_id)
             call.falls_with = "" if record else cluster_id
             entry = require_nodes(record).entry(node_id) if record else None
-            return None if entry is None or is_another(call, entry.object_id) else entry
+            if record is None or entry is None or is_another(call, entry.object_id):
+                return None
+            # What kept it from being ready may have been the sums: `settle` has to go on.
+            is_due = call.known.get("ready") is False and sums_request(record) is not None
+            return _observed(cluster_id, entry, "the sums are without it" if is_due else None)
 
-        entry = look_past_lag(call, self._client, look)
-        return None if entry is None else _observed(cluster_id, entry)
+        return look_past_lag(call, self._client, look)
 
     def update(
         self,
@@ -169,7 +182,8 @@ class GpuNodeActions:
                 raise gone(f"node {id_}")
             return node_changed(record, node)
 
-        change(call, self._client, want.cluster_id, plan)
+        with unfinished(call):
+            change(call, self._client, want.cluster_id, plan)
 
     def leaving(self, call: Call, id_: str, want: GpuNodeInputs) -> Leaving | None:  # noqa: ARG002 - the shape of TakesNodes
         """None: a change takes no node."""
@@ -227,10 +241,13 @@ def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
     return EntryTaking(call, id_, f"node {id_}", declared)
 
 
-def _observed(cluster_id: str, entry: wire.Node) -> Seen:
+def _observed(cluster_id: str, entry: wire.Node, reason: str | None = None) -> Seen:
+    """Return the entry as outputs; `reason` says why it is not ready."""
     inputs = declared_node(entry)
     inputs["node_id"] = inputs.pop("id")
-    outputs = GpuNodeOutputs(ready=True, object_id=wire.own_id(entry.object_id))
+    outputs = GpuNodeOutputs(
+        ready=reason is None, not_ready_reason=reason, object_id=wire.own_id(entry.object_id)
+    )
     return Observed({"cluster_id": cluster_id, **inputs}, outputs)
 
 

@@ -6,14 +6,15 @@ no other one, and what is missing from a GET is gone when the registry had time 
 The verbs of `cluster` and `gpu_node` use this; `schemas.aios.updates` makes the bodies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.calls import PASSING, Call, Look, wait_until
 from gpuform.providers.creating import SETTLE, Candidate, covers, is_of_another_time
-from gpuform.providers.errors import GpuformError, NotFound, NotReady, ServerError
+from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady, ServerError
 from gpuform.providers.evidence import Observation, find_gaps, require_evidence
 from gpuform.providers.evidence.decisions import (
     CHANGE_AGAIN,
@@ -56,8 +57,18 @@ HARDWARE_STAYS = (
 )
 
 T = TypeVar("T")
+
+
+class EntryOverwritten(GpuformError):
+    """A change by place hit the entry of another node, and did not change its own."""
+
+
 Plan = Callable[[wire.Cluster], Request | None]
 """Returns what is left to do in a record as it is now. Raises GpuformError if nothing may be."""
+
+
+UNFINISHED: Final = (*PASSING, NotReady, EntryOverwritten)
+"""The errors after which nobody knows whether a change is done."""
 
 
 def find(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
@@ -91,7 +102,12 @@ def find_present(
     A GET may be older than the last change: a record that is in the way of a create, or that
     `may_create` does not hold for, is confirmed by a PUT.
     """
-    record = find(client, cluster_id)
+    try:
+        record = find(client, cluster_id)
+    except PASSING:
+        if call.finds_only:
+            raise
+        return _confirmed_or_none(client, cluster_id)
     can_create = record is None if may_create is None else bool(record and may_create(record))
     return record if can_create or call.finds_only else _confirmed_or_none(client, cluster_id)
 
@@ -191,6 +207,20 @@ def find_others(call: Call, client: AiosClient, id_: str, declared: Sequence[str
     require_evidence(REMOVE_RECORD, f"cluster {id_}", Observation("the registry", missing))
     ids = [each.id or "one without an id" for each in found.nodes.node_data]
     return [each for each in ids if each not in declared and not call.is_ours(f"{id_}/{each}")]
+
+
+@contextmanager
+def unfinished(call: Call) -> Iterator[None]:
+    """Let the object be not ready when nobody knows whether the changes of the block are done.
+
+    The next run then goes on with them, whatever is declared by then.
+    """
+    try:
+        yield
+    except Cancelled:
+        raise
+    except UNFINISHED as error:
+        call.unfinished = str(error)
 
 
 def change(
@@ -369,8 +399,10 @@ class _Edit:
         mine = ", ".join(sorted({placed.node_id for _, placed in strays}))
         theirs = ", ".join(sorted({entry.id or "no node" for entry, _ in strays}))
         lost += [id_ for id_, _, _ in owed]
-        outcome = "they were put back" if not lost else f"of {', '.join(lost)} they could not be"
-        raise GpuformError(
+        outcome = (
+            "they were put back" if not lost else f"of {', '.join(lost)} they could not be put back"
+        )
+        raise EntryOverwritten(
             f"node {mine} of cluster {self.cluster_id} is not changed: somebody removed another "
             f"node at the same moment, and the values of {theirs} were overwritten; {outcome}",
             hint="run it again: it finds the place of the node anew"

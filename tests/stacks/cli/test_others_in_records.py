@@ -1,4 +1,4 @@
-"""A record of the AIOS registry goes with the nodes that others have put into it: only when allowed."""
+"""A record of AIOS goes with the nodes that others have put into it: only when that is allowed."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     with serve(seed="others") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
-        (project / "__main__.py").write_text(PROGRAM.split("GpuNode(")[0])
+        (project / "__main__.py").write_text(PROGRAM.split("GpuNode(", maxsplit=1)[0])
         ran = dev("up", "--yes", "--skip-preview")
         assert ran.code == 0, ran.out + ran.err
         (project / "__main__.py").write_text(PROGRAM)
