@@ -164,6 +164,15 @@ class UnknownOutcome(GpuformError):
     page = "concepts/intents"
 
 
+class Unfinished(GpuformError):
+    """Nobody knows whether a change of an object is done, or all of it.
+
+    The object keeps its old outputs and is not ready, so that the next run goes on.
+    """
+
+    page = "guides/troubleshooting"
+
+
 class MissingCredentials(GpuformError):
     """No key for the platform is configured; `page` tells how to get one."""
 

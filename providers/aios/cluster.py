@@ -30,7 +30,7 @@ from gpuform.providers.aios.records import (
 from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.creating import SETTLE, Attempt, Candidate, Creation, create_once
-from gpuform.providers.errors import NotFound, NotReady
+from gpuform.providers.errors import NotFound
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
 from gpuform.schemas.access import Access
@@ -117,9 +117,11 @@ class ClusterActions:
                 left.clear()
             return look_at(found, want.status)
 
+        nodes = value_at(want.declared(), "nodes.node_data")
+        if call.known.get("ready") is False and nodes is not None:
+            # An earlier change may be done in part, whatever was declared then.
+            change(call, self._client, id_, lambda record: entries_request(record, [], nodes))
         seen: Seen = wait_until(call, probe, what=f"cluster {id_}", interval=INTERVAL)
-        if call.unfinished:
-            raise NotReady(call.unfinished, last=seen)
         return seen
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
@@ -166,7 +168,7 @@ class ClusterActions:
                 raise gone(f"cluster {id_}")
             return entries_request(record, *entries) if has_entries else None
 
-        with _taking(call, id_, after).taken(_gone(*entries)), unfinished(call):
+        with _taking(call, id_, after).taken(_gone(*entries)), unfinished():
             change(call, self._client, id_, plan, fields)
 
     def leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:

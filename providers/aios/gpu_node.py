@@ -143,8 +143,6 @@ class GpuNodeActions:
                 "remove those that are not this stack's",
                 last=seen,
             )
-        if call.unfinished:
-            raise NotReady(call.unfinished, last=seen)
         return seen
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
@@ -182,7 +180,7 @@ class GpuNodeActions:
                 raise gone(f"node {id_}")
             return node_changed(record, node)
 
-        with unfinished(call):
+        with unfinished():
             change(call, self._client, want.cluster_id, plan)
 
     def leaving(self, call: Call, id_: str, want: GpuNodeInputs) -> Leaving | None:  # noqa: ARG002 - the shape of TakesNodes

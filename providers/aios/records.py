@@ -14,7 +14,14 @@ from typing import Any, Final, TypeVar
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.calls import PASSING, Call, Look, wait_until
 from gpuform.providers.creating import SETTLE, Candidate, covers, is_of_another_time
-from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady, ServerError
+from gpuform.providers.errors import (
+    Cancelled,
+    GpuformError,
+    NotFound,
+    NotReady,
+    ServerError,
+    Unfinished,
+)
 from gpuform.providers.evidence import Observation, find_gaps, require_evidence
 from gpuform.providers.evidence.decisions import (
     CHANGE_AGAIN,
@@ -65,10 +72,6 @@ class EntryOverwritten(GpuformError):
 
 Plan = Callable[[wire.Cluster], Request | None]
 """Returns what is left to do in a record as it is now. Raises GpuformError if nothing may be."""
-
-
-UNFINISHED: Final = (*PASSING, NotReady, EntryOverwritten)
-"""The errors after which nobody knows whether a change is done."""
 
 
 def find(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
@@ -210,17 +213,14 @@ def find_others(call: Call, client: AiosClient, id_: str, declared: Sequence[str
 
 
 @contextmanager
-def unfinished(call: Call) -> Iterator[None]:
-    """Let the object be not ready when nobody knows whether the changes of the block are done.
-
-    The next run then goes on with them, whatever is declared by then.
-    """
+def unfinished() -> Iterator[None]:
+    """Raise Unfinished for errors after which nobody knows whether a change is done."""
     try:
         yield
     except Cancelled:
         raise
-    except UNFINISHED as error:
-        call.unfinished = str(error)
+    except (*PASSING, NotReady, EntryOverwritten) as error:
+        raise Unfinished(error.message, hint=error.hint) from None
 
 
 def change(
@@ -363,14 +363,34 @@ class _Edit:
             )
 
     def _refuse_strays(self, request: Request, before: wire.Cluster, record: wire.Cluster) -> None:
-        """Put back what a request by place did to entries of others, and raise GpuformError.
+        """Put back what a request by place did to entries of others, and raise EntryOverwritten.
 
         Somebody who removes an entry at the same moment moves those behind it.
         """
         strays = request.strays(before, record)
         if not strays:
             return
-        owed = [(entry.id, before.entry(entry.id), placed.fields) for entry, placed in strays]
+        lost = self._put_back(request, before, record)
+        mine = ", ".join(sorted({placed.node_id for _, placed in strays}))
+        theirs = ", ".join(sorted({entry.id or "no node" for entry, _ in strays}))
+        outcome, advice = "they were put back", ""
+        if lost:
+            outcome = f"those of {', '.join(lost)} could not be put back"
+            advice = "; correct the values of the others in the registry"
+        raise EntryOverwritten(
+            f"node {mine} of cluster {self.cluster_id} is not changed: somebody removed another "
+            f"node at the same moment, and the values of {theirs} were overwritten; {outcome}",
+            hint=f"run it again: it finds the place of the node anew{advice}",
+        )
+
+    def _put_back(
+        self, request: Request, before: wire.Cluster, record: wire.Cluster
+    ) -> Sequence[str]:
+        """Give entries of others their former values back, and return the ids of the others.
+
+        What is put back by place may hit yet another entry, which is owed its values then.
+        """
+        owed = _owed(request, before, record)
         lost = [id_ for id_, former, _ in owed if id_ and former is None]
         for _ in range(ROUNDS):
             if not owed:
@@ -379,35 +399,25 @@ class _Edit:
             if not node_id:
                 for removal in stray_removals(fields):
                     record = self._answered_or_confirmed(removal)
-                continue
-            restore = put_back(record, node_id, former, fields)
-            if restore is None:
-                continue
-            answered = self._answered_or_confirmed(restore)
-            owed += [
-                (entry.id, record.entry(entry.id), placed.fields)
-                for entry, placed in restore.strays(record, answered)
-            ]
-            if not restore.is_shown_by(answered) and answered.entry(node_id) is not None:
-                owed.append((node_id, former, fields))
-            record = answered
+            elif restore := put_back(record, node_id, former, fields):
+                answered = self._answered_or_confirmed(restore)
+                owed += _owed(restore, record, answered)
+                if answered.entry(node_id) and not restore.is_shown_by(answered):
+                    owed.append((node_id, former, fields))
+                record = answered
         for _ in range(SUM_ROUNDS):
-            sums = sums_request(record)
-            if sums is None:
-                break
-            record = self._answered_or_confirmed(sums)
-        mine = ", ".join(sorted({placed.node_id for _, placed in strays}))
-        theirs = ", ".join(sorted({entry.id or "no node" for entry, _ in strays}))
-        lost += [id_ for id_, _, _ in owed]
-        outcome = (
-            "they were put back" if not lost else f"of {', '.join(lost)} they could not be put back"
-        )
-        raise EntryOverwritten(
-            f"node {mine} of cluster {self.cluster_id} is not changed: somebody removed another "
-            f"node at the same moment, and the values of {theirs} were overwritten; {outcome}",
-            hint="run it again: it finds the place of the node anew"
-            + ("; correct the values of the others in the registry" if lost else ""),
-        )
+            if sums := sums_request(record):
+                record = self._answered_or_confirmed(sums)
+        return [*lost, *(id_ for id_, _, _ in owed)]
+
+
+_Owed = tuple[str, wire.Node | None, Mapping[str, Any]]
+"""An entry's id, what it was before a request hit it, and the values that the request set."""
+
+
+def _owed(request: Request, before: wire.Cluster, record: wire.Cluster) -> list[_Owed]:
+    strays = request.strays(before, record)
+    return [(entry.id, before.entry(entry.id), placed.fields) for entry, placed in strays]
 
 
 def _confirmed_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None:

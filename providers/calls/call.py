@@ -101,8 +101,6 @@ class Call:
     """The object was gone before the call could delete it; without one it says nothing."""
     falls_with: str = ""
     """The id of another object whose end explains that this one is gone."""
-    unfinished: str = ""
-    """Why nobody knows whether a change was done; what is read after it is not ready."""
     just_created: bool = False
     """The call has made its object and nothing of it was read yet."""
     deadline: float | None = None

@@ -21,7 +21,7 @@ from pulumi.dynamic import (
 from gpuform.providers import lifetime
 from gpuform.providers.actions import Actions, HoldsOthers, Settings, TakesNodes
 from gpuform.providers.calls import Call, Edge, adapt_to_stock_host, current_call
-from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade
+from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade, Unfinished
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.comparing import (
     at_this_hour,
@@ -297,10 +297,21 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 except NotFound as error:
                     refuse_gone(self._actions, call, _id, error.message)
                     raise
+                except Unfinished as error:
+                    return UpdateResult(self._unfinished(call, old, error))
             computed = {key: old[key] for key in self.outputs.model_fields if key in old}
             outs = settle(self, self._actions, call, _id, declared, computed)
             self._refuse_unready(call, outs)
             return UpdateResult(outs)
+
+    def _unfinished(self, call: Call, old: Properties, error: Unfinished) -> Properties:
+        """Return the old outputs, not ready. Raises the error where a host cannot store that."""
+        if not call.keeps_unready:
+            raise error
+        reason = call.redacted(str(error))
+        call.init_errors.append(reason)
+        outs = {name: old[name] for name in self.property_names() if name in old}
+        return {**outs, "ready": False, "not_ready_reason": reason}
 
     def delete(self, _id: str, _props: Properties) -> None:
         """Deletes the object and waits until it is gone; it may be gone already (`found_gone`).
