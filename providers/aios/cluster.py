@@ -26,6 +26,7 @@ from gpuform.providers.aios.records import (
     require_gone,
     require_nodes,
     unfinished,
+    warn_of_gaps,
 )
 from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
@@ -169,7 +170,9 @@ class ClusterActions:
             return entries_request(record, *entries) if has_entries else None
 
         with _taking(call, id_, after).taken(_gone(*entries)), unfinished():
-            change(call, self._client, id_, plan, fields)
+            record = change(call, self._client, id_, plan, fields)
+            if has_entries:
+                warn_of_gaps(call, record)
 
     def leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:
         """The nodes whose entries would go."""

@@ -25,6 +25,7 @@ from gpuform.providers.aios.records import (
     require_gone,
     require_nodes,
     unfinished,
+    warn_of_gaps,
 )
 from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.calls import Call
@@ -65,9 +66,10 @@ class GpuNodeActions:
         """Add the entry and return its id; its cluster has to have a record."""
         cluster_id, node_id = want.cluster_id, want.node_id
         id_ = f"{cluster_id}/{node_id}"
-        looked: list[wire.Cluster] = []
+        looked: list[tuple[wire.Cluster, wire.Cluster | None]] = []
 
         def candidates() -> list[Candidate]:
+            answered = self._client.last_answered(cluster_id)
             record = find_present(call, self._client, cluster_id, lambda it: not it.entry(node_id))
             if record is None:
                 call.refuse_to_make()
@@ -75,7 +77,7 @@ class GpuNodeActions:
                     f"cluster_id: the registry has no cluster {cluster_id}",
                     hint="declare it as an aios.Cluster, and give that as cluster_id",
                 )
-            looked[:] = [require_nodes(record)]
+            looked[:] = [(require_nodes(record), answered)]
             entries = [each for each in record.nodes.node_data if each.id == node_id]
             return [
                 Candidate(
@@ -87,7 +89,7 @@ class GpuNodeActions:
             ]
 
         def send() -> str:
-            self._add(looked[0], _entry(want))
+            self._add(*looked[0], _entry(want))
             return id_
 
         target = Target("aios", "GpuNode", node_id, region=cluster_id)
@@ -100,13 +102,20 @@ class GpuNodeActions:
         )
         return create_once(call, creation)
 
-    def _add(self, looked: wire.Cluster, entry: Mapping[str, Any]) -> None:
-        """Add an entry by one request, and take it back if somebody has added one of that id."""
+    def _add(
+        self, looked: wire.Cluster, answered: wire.Cluster | None, entry: Mapping[str, Any]
+    ) -> None:
+        """Add an entry by one request, and take it back if somebody has added one of that id.
+
+        `looked` is the record that a look has shown, `answered` what the last write before it has
+        left.
+        """
         cluster_id = looked.id
         with self._client.editing(cluster_id):
-            # Other threads may have added nodes since the look. What they do not know of the sums,
+            # Other threads may have added nodes since the look. What neither shows of the sums,
             # `settle` corrects.
-            base = self._client.last_answered(cluster_id) or looked
+            latest = self._client.last_answered(cluster_id)
+            base = looked if latest is None or latest is answered else latest
             record = require_nodes(self._client.update(cluster_id, node_added(base, entry)))
             number = sum(each.id == entry["id"] for each in record.nodes.node_data)
             if number > 1:
@@ -133,6 +142,7 @@ class GpuNodeActions:
         record = found or find(self._client, cluster_id)
         if record is None or record.entry(want.node_id) is None or plan(record):
             record = change(call, self._client, cluster_id, plan)
+        warn_of_gaps(call, record)
         entries = [each for each in record.nodes.node_data if each.id == want.node_id]
         if not entries:
             raise NotReady(f"node {want.node_id} is not in the record of {cluster_id}")

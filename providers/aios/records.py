@@ -212,6 +212,16 @@ def find_others(call: Call, client: AiosClient, id_: str, declared: Sequence[str
     return [each for each in ids if each not in declared and not call.is_ours(f"{id_}/{each}")]
 
 
+def warn_of_gaps(call: Call, record: wire.Cluster) -> None:
+    """Warn of the sums that are left alone because a node does not tell its part of them."""
+    gaps = [f"{node} tells no {path}" for node, path in _untold(record)]
+    if find_gaps(WRITE_SUMS, Observation(f"cluster {record.id}", gaps)):
+        paths = sorted(set(PATHS) - set(told_totals(_entries(record))))
+        call.on_warning(
+            f"cluster {record.id}: {gaps[0]}; the sums are left as they are of {', '.join(paths)}"
+        )
+
+
 @contextmanager
 def unfinished() -> Iterator[None]:
     """Raise Unfinished for errors after which nobody knows whether a change is done."""
@@ -259,7 +269,6 @@ class _Edit:
             else:
                 request = Request(fields) if fields else self._without_endless_sums(request, record)
             if is_confirmed and request is None:
-                self._warn_of_gaps(record)
                 return record
             if request is None or (request.placed and not is_confirmed):
                 request = NOTHING
@@ -351,16 +360,6 @@ class _Edit:
             return require_nodes(self.client.update(self.cluster_id, request))
         except PASSING:
             return self._confirm()
-
-    def _warn_of_gaps(self, record: wire.Cluster) -> None:
-        """Warn of sums that are left alone, for an entry does not tell its part of them."""
-        gaps = [f"{node} tells no {path}" for node, path in _untold(record)]
-        if find_gaps(WRITE_SUMS, Observation(f"cluster {self.cluster_id}", gaps)):
-            paths = sorted(set(PATHS) - set(told_totals(_entries(record))))
-            self.call.on_warning(
-                f"cluster {self.cluster_id}: {gaps[0]}; the sums are left as they are of "
-                f"{', '.join(paths)}"
-            )
 
     def _refuse_strays(self, request: Request, before: wire.Cluster, record: wire.Cluster) -> None:
         """Put back what a request by place did to entries of others, and raise EntryOverwritten.

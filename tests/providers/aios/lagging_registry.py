@@ -18,6 +18,8 @@ import mongomock
 Json = dict[str, Any]
 
 LONGEST_LAG = 30.0
+NOTHING: Json = {"$pull": {"nodes.nodeData": {"id": {"$in": []}}}}
+"""The PUT that is only a look."""
 SUMS = {
     "gpus.count": ("gpus", "count"),
     "gpus.memory": ("gpus", "memory"),
@@ -75,6 +77,11 @@ class LaggingRegistry:
     envelope: str = "raw"
     others: Callable[[], None] = lambda: None
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
+    fixed_lag: float | None = None
+    """How old what GET and query show is; None leaves it to the faults."""
+    next_write: str = ""
+    """What happens to the next PUT or create: lost_before or lost_after."""
+    query_has_nodes: bool = True
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -113,6 +120,11 @@ class LaggingRegistry:
 
     def _fault(self) -> str:
         drawn = self.chance.random()
+        method, path, body = self.requests[-1]
+        is_look = method == "GET" or path.endswith("/query") or body == NOTHING
+        if self.next_write and not is_look:
+            fault, self.next_write = self.next_write, ""
+            return fault
         for name in ("proxy", "lost_before", "lost_after"):
             drawn -= getattr(self.faults, name)
             if drawn < 0:
@@ -151,7 +163,10 @@ class LaggingRegistry:
         shown = mongomock.MongoClient().registry.clusters
         for record in self._shown().values():
             shown.insert_one(copy.deepcopy(record))
-        return [self._partly(each, 1.0) for each in shown.find(wanted)]
+        found = [self._partly(each, 1.0) for each in shown.find(wanted)]
+        if self.query_has_nodes:
+            return found
+        return [{k: v for k, v in each.items() if k != "nodes"} for each in found]
 
     def _create(self, body: Any) -> tuple[int, Any]:
         values = body["body"]["spec"]["values"]
@@ -196,7 +211,7 @@ class LaggingRegistry:
     def _shown(self) -> dict[str, Json]:
         """The records as they were a while ago."""
         lag = self.chance.uniform(0, LONGEST_LAG) if self.chance.random() < self.faults.lag else 0.0
-        moment = self.clock.moment - lag
+        moment = self.clock.moment - (lag if self.fixed_lag is None else self.fixed_lag)
         shown = next(records for at, records in reversed(self._versions) if at <= moment)
         return copy.deepcopy(shown)
 
