@@ -33,6 +33,7 @@ from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.creating import SETTLE, Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.schemas.access import Access
 from gpuform.schemas.aios import wire
@@ -67,8 +68,16 @@ class ClusterActions:
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002 - the shape of Actions
-        """The registry has nothing to look up."""
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Find nothing wrong: the registry has nothing to look up.
+
+        A new record needs the Parser, whose address may be missing: that is told to the call.
+        """
+        if not call.known and values.get("create_mode") != "direct" and not self._client.has_parser:
+            call.on_unchecked(
+                f"cluster {values.get('cluster_id')} is created by the Parser of AIOS, whose "
+                "address is missing: set AIOS_PARSER_URL, or declare create_mode: direct"
+            )
         return iter(())
 
     def create(self, call: Call, want: ClusterInputs) -> str:
@@ -235,6 +244,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     planned = frozenset({"status"})
     moving = frozenset({"network_reputation", "totals"})
     remains = HARDWARE_STAYS
+    guarded_by = (Permission.DESTROY_OTHERS,)
 
     @classmethod
     def access(cls, seen: Mapping[str, Any]) -> Access | None:

@@ -140,7 +140,8 @@ class GpuNodeActions:
         # After a create a GET may show an earlier entry of the same id, which is gone.
         found = self._client.last_answered(cluster_id) if call.just_created else None
         record = found or find(self._client, cluster_id)
-        if record is None or record.entry(want.node_id) is None or plan(record):
+        is_unfinished = call.known.get("ready") is False  # so that a GET may be older than a change
+        if is_unfinished or not record or not record.entry(want.node_id) or plan(record):
             record = change(call, self._client, cluster_id, plan)
         warn_of_gaps(call, record)
         entries = [each for each in record.nodes.node_data if each.id == want.node_id]

@@ -85,14 +85,17 @@ class Request:
     def strays(self, before: wire.Cluster, record: wire.Cluster) -> list[tuple[wire.Node, Placed]]:
         """Return the entries of others that got values of this, each with those values.
 
-        `before` is the record right before the request: what had the values then got none.
+        `before` is the record right before the request: what had the values then got none. An
+        entry comes to the place of another one only when entries in front of it are removed.
         """
         return [
             (entry, placed)
             for placed in self.placed
             if not placed.is_in(record.entry(placed.node_id))
             for entry in record.nodes.node_data
-            if placed.is_in(entry) and not placed.is_in(before.entry(entry.id))
+            if placed.is_in(entry)
+            and not placed.is_in(before.entry(entry.id))
+            and _may_have_moved(entry.id, placed.index, before, record)
         ]
 
 
@@ -241,7 +244,7 @@ def _with_sums(
     elif removed:
         request = Request(_pull(removed))
     else:
-        stay = [*stay, *nodes]
+        stay = [*stay, *map(dict, nodes)]
         request = Request(_add(nodes), added=tuple(each["id"] for each in nodes))
     return Request(_merged(request.body, _sums(record, stay)), request.placed, request.added)
 
@@ -338,6 +341,14 @@ def _leaves(document: Values, path: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{path}{name}.")
         elif not isinstance(value, list):  # the items of a list may have ids of Mongo's
             yield f"{path}{name}", value
+
+
+def _may_have_moved(node_id: str, to: int, before: wire.Cluster, record: wire.Cluster) -> bool:
+    """Return whether so many entries are gone that one may have stood at index `to` meanwhile."""
+    ids = [each.id for each in before.nodes.node_data]
+    at = ids.index(node_id) if node_id in ids else len(ids)
+    removed = sum(record.entry(each) is None for each in ids[:at])
+    return removed >= at - to > 0
 
 
 def _is_at(document: Values, path: str, value: Any) -> bool:

@@ -110,7 +110,7 @@ class StepWork:
             return ()
         others = self.host.others_within(old.urn, old.id, old.outputs, old.provider)
         if others and change is not None:
-            step.change = step.change.model_copy(update={"others": tuple(others)})
+            step.change = change.model_copy(update={"others": tuple(others)})
         return others
 
     def _same(self, step: Step) -> list[str]:

@@ -108,6 +108,46 @@ def test_a_change_by_place_that_is_lost_while_reads_lag_is_done_once(
     assert [each["memory"] for each in entries(registry)] == [7]
 
 
+def test_a_value_that_somebody_sets_while_a_change_is_lost_is_not_put_back(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    add_theirs(registry)
+
+    def change_theirs() -> None:
+        if "$set" in (registry.requests[-1][2] or {}):
+            registry.update(WEST, {"$set": {"nodes.nodeData.1.memory": 7, "memory": 7}})
+
+    registry.others, registry.faults.others = change_theirs, 1.0
+    registry.next_write = "lost_before"
+    thing.up(node(memory=7))
+    assert [each["memory"] for each in entries(registry)] == [7, 7]
+
+
+def test_an_unfinished_change_that_is_taken_back_is_undone_though_reads_lag(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    """The change is answered by nobody, and had its effect; then the declaration goes back."""
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.clock.moment += 1000
+
+    def answer_no_more() -> None:
+        if "$set" in (registry.requests[-1][2] or {}):
+            registry.faults.lost_after = 1.0
+
+    registry.others, registry.faults.others = answer_no_more, 1.0
+    thing.up(node(memory=7))
+    assert thing.state["ready"] is False
+    assert [each["memory"] for each in entries(registry)] == [7]
+    registry.faults.lost_after = registry.faults.others = 0.0
+    registry.fixed_lag = 600.0
+    thing.up(node())
+    assert thing.state["ready"] is True
+    assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
+
+
 def test_a_record_that_is_not_shown_yet_is_waited_for(
     stack: Stack, registry: LaggingRegistry
 ) -> None:
