@@ -144,6 +144,7 @@ PLAN: Final = """\
       "retained": false,
       "in_use": "",
       "leaving": null,
+      "others": [],
       "repairs": []
     }
   ],
