@@ -86,7 +86,7 @@ class Request:
         """Return the entries of others that got values of this, each with those values.
 
         `before` is the record right before the request: what had the values then got none. An
-        entry comes to the place of another one only when entries in front of it are removed.
+        entry comes to the place of another one only when entries in front of it leave.
         """
         return [
             (entry, placed)
@@ -344,11 +344,14 @@ def _leaves(document: Values, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _may_have_moved(node_id: str, to: int, before: wire.Cluster, record: wire.Cluster) -> bool:
-    """Return whether so many entries are gone that one may have stood at index `to` meanwhile."""
-    ids = [each.id for each in before.nodes.node_data]
+    """Return whether so many entries left that one in `record` may have stood at `to` meanwhile.
+
+    An entry that is behind now has left, too: somebody removed and added the entry again.
+    """
+    ids, ids_now = ([each.id for each in it.nodes.node_data] for it in (before, record))
     at = ids.index(node_id) if node_id in ids else len(ids)
-    removed = sum(record.entry(each) is None for each in ids[:at])
-    return removed >= at - to > 0
+    left = set(ids[:at]) - set(ids_now[: ids_now.index(node_id)])
+    return len(left) >= at - to > 0
 
 
 def _is_at(document: Values, path: str, value: Any) -> bool:

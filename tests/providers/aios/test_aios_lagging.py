@@ -125,6 +125,29 @@ def test_a_value_that_somebody_sets_while_a_change_is_lost_is_not_put_back(
     assert [each["memory"] for each in entries(registry)] == [7, 7]
 
 
+def test_values_that_hit_a_moved_node_are_put_back_though_the_removed_one_is_there_again(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    add_theirs(registry, "first")
+    thing = stack.thing("a")
+    thing.up(node())
+    add_theirs(registry, "last")
+
+    def add_the_first_node_again() -> None:
+        if "nodes.nodeData.1.memory" in (registry.requests[-1][2] or {}).get("$set", {}):
+            registry.faults.others = 0.0
+            registry.update(WEST, {"$pull": {"nodes.nodeData": {"id": "first"}}})
+            registry.update(WEST, {"$push": {"nodes.nodeData": wired({"id": "first", **NODE})}})
+
+    registry.others, registry.faults.others = add_the_first_node_again, 1.0
+    thing.up(node(memory=7))
+    assert "the values of last were overwritten; they were put back" in str(
+        thing.state["not_ready_reason"]
+    )
+    memories = {each["id"]: each["memory"] for each in entries(registry)}
+    assert memories == dict.fromkeys(("node-1", "last", "first"), NODE["memory"])
+
+
 def test_an_unfinished_change_that_is_taken_back_is_undone_though_reads_lag(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
