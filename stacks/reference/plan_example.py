@@ -97,6 +97,7 @@ PLAN: Final = """\
         "running": false,
         "reserved": false,
         "paid_until": "",
+        "keeps_data": false,
         "unknown": [],
         "expenses": [
           {
@@ -123,6 +124,7 @@ PLAN: Final = """\
         "running": false,
         "reserved": false,
         "paid_until": "",
+        "keeps_data": false,
         "unknown": [],
         "expenses": [
           {
