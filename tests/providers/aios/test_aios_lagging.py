@@ -1,6 +1,7 @@
 """A registry that lags, loses answers and has other writers: nothing is doubled, lost or taken."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,20 @@ def test_a_record_whose_nodes_are_not_told_is_not_deleted(
     with pytest.raises(GpuformError, match="it lists no nodes of the record"):
         west.delete()
     assert registry.record(WEST) is not None
+
+
+def test_a_host_that_lists_no_objects_of_the_stack_deletes_its_node_and_then_its_record(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    """Pulumi's hosts; a GET shows the deleted node when the record is deleted."""
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.clock.moment += 1000
+    registry.fixed_lag = 20.0
+    thing.delete()
+    with serving(replace(stack.call(WEST), is_ours=lambda _id: False)):
+        west.lifecycle.delete(west.id, west.state)
+    assert registry.record(WEST) is None
 
 
 @pytest.mark.parametrize("closes", [True, False])
