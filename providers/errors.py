@@ -15,6 +15,7 @@ GpuformError
 │       └── Contradicted      one says gone, another shows the object
 ├── Unreachable               the request certainly never left this machine
 ├── UnknownOutcome            the request may have had its effect; no answer tells
+├── Unfinished                a change may be done, all of it or in part
 ├── MissingCredentials        no key is configured
 ├── NotReady                  waiting ended before the object was as wanted
 ├── Cancelled                 the run was interrupted
