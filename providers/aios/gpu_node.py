@@ -6,7 +6,7 @@ registry answers, whoever else adds nodes at the same time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.aios.client import Duplicate, client_for
@@ -15,6 +15,7 @@ from gpuform.providers.aios.records import (
     SENT,
     change,
     compared,
+    confirm,
     find,
     find_alone,
     find_present,
@@ -50,6 +51,9 @@ from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import Problem
 
 Seen = Observed[GpuNodeOutputs]
+
+_NOT_OF_ENTRY: Final = frozenset({"cluster_id", "node_id", "drain"})
+"""Inputs that an entry of a record does not have under their names."""
 
 
 class GpuNodeActions:
@@ -137,11 +141,9 @@ class GpuNodeActions:
         def plan(record: wire.Cluster) -> Request | None:
             return node_changed(record, entry)
 
-        # After a create a GET may show an earlier entry of the same id, which is gone.
-        found = self._client.last_answered(cluster_id) if call.just_created else None
-        record = found or find(self._client, cluster_id)
-        is_unfinished = call.known.get("ready") is False  # so that a GET may be older than a change
-        if is_unfinished or not record or not record.entry(want.node_id) or plan(record):
+        # A GET may be older than the last change, and show an earlier entry of the same id.
+        record = self._client.last_answered(cluster_id) if call.just_created else None
+        if record is None or record.entry(want.node_id) is None or plan(record):
             record = change(call, self._client, cluster_id, plan)
         warn_of_gaps(call, record)
         entries = [each for each in record.nodes.node_data if each.id == want.node_id]
@@ -156,14 +158,19 @@ class GpuNodeActions:
             )
         return seen
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
-        """Return the entry; None when the record has no such entry, or there is no record."""
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+        """Return the entry; None when the record has no such entry, or there is no record.
+
+        An entry that differs from what the state knows is confirmed: a GET may be older.
+        """
         cluster_id, _, node_id = id_.partition("/")
 
         def look() -> Seen | None:
             record = find(self._client, cluster_id)
             if record is not None and record.entry(node_id) is None:
                 record = find_alone(self._client, cluster_id)
+            if record and known and _is_changed(record, node_id, known):
+                record = confirm(call, self._client, record)
             call.falls_with = "" if record else cluster_id
             entry = require_nodes(record).entry(node_id) if record else None
             if record is None or entry is None or is_another(call, entry.object_id):
@@ -250,6 +257,13 @@ def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
     return EntryTaking(call, id_, f"node {id_}", declared)
 
 
+def _is_changed(record: wire.Cluster, node_id: str, known: Mapping[str, Any]) -> bool:
+    """Return whether the entry of a record differs from the inputs that the state knows."""
+    declared = {k: v for k, v in known.items() if k not in _NOT_OF_ENTRY}
+    request = node_changed(record, {"id": node_id, **declared})
+    return request is not None and bool(request.placed)
+
+
 def _observed(cluster_id: str, entry: wire.Node, reason: str | None = None) -> Seen:
     """Return the entry as outputs; `reason` says why it is not ready."""
     inputs = declared_node(entry)
@@ -265,5 +279,5 @@ def _entry(want: GpuNodeInputs) -> dict[str, Any]:
     declared = want.declared()
     return {
         "id": declared.pop("node_id"),
-        **{k: v for k, v in declared.items() if k not in ("cluster_id", "drain")},
+        **{k: v for k, v in declared.items() if k not in _NOT_OF_ENTRY},
     }

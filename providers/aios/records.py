@@ -115,6 +115,19 @@ def find_present(
     return record if can_create or call.finds_only else _confirmed_or_none(client, cluster_id)
 
 
+def confirm(call: Call, client: AiosClient, record: wire.Cluster) -> wire.Cluster | None:
+    """Return a record as it is now, by a PUT that changes nothing; None when it is gone.
+
+    A preview sends no PUT and returns `record`, which the state is not to keep.
+    """
+    if call.preview:
+        return record
+    try:
+        return _Edit(call, client, record.id).confirm()
+    except NotFound:
+        return None
+
+
 def require_nodes(record: wire.Cluster) -> wire.Cluster:
     """Return the record if it has a list of nodes. Raises ServerError if the answer leaves it out.
 
@@ -298,9 +311,9 @@ class _Edit:
         try:
             return self._ask(lambda: self.client.shared_clusters().alone(self.cluster_id))
         except NotFound:
-            return self._confirm()
+            return self.confirm()
 
-    def _confirm(self) -> wire.Cluster:
+    def confirm(self) -> wire.Cluster:
         """Return the record as it is now. Raises NotFound if there is none."""
         return self._ask(lambda: self.client.update(self.cluster_id, NOTHING))
 
@@ -359,7 +372,7 @@ class _Edit:
         try:
             return require_nodes(self.client.update(self.cluster_id, request))
         except PASSING:
-            return self._confirm()
+            return self.confirm()
 
     def _refuse_strays(self, request: Request, before: wire.Cluster, record: wire.Cluster) -> None:
         """Put back what a request by place did to entries of others, and raise EntryOverwritten.

@@ -210,6 +210,36 @@ def test_a_node_that_is_made_again_is_not_taken_for_the_one_before(
     assert thing.refresh() is True
 
 
+def test_a_node_that_is_made_again_and_changed_is_not_taken_for_the_one_before(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.clock.moment += 1000
+    registry.fixed_lag = 20.0
+    thing.delete()
+    thing.id, thing.state = "", {}
+    thing.up(node(memory=7))
+    thing.up(node())
+    (entry,) = entries(registry)
+    assert thing.state["object_id"] == entry["_id"]
+    assert thing.refresh() is True
+
+
+def test_a_refresh_that_is_shown_an_older_node_keeps_the_change(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.clock.moment += 1000
+    thing.up(node(memory=7))
+    registry.fixed_lag = 20.0
+    assert thing.refresh() is True
+    assert thing.state["memory"] == 7
+    thing.up(node())
+    assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
+
+
 def test_a_node_that_somebody_adds_at_the_same_moment_is_not_doubled(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
