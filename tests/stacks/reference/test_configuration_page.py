@@ -112,6 +112,7 @@ def test_no_variable_that_is_read_is_missing() -> None:
         "providers/actions.py: variable",  # of the platforms' descriptors
         "providers/emulated.py: known[each].address",
         "providers/importing.py: variable(n)",  # GPUFORM_OS_USER_PASSWORD
+        "stacks/cli/commands/emulator_commands.py: each",  # of a stopped emulator
         "stacks/engine/project/process_state.py: name",  # put back as it was
         "stacks/engine/store/backend.py: name",  # PULUMI_DIY_BACKEND_...
         "stacks/forges/place.py: name",  # the tokens
