@@ -119,6 +119,27 @@ def test_check_marks_what_is_secret_by_the_models_and_by_the_program(plugin: Any
     assert found["tags"] is UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("former", "now", "value"),
+    [
+        ("scale_down", ["drain"], {"wait_minutes": 10.0}),
+        ("driver_version", ["cuda_version", "nvidia_driver_version"], "CUDA_12_6_560"),
+    ],
+)
+def test_a_secret_stays_secret_under_its_canonical_name(
+    plugin: Any, former: str, now: list[str], value: Any
+) -> None:
+    declared = {name: each for name, each in GOOD.items() if name not in now}
+    news = to_struct({**declared, former: Secret(value)})
+    checked = plugin.Check(provider_pb2.CheckRequest(urn=URN, news=news))
+    request = provider_pb2.CreateRequest(urn=URN, properties=checked.inputs, preview=True)
+    created = plugin.Create(request)
+    assert not checked.failures
+    for answer in (from_struct(checked.inputs), from_struct(created.properties)):
+        assert all(isinstance(answer[name], Secret) for name in now)
+        assert not isinstance(answer["cluster_name"], Secret)
+
+
 def test_a_refusal_has_nothing_of_what_the_program_marks_as_secret(plugin: Any) -> None:
     request = provider_pb2.CheckRequest(
         urn="urn:pulumi:dev::p::gpuform:together:Cluster::x",
