@@ -387,6 +387,8 @@ class ProviderHost:
         In plugin form the models say what is secret besides what was given as such.
         """
         found = from_provider({k: v for k, v in (answer or {}).items() if k != PROVIDER_KEY})
+        if isinstance(served, Lifecycle):
+            found = values.mark_renamed_secrets(found, given, served.inputs.model_fields)
         if is_plugin(type_of(urn)) and isinstance(served, Lifecycle):
             secret = values.mark_secret_outputs(found, {}, served.secret_names())
             return values.mark_echoed_secrets(secret, given)
