@@ -158,7 +158,7 @@ class Fakes:
         with self.world.lock:
             if method == "POST":
                 self.world.now = max(self.world.now, json.loads(body)["until"])
-            return Answer(200, {"now": self.world.now})
+            return Answer(200, {"now": self.world.now, "emulator": f"world-{self.world.seed}"})
 
 
 def _wanted(body: Any) -> Json:
