@@ -97,6 +97,8 @@ class Call:
     not tell it."""
     found_gone: bool = False
     """The object was gone before the call could delete it; without one it says nothing."""
+    accepted_deletions: int = 0
+    """How many DELETE requests of this call were answered with success."""
     falls_with: str = ""
     """The id of another object whose end explains that this one is gone."""
     just_created: bool = False

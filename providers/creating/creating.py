@@ -26,7 +26,13 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.calls import PASSING, Call
 from gpuform.providers.creating.capacity import first_with_capacity
-from gpuform.providers.creating.evidence import SKEW, Candidate, judge, question
+from gpuform.providers.creating.evidence import (
+    SKEW,
+    Candidate,
+    credible_time,
+    judge,
+    question,
+)
 from gpuform.providers.creating.forgetting import (
     is_refusal,
     require_absence,
@@ -230,7 +236,7 @@ def _find_after_conflict(call: Call, creation: Creation, intent: Intent, error: 
     except PASSING:
         raise error from None
     ours = verdict.ours
-    if ours is not None and ours.created_at is not None:
+    if ours is not None and credible_time(ours, intent, now) is not None:
         call.on_warning(f"the create was refused ({error.message}), and yet it made {ours.id}")
         return ours.id
     if ours is not None or verdict.doubtful:
@@ -320,9 +326,11 @@ def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
                 failure = error
             if found is not None:
                 return found
-            left = seconds_until_settled(intent, now, creation.settle_time)
-            if intent.id is not None:  # what was accepted is missed for as long, by several looks
-                left = max(left, began + creation.settle_time - now)
+            # One look may meet a replica that lags behind: it is missed for as long, by several.
+            left = max(
+                seconds_until_settled(intent, now, creation.settle_time),
+                began + creation.settle_time - now,
+            )
             if left <= 0 or call.remaining() == 0:
                 break
             call.on_progress("looking for what an interrupted create may have made")

@@ -27,7 +27,7 @@ WHOLE = 1.0
 """Seconds by which a time may be rounded."""
 
 FAR = 300.0
-"""Seconds by which nothing misses the time of a request that it belongs to, whatever its clock."""
+"""Seconds by which a time that a platform tells may contradict our looks and still be believed."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ class Candidate:
         """The properties in which it is not what was sent."""
         return [name for name, value in sent.items() if not covers(self.shown.get(name), value)]
 
+    def shows_any(self, sent: Mapping[str, Any]) -> bool:
+        """Return whether the list shows one of the properties that were sent."""
+        return any(sent[name] is not None and self.shown.get(name) is not None for name in sent)
+
 
 def covers(shown: Any, sent: Any) -> bool:
     """Whether an object shows what was sent, as far as it shows anything; it may have more.
@@ -83,8 +87,8 @@ def judge(call: Call, intent: Intent, present: Iterable[Candidate], now: float) 
 
     Ours is the one object that was not there right before the request, appeared within the time in
     which that can take effect, has the properties that were sent, and is nobody else's; or the one
-    that the user says is (`--adopt ID`). An object of another time is somebody else's. What remains
-    is doubtful.
+    that the user says is (`--adopt ID`). What remains is doubtful, whatever the platform says of
+    its time: a `created_at` may be hours off, or of the year 1.
     """
     chosen = permissions.adopted()
     there = {each.id: each for each in present if not each.leaving}.values()
@@ -99,19 +103,42 @@ def judge(call: Call, intent: Intent, present: Iterable[Candidate], now: float) 
         if each.is_at(region, intent.tried_gpu_type)
         and each.id not in intent.present_ids
         and each.id not in theirs
-        and not is_of_another_time(each, intent)
         and not call.is_elsewhere(each.id)
     ]
     if permissions.creates_anew():
         return Verdict(None)
     proven = [each for each in new if not _gaps_of_proof(each, intent, now)]
-    if len(proven) == 1:
+    rivals = [each for each in new if each not in proven and _may_be_ours(each, intent, now)]
+    if len(proven) == 1 and not rivals:
         return Verdict(proven[0])
     return Verdict(None, new)
 
 
+def _may_be_ours(each: Candidate, intent: Intent, now: float) -> bool:
+    """Return whether nothing but the moment when we saw it speaks against the object."""
+    return credible_time(each, intent, now) is None and not each.differences(intent.sent)
+
+
+def credible_time(each: Candidate, intent: Intent, now: float) -> float | None:
+    """Return when the object was made, None where the platform tells no time or an impossible one.
+
+    The list right before the request did not show the object, and lists lag by a minute at most: a
+    time long before the request is wrong. So is one after the answer that shows the object.
+
+    Args:
+        now: the platform's time when the list that shows the object was asked for.
+    """
+    made_at = each.created_at
+    if made_at is None or not intent.started_at - FAR <= made_at <= now + FAR:
+        return None
+    return made_at
+
+
 def is_of_another_time(each: Candidate, intent: Intent) -> bool:
-    """Whether an object was made too early or too late to be what the intent's request made."""
+    """Return whether an object with a truthful time is not what the intent's request made.
+
+    Only for platforms whose ids hold the time of the creation, and are no hints.
+    """
     if each.created_at is None or not intent.is_timed:
         return False
     return not -FAR <= each.created_at - intent.started_at <= TAKES_EFFECT + FAR
@@ -126,14 +153,18 @@ def _gaps_of_proof(each: Candidate, intent: Intent, now: float) -> list[str]:
 
 
 def _is_in_time(each: Candidate, intent: Intent, now: float) -> bool:
-    """An object without a time of its own appeared in time when it is seen in time."""
-    if each.created_at is None:
-        is_in_time = now - intent.started_at <= SETTLE + 1
-    else:
+    """Return whether the object appeared when the request can have taken effect.
+
+    Without a credible time of its own, it counts when we saw it; an incredible one is forgiven only
+    to an object that shows properties which were sent.
+    """
+    made_at = credible_time(each, intent, now)
+    if made_at is not None:
         early = WHOLE if intent.is_timed else SKEW
-        is_in_time = -early <= each.created_at - intent.started_at <= TAKES_EFFECT
-        is_in_time &= intent.looked_at is None or each.created_at < intent.looked_at - WHOLE
-    return is_in_time
+        is_in_time = -early <= made_at - intent.started_at <= TAKES_EFFECT
+        return is_in_time and (intent.looked_at is None or made_at < intent.looked_at - WHOLE)
+    is_likely = each.created_at is None or each.shows_any(intent.sent)
+    return is_likely and now - intent.started_at <= SETTLE + 1
 
 
 def question(intent: Intent, doubtful: Sequence[Candidate]) -> AdoptionQuestion:

@@ -245,6 +245,8 @@ class ApiClient:
         self.clock_ahead = clock_ahead(response, time.time())
         current_call().on_clock(self.platform, self.clock_ahead)
         self._on_answer(response)
+        if method == "DELETE" and response.is_success:
+            current_call().accepted_deletions += 1
         if response.is_success or response.is_redirect:
             return response
         raise self._error_of(response, method, path, body)

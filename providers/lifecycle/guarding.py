@@ -8,15 +8,21 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Actions
-from gpuform.providers.calls import Call
+from gpuform.providers.actions import Actions, Observed
+from gpuform.providers.calls import Call, duration
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.evidence import Observation, require_evidence
+from gpuform.providers.evidence.decisions import FORGET_OBJECT
 from gpuform.providers.lifecycle.comparing import at_this_hour, echo
 from gpuform.providers.lifecycle.showing import shown
 from gpuform.providers.lifecycle.traits import Traits
 from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.properties import Properties
+from gpuform.providers.records import SETTLE
 from gpuform.schemas.changes import refusals
+
+LOOK_AGAIN = 20.0
+"""Seconds between looks for an object that the platform does not show."""
 
 Reach: TypeAlias = Callable[[], Actions[Any, Any]]
 """What finds the platform. Raises OtherWorld."""
@@ -50,11 +56,56 @@ def look_before_deletion(
 
     Raises as well when the platform does not tell. Sets `found_gone` of the call.
     """
-    seen = reach().read(call, id_, known)
+    seen = read_until_settled(kind, reach, call, id_, known)
     call.found_gone = seen is None
     if seen is not None:
         current = {**call.known, **seen.inputs, **shown(kind, call, seen)}
         require_for_destruction(kind, current, "the platform says so, and this deletes it")
+
+
+def read_until_settled(
+    kind: Traits, reach: Reach, call: Call, id_: str, known: Properties
+) -> Observed[Any] | None:
+    """Return the object, or None when the platform has not shown it for the settle time.
+
+    A replica that lags behind does not show an object for a while, with a list that agrees. Only
+    looked at once is what no state has, and what a preview reads: neither is forgotten.
+
+    Raises:
+        NotEnoughEvidence: the call's time was over before.
+    """
+    seen = reach().read(call, id_, known)
+    if seen is not None or not kind.lags or call.preview or "ready" not in call.known:
+        return seen
+    as_of, call.as_of = call.as_of, None  # a list that was read before says nothing new
+    missed_at = call.clock.now()
+    call.on_progress(f"{kind.platform} does not show {id_}: looking again before it counts as gone")
+    with call.searching(SETTLE):
+        while seen is None:
+            left = missed_at + SETTLE - call.clock.now()
+            missing = [f"it was missed {duration(SETTLE - left)} ago for the first time"]
+            observed = Observation("its list and its lookup", missing if left > 0 else [])
+            if left <= 0 or call.remaining() == 0:
+                require_evidence(FORGET_OBJECT, f"{kind.platform}: {id_}", observed)
+                break
+            call.sleep(min(LOOK_AGAIN, left))
+            seen = reach().read(call, id_, known)
+    call.as_of = as_of
+    return seen
+
+
+def delete_when_shown(kind: Traits, reach: Reach, call: Call, id_: str, known: Properties) -> None:
+    """Delete the object and wait until it is gone, although the platform may hide it for a moment.
+
+    Gone at once is what the platform has accepted to delete.
+    """
+    while True:
+        accepted = call.accepted_deletions
+        reach().delete(call, id_, known)
+        if call.accepted_deletions > accepted or not kind.lags:
+            return
+        if read_until_settled(kind, reach, call, id_, known) is None:
+            return
 
 
 def refuse_to_leave(call: Call) -> None:

@@ -33,7 +33,9 @@ from gpuform.providers.lifecycle.comparing import (
 )
 from gpuform.providers.lifecycle.guarding import (
     ObjectGone,
+    delete_when_shown,
     look_before_deletion,
+    read_until_settled,
     refuse_gone,
     refuse_impossible,
     refuse_to_leave,
@@ -263,7 +265,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         with self._serving("read", props) as call:
             call.known = plain(props)
             known = typed(self, echo(self, call.known))
-            observed = self._actions().read(call, id_, known)
+            observed = read_until_settled(self, self._actions, call, id_, known)
             self._forget_stored(call, id_)
             if observed is None:
                 self._release_if_possible(call, id_, known)
@@ -321,7 +323,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if call.found_gone:
                 self._release(call, _id, known)
             else:
-                self._actions().delete(call, _id, known)
+                delete_when_shown(self, self._actions, call, _id, known)
                 Drains.beside(call.intents).forget(_id)
             call.intents.forget(urn=call.urn, id_=_id)
 

@@ -52,6 +52,8 @@ class Traits:
     all of whose other outputs are compared."""
     is_bound: ClassVar[bool] = False
     """Nothing is made or deleted: any number of resources may stand for one id."""
+    lags: ClassVar[bool] = False
+    """Lists and lookups of the platform may lack an object that exists, for the settle time."""
     makes_nothing: ClassVar[bool] = False
     """No object is made that could be lost: where a host cannot store what is not ready, a create
     or update that ends so fails, so that nothing is made that depends on it."""

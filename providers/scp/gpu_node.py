@@ -312,6 +312,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     moving = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
     remade_by_repair = True
+    lags = True
 
     @classmethod
     def gpus(cls, values: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike

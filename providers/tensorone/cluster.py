@@ -286,6 +286,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     actions = ClusterActions
     id_example = "cluster_7c2e81b0a4f3"
     guarded_by = (Permission.START_TERMINATED, Permission.EVICT_JOBS)
+    lags = True
     gpus_field = "gpu_count"
     planned = frozenset({"state", *BY_START})
     power = Power("state", "running", "stopped")

@@ -365,6 +365,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     actions = ClusterActions
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d"
     guarded_by = (Permission.DESTROY_RESERVED,)
+    lags = True
     gpus_field = "num_gpus"
 
     @classmethod

@@ -153,6 +153,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     actions = SharedVolumeActions
     id_example = "b8aaf8f3-228e-4b65-b805-f9180145fa48"
     asked = "region"
+    lags = True
 
     @classmethod
     def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook

@@ -226,14 +226,89 @@ def test_an_object_of_somebody_else_is_never_taken(platform: Platform, intents: 
     assert intents.all() == []
 
 
-def test_after_a_lost_answer_an_older_object_is_not_ours(platform: Platform) -> None:
+def test_what_appears_with_an_old_time_and_no_properties_is_asked_about(
+    platform: Platform, intents: Intents
+) -> None:
     def answer() -> None:
         platform.objects.append(Candidate("older", platform.call.clock.now() - 3600))
         raise UnknownOutcome("no answer")
 
     platform.takes_effect, platform.answer = False, answer
-    with pytest.raises(UnknownOutcome):
+    with pytest.raises(AdoptionQuestion, match="older"):
         platform.create()
+    assert len(intents.all()) == 1
+
+
+WRONG_TIMES = {"year 1": -62_135_596_800.0, "1970": 0.0, "early": -600.0, "late": 1200.0}
+
+
+@pytest.mark.parametrize("wrong", WRONG_TIMES)
+@pytest.mark.parametrize("ahead", [None, 0.0])
+class TestWrongTimes:
+    """What a platform tells of the time of a creation proves nothing when our looks contradict."""
+
+    @staticmethod
+    def _made(platform: Platform, wrong: str, shown: object = SENT, id_: str = "c1") -> Candidate:
+        shift = WRONG_TIMES[wrong]
+        now = platform.call.clock.now()
+        return Candidate(id_, now + shift if abs(shift) in (600, 1200) else shift, shown=shown)  # type: ignore[arg-type]
+
+    def test_what_appears_in_time_with_our_properties_is_ours(
+        self, platform: Platform, wrong: str, ahead: float | None
+    ) -> None:
+        def answer() -> None:
+            platform.objects[:] = [self._made(platform, wrong)]
+            raise UnknownOutcome("no answer")
+
+        platform.answer = answer
+        assert platform.create(clock_ahead=lambda: ahead) == "c1"
+
+    def test_what_is_seen_too_late_is_asked_about(
+        self, platform: Platform, intents: Intents, wrong: str, ahead: float | None
+    ) -> None:
+        platform.answers(Killed())
+        with pytest.raises(Killed):
+            platform.create(clock_ahead=lambda: ahead)
+        platform.objects[:] = [self._made(platform, wrong)]
+        platform.call.clock.sleep(86_400, platform.call.cancelled)
+        platform.call.finds_only = True
+        with pytest.raises(AdoptionQuestion, match="c1"):
+            platform.create(clock_ahead=lambda: ahead)
+        assert len(intents.all()) == 1
+
+    def test_two_of_them_are_asked_about(
+        self, platform: Platform, wrong: str, ahead: float | None
+    ) -> None:
+        def answer() -> None:
+            platform.objects.append(self._made(platform, wrong))
+            platform.objects.append(self._made(platform, wrong, id_="c2"))
+            raise UnknownOutcome("no answer")
+
+        platform.takes_effect, platform.answer = False, answer
+        with pytest.raises(AdoptionQuestion, match=r"c1 .*c2"):
+            platform.create(clock_ahead=lambda: ahead)
+
+    def test_what_has_other_properties_is_asked_about(
+        self, platform: Platform, wrong: str, ahead: float | None
+    ) -> None:
+        def answer() -> None:
+            platform.objects[:] = [self._made(platform, wrong, {"num_gpus": 64})]
+            raise UnknownOutcome("no answer")
+
+        platform.answer = answer
+        with pytest.raises(AdoptionQuestion, match="num_gpus 64 instead of 16"):
+            platform.create(clock_ahead=lambda: ahead)
+
+    def test_what_a_refused_create_seems_to_have_made_is_asked_about(
+        self, platform: Platform, wrong: str, ahead: float | None
+    ) -> None:
+        def answer() -> None:
+            platform.objects[:] = [self._made(platform, wrong)]
+            raise _refusal(Conflict, 409)
+
+        platform.answer = answer
+        with pytest.raises(AdoptionQuestion, match="c1"):
+            platform.create(clock_ahead=lambda: ahead)
 
 
 def test_what_another_resource_has_recorded_is_not_ours(

@@ -115,11 +115,11 @@ class Ledger:
     def _seconds_left(self, intent: Intent, asked_at: float) -> float:
         """Return for how many seconds the platform may still lack nodes of one create.
 
-        What it has accepted is missed for the settle time by this call, too, before it is believed
-        not to exist: a single look may meet a replica that lags behind.
+        What an earlier call has asked for is missed for the settle time by this call, too, before
+        it is believed not to exist: a single look may meet a replica that lags behind.
         """
         left = seconds_until_settled(intent, asked_at)
-        if not intent.hints or record_name(intent) not in self._earlier:
+        if record_name(intent) not in self._earlier:
             return left
         since = self._vain_since.setdefault(record_name(intent), asked_at)
         return max(left, since + SETTLE - asked_at)
