@@ -20,7 +20,7 @@ from gpuform.providers.calls import stock_host
 from gpuform.providers.calls.clock import Clock, clock_from
 from gpuform.providers.calls.spans import span
 from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
-from gpuform.providers.records import FolderRecords, Intents
+from gpuform.providers.records import FolderRecords, Intents, Target
 from gpuform.providers.values import Redactor, texts_in
 
 logger = logging.getLogger("gpuform")
@@ -76,6 +76,8 @@ class Call:
     """Whether an object, by its id, belongs to another stack."""
     finds_only: bool = False
     """A create is to find what an earlier one has made, and to make nothing."""
+    sought: Target | None = None
+    """What such a call has looked for in vain."""
     on_progress: Callable[[str], None] = logger.info
     on_warning: Callable[[str], None] = logger.warning
     on_unchecked: Callable[[str], None] = logger.info
@@ -205,9 +207,10 @@ class Call:
         finally:
             _before_change.reset(token)
 
-    def refuse_to_make(self) -> None:
-        """Raises NothingMade where an object is only to be found."""
+    def refuse_to_make(self, sought: Target | None = None) -> None:
+        """Raise NothingMade where the object `sought` is only to be found."""
         if self.finds_only:
+            self.sought = sought
             raise NothingMade("an interrupted create has made nothing")
 
     def raise_if_cancelled(self) -> None:

@@ -126,7 +126,7 @@ def create_once(call: Call, creation: Creation) -> str:
                 call.on_progress(f"found {found} again, created by an earlier attempt")
             call.intents.record_id(earlier, found)
             return found
-    call.refuse_to_make()
+    call.refuse_to_make(target)
     listed: list[Sequence[Candidate]] = [creation.candidates()]
     ignored = {call.replaces, *_not_in_the_way(earlier, listed[0])}
     taken = creation.in_the_way(listed[0], ignored)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from gpuform.providers import permissions
 from gpuform.providers.actions import Actions, Observed
 from gpuform.providers.calls import Call, duration
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import FORGET_OBJECT
 from gpuform.providers.lifecycle.comparing import at_this_hour, echo
@@ -129,6 +129,29 @@ def refuse_to_leave(call: Call) -> None:
     refusal = _decided[0]
     if refusal is not None:
         raise GpuformError(refusal.message, hint=refusal.hint)
+
+
+def refuse_to_forget_others(call: Call) -> None:
+    """Raise UnknownOutcome if the resource has a create of another object than the call sought.
+
+    The declaration has changed since that create, its region for example, and nobody has looked for
+    what it made.
+    """
+    intents = call.intents.of_urn(call.urn) if call.urn and call.sought else []
+    others = [each for each in intents if each.target != call.sought and not each.outcome]
+    if not others or permissions.creates_anew():
+        return
+    intent = others[0]
+    region = intent.tried_region or intent.region
+    made = f" as {', '.join(intent.made)}" if intent.made else ""
+    kind = f"{intent.platform}:{intent.kind}"
+    raise UnknownOutcome(
+        f"an interrupted create of the {intent.kind} {intent.name!r}"
+        + (f" in {region}" if region else "")
+        + f" may have made it{made}, and another one is declared now",
+        hint=f"look on the platform: `gpuform import {kind} NAME ID` takes it in, `--create-anew` "
+        "says that there is none",
+    )
 
 
 _deciding = threading.Lock()

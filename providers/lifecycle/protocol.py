@@ -38,6 +38,7 @@ from gpuform.providers.lifecycle.guarding import (
     read_until_settled,
     refuse_gone,
     refuse_impossible,
+    refuse_to_forget_others,
     refuse_to_leave,
     require_for_change,
     require_for_destruction,
@@ -234,6 +235,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 try:
                     id_ = actions.create(call, want)
                 except NothingMade:
+                    refuse_to_forget_others(call)
                     return None
             call.known = {**declared, "ready": False}
             observed = actions.read(call, id_, declared)

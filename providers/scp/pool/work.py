@@ -72,7 +72,7 @@ class PoolWork:
         self._declared = DeclaredPool.of(want.declared())
         pace = Pace(want.rollout, self._repairs.parallel, self._repairs.held)
         self._rollout = Rollout(call, pace, self.taking, self._repairs.is_due)
-        target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
+        target = self._own_target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
         node_ids = known.get("node_ids") or ()
         self._ledger = Ledger(call, target, pool_id, node_ids, lambda: client.clock_ahead)
         self.nodes = PoolNodes(client, call, self._ledger, known, [want.cluster_fabric_name])
@@ -91,7 +91,7 @@ class PoolWork:
             self._call.on_progress("found nodes again, created by an earlier attempt")
         elif not self._ledger.ids:
             self._ledger.refuse_while_unsure()
-            self._call.refuse_to_make()
+            self._call.refuse_to_make(self._own_target)
             self._creating.begin(plan(self._declared, []).create)
 
     def finish(self) -> Seen:

@@ -11,6 +11,7 @@ import pytest
 from gpuform.providers.calls import Call
 from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.gpu_node import GpuNodeActions
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 
 CREATE = "POST /v1/gpu-nodes"
@@ -208,6 +209,41 @@ class TestGpuNode:
         with pytest.raises(UnknownOutcome, match="accepted the create of the GpuNode 'solo'"):
             world.create("GpuNode", inputs, name="solo")
         assert [each.name for each in world.intents.all() if not each.names] == ["solo"]
+
+    @pytest.fixture
+    def node(self, world: Any, pool_inputs: Properties, node_inputs: Properties) -> Any:
+        pool = world.create("NodePool", pool_inputs)
+        fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
+        return world.create("GpuNode", {**node_inputs, **fabric}, name="solo")
+
+    def test_a_refresh_keeps_a_node_that_is_not_shown_for_a_moment(
+        self, world: Any, node: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hide(monkeypatch, world, {node.id}, seconds=50)
+        refreshed = world.refresh(node)
+        assert refreshed is not None
+        assert refreshed.outs["ready"] is True
+
+    def test_destroy_deletes_a_node_that_is_not_shown_for_a_moment(
+        self, world: Any, node: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hide(monkeypatch, world, {node.id}, seconds=50)
+        world.delete(node)
+        assert "solo" not in world.states()
+
+    def test_destroy_deletes_a_node_that_is_hidden_when_it_is_about_to(
+        self, world: Any, node: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        delete = GpuNodeActions.delete
+
+        def hide_first(self: Any, *given: Any) -> None:
+            monkeypatch.setattr(GpuNodeActions, "delete", delete)
+            hide(monkeypatch, world, {node.id}, seconds=30)
+            delete(self, *given)
+
+        monkeypatch.setattr(GpuNodeActions, "delete", hide_first)
+        world.delete(node)
+        assert "solo" not in world.states()
 
 
 def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from gpuform.providers.calls import current_call
 from gpuform.providers.errors import GpuformError, NotFound
+from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.tensorone.client import TensorOneClient
 from gpuform.providers.tensorone.freshness import Sighting
 
@@ -15,7 +16,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Clusters are shown so many seconds after the answer to their create."""
+    """Clusters are shown so many seconds after their create, and none until a second moment."""
     seconds = [8.0]
     shown_at: dict[str, float] = {}
     create, listed, cluster = (
@@ -30,7 +31,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         return made
 
     def is_shown(id_: str) -> bool:
-        return current_call().clock.now() >= shown_at.get(id_, 0.0)
+        return current_call().clock.now() >= max(shown_at.get(id_, 0.0), *seconds[1:], 0.0)
 
     def list_shown(self: TensorOneClient) -> tuple[Sequence[Sighting], float | None]:
         found, as_of = listed(self)
@@ -71,3 +72,58 @@ def test_a_run_that_ends_before_the_cluster_shows_is_continued(
 def creates(world: Any) -> list[Any]:
     """The clusters that there are."""
     return [each.cluster for each in world.client.clusters()]
+
+
+class TestHiddenForAMoment:
+    """A replica that lags behind shows neither in its list nor alone what exists."""
+
+    @pytest.fixture
+    def cluster(self, world: Any, inputs: Json, late: list[float]) -> Any:
+        late[0] = 0.0
+        return world.create(inputs)
+
+    @pytest.fixture
+    def hide(self, world: Any, cluster: Any, late: list[float]) -> Any:
+        """Hide the cluster for so many seconds from now."""
+
+        def hide(seconds: float) -> None:
+            late.append(world.clock.now() + seconds)
+
+        return hide
+
+    def test_a_refresh_keeps_it(self, world: Any, cluster: Any, hide: Any) -> None:
+        hide(50.0)
+        refreshed = world.refresh(cluster)
+        assert refreshed is not None
+        assert refreshed.outs["ready"] is True
+
+    def test_a_destroy_deletes_it(self, world: Any, cluster: Any, hide: Any) -> None:
+        hide(50.0)
+        world.delete(cluster)
+        world.clock.sleep(60, current_call().cancelled)
+        assert creates(world) == []
+
+    def test_a_destroy_without_the_time_to_look_again_fails(
+        self, world: Any, cluster: Any, hide: Any
+    ) -> None:
+        hide(50.0)
+        with pytest.raises(NotEnoughEvidence, match="cannot forget an object"):
+            world.delete(cluster, timeout=5)
+
+    def test_a_preview_waits_for_nothing(self, world: Any, cluster: Any, hide: Any) -> None:
+        hide(50.0)
+        began = world.clock.now()
+        assert world.refresh(cluster, preview=True) is None
+        assert world.clock.now() == began
+
+    def test_what_does_not_come_back_is_gone(self, world: Any, cluster: Any, hide: Any) -> None:
+        hide(100_000.0)
+        began = world.clock.now()
+        assert world.refresh(cluster) is None
+        assert 60 <= world.clock.now() - began < 70
+
+    def test_what_the_platform_has_accepted_to_delete_is_gone_at_once(
+        self, world: Any, cluster: Any
+    ) -> None:
+        world.delete(cluster)
+        assert not any("looking again" in each for each in world.told)

@@ -202,6 +202,27 @@ def test_a_create_that_made_nothing_is_forgotten(account: Account) -> None:
     assert "interrupted" not in account.run("destroy", "--yes").err
 
 
+@pytest.mark.parametrize("id_is_known", [True, False])
+def test_a_create_of_what_is_declared_otherwise_now_is_kept_and_named(
+    account: Account, id_is_known: bool
+) -> None:
+    """Its region has changed since; the create in the new one was refused."""
+    before = account.ids()
+    id_ = account.kill_create(CLUSTER, id_is_known=id_is_known)
+    document = json.loads(account.state.read_text())
+    (begun,) = document["checkpoint"]["latest"]["pending_operations"]
+    begun["resource"]["inputs"]["region"] = "eu-west-1"
+    account.state.write_text(json.dumps(document))
+    ran = account.run("destroy", "--yes")
+    assert ran.code == 1
+    assert "another one is declared now" in ran.err
+    assert not id_is_known or id_ in ran.err
+    assert "gpuform import tensorone:Cluster" in ran.err
+    assert (account.ids(), len(account.intents.all())) == (before, 1)
+    assert account.run("destroy", "--yes", "--create-anew").code == 0
+    assert account.intents.all() == []
+
+
 class TestWhatNobodyCanTell:
     """A volume has no time of its own, and nobody has looked for it in time."""
 
