@@ -33,6 +33,12 @@ class Scene:
         ]
 
     @property
+    def gets(self) -> list[str]:
+        """The path of every object or list that was read so far."""
+        with urllib.request.urlopen(f"{self.url}/_emulator/requests") as answer:
+            return [each["path"] for each in json.load(answer) if each["method"] == "GET"]
+
+    @property
     def state(self) -> bytes:
         return (self.project / ".pulumi/stacks/demo/dev.json").read_bytes()
 

@@ -21,7 +21,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.schemas.visible import visible_lines
 
 if TYPE_CHECKING:
-    from gpuform.providers.calls.engine_log import EngineLog
+    from gpuform.providers.engine_log import EngineLog
 
 HOST_MODULE = "pulumi.dynamic.__main__"
 THREADS = 256
@@ -48,7 +48,7 @@ def find_host() -> StockHost | None:
     address = sys.argv[1] if len(sys.argv) > 1 else ""
     if not _ADDRESS.fullmatch(address):
         return StockHost(None)
-    from gpuform.providers.calls.engine_log import EngineLog  # noqa: PLC0415 - only there
+    from gpuform.providers.engine_log import EngineLog  # noqa: PLC0415 - only there
 
     return StockHost(EngineLog(address))
 

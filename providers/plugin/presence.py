@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pulumi
 import yaml
+from pulumi.runtime.proto.resource_pb2_grpc import ResourceMonitorStub
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.plugin.places import installed, named_by, on_path, plugin_folder
@@ -26,6 +27,21 @@ def warn_if_missing() -> None:
         "gpuform:form is plugin, and the Pulumi CLI has no plugin gpuform: run `gpuform plugin "
         "install` (`gpuform plugin doctor` says where it looks)"
     )
+
+
+def warn_of_import(resource_name: str) -> None:
+    """Say that the Pulumi CLI cannot import into the dynamic form, and which ways there are.
+
+    Its host asks a provider only about what the provider has made: it fails with a KeyError before
+    any code of gpuform's runs. An `import_` that is in the state already does no harm.
+    """
+    if isinstance(pulumi.runtime.settings.get_monitor(), ResourceMonitorStub):
+        pulumi.log.warn(
+            f"resource '{resource_name}': import_ does not work in the dynamic form under the "
+            "Pulumi CLI, which fails with KeyError: '__provider'. Take the object in with `gpuform "
+            "up` or `gpuform import`, or in the plugin form (gpuform config set gpuform:form "
+            "plugin); once it is in the state, remove import_"
+        )
 
 
 def is_there(environ: Mapping[str, str], program: Path) -> bool:

@@ -9,7 +9,7 @@ from types import FrameType
 import grpc
 from pulumi.runtime.proto import provider_pb2_grpc
 
-from gpuform.providers.calls.engine_log import EngineLog
+from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.plugin.servicer import Servicer
 
 THREADS = 512

@@ -22,7 +22,7 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call as LifecycleCall
 from gpuform.providers.calls import hosted_call, serving, unexpected
-from gpuform.providers.calls.engine_log import EngineLog
+from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.importing import imported
 from gpuform.providers.plugin import functions

@@ -4,6 +4,7 @@ import builtins
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 from difflib import get_close_matches
 from keyword import iskeyword
 from typing import Any, NoReturn
@@ -144,6 +145,7 @@ class App(click.Group):
         is_taken = iskeyword(name) or hasattr(builtins, name)
         command: click.Command = getattr(module, f"{name}_" if is_taken else name)
         _name_the_page(command, f"gpuform help {cmd_name}")
+        _accept_values_of_flags(command)
         return command
 
     def resolve_command(
@@ -181,6 +183,43 @@ def _name_the_page(command: click.Command, page: str) -> None:
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
             _name_the_page(inner, f"{page} {name}")
+
+
+def _accept_values_of_flags(command: click.Command) -> None:
+    """Let a command, and all below it, take --flag=true and --flag=false, as Pulumi's do."""
+    if "parse_args" in vars(command):
+        return
+    parse = command.parse_args
+    flags = {
+        text: option
+        for option in command.params
+        if isinstance(option, click.Option) and option.is_bool_flag
+        for text in option.opts
+    }
+
+    def parse_args(context: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        words = (_without_value(flags, word) for word in args[:end])
+        return parse(context, [*(word for word in words if word), *args[end:]])
+
+    setattr(command, "parse_args", parse_args)  # noqa: B010 - of this command alone
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _accept_values_of_flags(inner)
+
+
+def _without_value(flags: Mapping[str, click.Option], word: str) -> str:
+    """Return `word` as click takes it; empty for a flag that is switched off."""
+    name, equals, value = word.partition("=")
+    option = flags.get(name) if equals else None
+    if option is None or value.lower() not in _BOOLEANS:
+        return word
+    if _BOOLEANS[value.lower()]:
+        return name
+    return option.secondary_opts[0] if option.secondary_opts else ""
+
+
+_BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 def _named(given: str) -> str:

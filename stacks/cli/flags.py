@@ -41,9 +41,11 @@ offline_flag = click.option(
 parallel_flag = click.option(
     "--parallel",
     "-p",
-    type=click.IntRange(1),
+    type=click.INT,
+    envvar="PULUMI_PARALLEL",
+    callback=lambda _context, _option, value: None if value is None else max(1, value),
     metavar="N",
-    help="Most resource operations at a time; 256 when not given.",
+    help="Most resource operations at a time, one with 0 and less; 256 when not given.",
 )
 yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
 

@@ -176,6 +176,12 @@ VARIABLES: Final = (
         flag="--run-program",
     ),
     Variable(
+        "PULUMI_PARALLEL",
+        STACKS,
+        "Most resource operations at a time.",
+        flag="--parallel",
+    ),
+    Variable(
         "PULUMI_DIY_BACKEND_GZIP",
         STACKS,
         "`true`: state files are compressed.",

@@ -1,6 +1,7 @@
 """`gpuform config`: a stack's configuration, kept in Pulumi.<stack>.yaml."""
 
 import getpass
+import json
 from pathlib import Path
 
 import click
@@ -204,9 +205,21 @@ def _json(shown: dict[str, str], hidden: set[str], show_secrets: bool) -> dict[s
     made: dict[str, Json] = {}
     for key, text in shown.items():
         is_secret = key in hidden
-        value: dict[str, Json] = {} if is_secret and not show_secrets else {"value": text}
+        value: dict[str, Json] = {}
+        if not is_secret or show_secrets:
+            value = {"value": text, **_object_value(text)}
         made[key] = {**value, "secret": is_secret}
     return made
+
+
+def _object_value(text: str) -> dict[str, Json]:
+    """Return the part `objectValue` of a value that is an object or a list."""
+    if not text.startswith(("{", "[")):
+        return {}
+    try:
+        return {"objectValue": json.loads(text)}
+    except ValueError:
+        return {}
 
 
 def _read_value(current: Session, key: str, *, secret: bool) -> str:

@@ -5,10 +5,12 @@ them; those of others hold their package's, under bare keys. Their ids are kept 
 because every resource refers to one.
 """
 
+import json
 import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.step_executor import StepExecutor
@@ -16,6 +18,9 @@ from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, is_plugin, make_urn
 from gpuform.stacks.engine.values import PropertyMap, changed_keys
+
+DISABLED: Final = "pulumi:disable-default-providers"
+"""Pulumi's configuration key of the packages that have no default provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +69,29 @@ class DefaultProviders:
         Raises EngineError when the configuration of one of gpuform's own is refused.
         """
         if package not in self._references:
+            if self._is_disabled(package.name):
+                raise EngineError(
+                    f"the default provider of {package.name} is disabled by {DISABLED}",
+                    hint="give the resource a provider in its options, or take the package out of "
+                    "that list",
+                )
             step = self._step(package, executor)
             executor.run([step])
             self._urns.add(step.urn)
             self._references[package] = f"{step.urn}::{step.state.id}"
         return self._references[package]
+
+    def _is_disabled(self, package: str) -> bool:
+        """Return whether the configuration wants explicit providers for a package, or for all."""
+        text = self.config.get(DISABLED)
+        try:
+            names = json.loads(text) if isinstance(text, str) and text else []
+            barred = {str(name).strip() for name in names}
+        except (TypeError, ValueError):
+            raise EngineError(
+                f"{DISABLED} is no list of packages", hint='write it as ["*"] or ["gpuform"]'
+            ) from None
+        return bool(barred & {"*", package})
 
     def _step(self, package: Package, executor: StepExecutor) -> Step:
         type_ = PROVIDER_TYPE_PREFIX + package.name

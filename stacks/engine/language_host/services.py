@@ -6,8 +6,11 @@ from typing import Any, NoReturn, Protocol
 
 import grpc
 from google.protobuf import empty_pb2
+from pulumi import RunError
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import Diagnostic, EventBus, Severity
 
 FEATURES = (
@@ -85,5 +88,11 @@ class Engine:
         """The same for a topology."""
         self.events.emit(Diagnostic("warning", text))
 
-    def RequirePulumiVersion(self, _request: object) -> Any:  # noqa: N802
+    def RequirePulumiVersion(  # noqa: N802
+        self, request: engine_pb2.RequirePulumiVersionRequest
+    ) -> Any:
+        try:
+            require_version(request.pulumi_version_range, "the program")
+        except EngineError as error:
+            raise RunError(str(error)) from None
         return engine_pb2.RequirePulumiVersionResponse()

@@ -10,6 +10,7 @@ from gpuform.stacks.engine.machine.git import git_facts
 from gpuform.stacks.engine.machine.installed import requirement
 from gpuform.stacks.engine.machine.kernel_lock import KernelLock, LockAttempt
 from gpuform.stacks.engine.machine.pulumi_cli import LAST_TRIED, cli_version
+from gpuform.stacks.engine.machine.version_ranges import require_version
 
 __all__ = [
     "LAST_TRIED",
@@ -21,5 +22,6 @@ __all__ = [
     "cli_version",
     "git_facts",
     "replace_file",
+    "require_version",
     "requirement",
 ]

@@ -6,8 +6,9 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final
 
-LAST_TRIED: Final = (3, 274)
+TRIED_VERSION: Final = (3, 274, 1)
 """The newest Pulumi CLI that the suite of docs/reference/pulumi-cli.md was run with."""
+LAST_TRIED: Final = TRIED_VERSION[:2]
 
 
 def cli_version(environ: Mapping[str, str]) -> tuple[int, int] | None:

@@ -70,6 +70,9 @@ class Project:
     config: Mapping[str, ConfigDefault] = field(default_factory=dict)
     backend_url: str = ""
     stack_config_dir: str = ""
+    required_version: str = ""
+    always_refreshes: bool = False
+    """`options: {refresh: always}`: every preview, update and destroy reads the platforms first."""
 
     @property
     def directory(self) -> Path:
@@ -142,7 +145,18 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
         config=_defaults(_mapping(found, "config", where), where),
         backend_url=_text(backend, "url", where),
         stack_config_dir=_text(found, "stackConfigDir", where),
+        always_refreshes=_always_refreshes(found, where),
+        required_version=_text(found, "requiredPulumiVersion", where),
     )
+
+
+def _always_refreshes(found: "_Found", where: str) -> bool:
+    """Return whether `options.refresh` is `always`, the one value that Pulumi has for it."""
+    node = _mapping(found, "options", where)
+    refresh = _text(yaml_text.entries(node, where), "refresh", where)
+    if refresh not in ("", "always"):
+        raise yaml_text.locate_error(where, node, "options.refresh can only be `always`")
+    return bool(refresh)
 
 
 _WHAT_IS_NEEDED = "A Pulumi.yaml has at least `name: my-project` and `runtime: python`."

@@ -19,6 +19,7 @@ from gpuform.stacks.engine.deployment import (
     Outcome,
 )
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import EventBus, Listener, PlanConstraint
 from gpuform.stacks.engine.project import StackSettings
 from gpuform.stacks.engine.stack import Stack
@@ -67,6 +68,10 @@ def run(
     `saved` is a plan that is a bound, as one is that the options name.
     """
     workspace, name = selected.workspace, selected.name
+    if workspace.project.required_version:
+        require_version(workspace.project.required_version, "Pulumi.yaml")
+    if workspace.project.always_refreshes and options.operation in ("update", "destroy"):
+        options = replace(options, refresh=True)
     if options.plan is not None:
         project = workspace.project.name
         saved = SavedPlan.read(options.plan, project, name, options.operation)
@@ -94,7 +99,7 @@ def run(
         if options.exclude_protected:
             kept = (each.urn for each in stack.snapshot.resources if each.protect)
             options = replace(options, exclude=(*options.exclude, *kept))
-        log = held.enter_context(_event_log(options.event_log))
+        log, restart_log = held.enter_context(_event_log(options.event_log))
         held.enter_context(_profile(options.profile))
         appraiser = Appraiser.of(stack, os.environ, _given(options))
         result = PlannedRun(
@@ -110,6 +115,7 @@ def run(
             saved,
             emulated=emulated,
             at_work=at_work,
+            restart_log=restart_log,
         ).go()
     if options.remove and not options.preview_only and result.succeeded:
         workspace.remove(name, force=False, patience=selected.patience(caller.warn))
@@ -169,13 +175,22 @@ def _given(options: RunOptions) -> frozenset[str]:
 
 
 @contextlib.contextmanager
-def _event_log(path: Path | None) -> Iterator[tuple[Listener, ...]]:
-    """A listener that writes Pulumi's event log to the file, if one is wanted."""
+def _event_log(path: Path | None) -> Iterator[tuple[tuple[Listener, ...], Callable[[], None]]]:
+    """Yield a listener that writes Pulumi's event log to the file, if one is wanted.
+
+    With it what empties the file: as under the Pulumi CLI it holds the last run alone, the update
+    and not the preview before it.
+    """
     if path is None:
-        yield ()
+        yield (), lambda: None
         return
     with _opened_file(path, "event log") as file:
-        yield (EventLog(file.write),)
+
+        def restart() -> None:
+            file.seek(0)
+            file.truncate()
+
+        yield (EventLog(file.write),), restart
 
 
 @contextlib.contextmanager
@@ -215,6 +230,7 @@ class PlannedRun:
     judge: Callable[[Outcome], None] = lambda _outcome: None
     emulated: bool = False
     at_work: str = ""
+    restart_log: Callable[[], None] = lambda: None
 
     def go(self) -> RunResult:
         options, saved = self.options, self.saved
@@ -387,6 +403,7 @@ class PlannedRun:
             options = self.expiry.options(options)
         if asked.operation == "repair":
             options = RepairRun(stack, asked.repair_nodes).options(options)
+        self.restart_log()
         started = RunStarted(
             asked.operation, preview, stack.project.name, stack.name, emulated=self.emulated
         )

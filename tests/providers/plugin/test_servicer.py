@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from gpuform.providers.calls.engine_log import EngineLog
 from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.plugin.servicer import Servicer
 from gpuform.providers.plugin.settings import settings_of
 from gpuform.providers.plugin.wire import from_struct, to_struct

@@ -204,3 +204,130 @@ def test_pulumis_other_names_of_commands(dev: Run) -> None:
     for command in (("pre",), ("down",), ("update",), ("stack", "remove"), ("state", "remove")):
         assert dev(*command, "--help").code == 0
     assert dev("list").code == 2
+
+
+def test_a_flag_takes_true_and_false(dev: Run) -> None:
+    assert dev("destroy", "--preview-only=true", "--emulate=true").code == 0
+    ran = dev("destroy", "--preview-only=true", "--skip-preview=1")
+    assert (ran.code, "cannot be used together" in ran.err) == (2, True)
+    assert dev("destroy", "--preview-only", "--skip-preview=false", "--emulate").code == 0
+    assert dev("stack", "ls", "--json=true").json[0]["name"] == "dev"
+    ran = dev("destroy", "--preview-only=maybe")
+    assert ran.code == 2
+    assert dev("config", "set", "--plaintext=true", "region", "x=true").code in (0, 1)
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "1"])
+def test_less_than_one_at_a_time_is_one(
+    dev: Run, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dev("preview", "--emulate", "--parallel", given).code == 0
+    monkeypatch.setenv("PULUMI_PARALLEL", given)
+    assert dev("preview", "--emulate").code == 0
+
+
+def test_the_number_of_operations_at_a_time_is_taken_from_the_variable(
+    dev: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULUMI_PARALLEL", "many")
+    ran = dev("preview", "--emulate")
+    assert (ran.code, "--parallel" in ran.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_project_that_always_refreshes(made: Scene) -> None:
+    file = made.project / "Pulumi.yaml"
+    reads = len(made.gets)
+    assert made.run("preview").code == 0
+    without = len(made.gets) - reads
+    file.write_text(file.read_text() + "options:\n  refresh: always\n")
+    reads = len(made.gets)
+    assert made.run("preview").code == 0
+    assert len(made.gets) - reads > without
+    file.write_text(file.read_text().replace("always", "sometimes"))
+    ran = made.run("preview")
+    assert (ran.code, "options.refresh can only be `always`" in ran.err) == (1, True)
+
+
+@pytest.mark.slow
+def test_resources_are_counted_as_the_cli_counts_them(made: Scene) -> None:
+    """Two resources, the stack, and the provider of dynamic resources."""
+    (row,) = made.run("stack", "ls", "--json").json
+    state = json.loads(made.state)["checkpoint"]["latest"]["resources"]
+    assert row["resourceCount"] == len(state) == 4
+
+
+def test_an_object_in_the_configuration_is_shown_as_one(dev: Run) -> None:
+    assert dev("config", "set", "--path", "limits.gpus[0]", "16").code == 0
+    assert dev("config", "set", "gpus", "16").code == 0
+    shown = dev("config", "--json").json
+    assert shown["demo:limits"] == {
+        "value": '{"gpus":[16]}',
+        "objectValue": {"gpus": [16]},
+        "secret": False,
+    }
+    assert "objectValue" not in shown["demo:gpus"]
+
+
+@pytest.mark.slow
+def test_the_event_log_of_an_update_is_not_that_of_its_preview(made: Scene) -> None:
+    log = made.project / "events.jsonl"
+    done = made.run("up", "--yes", "-c", "gpus=24", "--event-log", str(log))
+    assert done.code == 0, done.err
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len([each for each in events if "preludeEvent" in each]) == 1
+    assert len([each for each in events if "summaryEvent" in each]) == 1
+    assert any(
+        each["resOutputsEvent"]["metadata"]["op"] == "update"
+        for each in events
+        if "resOutputsEvent" in each
+    )
+
+
+@pytest.mark.parametrize(
+    ("version_range", "is_met"),
+    [
+        (">=3.5.0 <4.0.0", True),
+        ("<3.4.0 || >3.8.0", True),
+        (">=3.274.1", True),
+        (">3.274.1", False),
+        ("!3.274.1", False),
+        (">=4.0.0", False),
+        ("newest", False),
+    ],
+)
+@pytest.mark.parametrize("source", ["Pulumi.yaml", "the program"])
+def test_a_version_of_pulumi_can_be_required(
+    dev: Run, project: Path, version_range: str, is_met: bool, source: str
+) -> None:
+    if source == "Pulumi.yaml":
+        file, line = project / "Pulumi.yaml", f"requiredPulumiVersion: '{version_range}'\n"
+        file.write_text(file.read_text() + line)
+    else:
+        program = f"import pulumi\npulumi.require_pulumi_version({version_range!r})\n"
+        (project / "__main__.py").write_text(program)
+    ran = dev("preview")
+    assert ran.code == (0 if is_met else 1), ran.out + ran.err
+    told = ran.out + ran.err
+    if not is_met:
+        assert source in told
+        assert version_range in told
+        assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ('["*"]', "the default provider of pulumi-python is disabled"),
+        ('["pulumi-python"]', "the default provider of pulumi-python is disabled"),
+        ('["aws"]', ""),
+        ("aws", "is no list of packages"),
+    ],
+)
+def test_default_providers_can_be_disabled(dev: Run, project: Path, listed: str, told: str) -> None:
+    file = project / "Pulumi.dev.yaml"
+    line = f"config:\n  pulumi:disable-default-providers: '{listed}'\n"
+    file.write_text(file.read_text() + line)
+    ran = dev("preview", "--emulate")
+    assert ran.code == (1 if told else 0), ran.out + ran.err
+    assert told in ran.out + ran.err

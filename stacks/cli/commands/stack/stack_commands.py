@@ -24,7 +24,6 @@ from gpuform.stacks.engine.records import errors_of_engine, intents_of
 from gpuform.stacks.engine.stack import Workspace, rename_stack, short_name
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, full_name, name_the_last_good
-from gpuform.stacks.engine.urn import is_listed
 from gpuform.stacks.estate import read_estate
 from gpuform.stacks.operations.opening.passphrase import passphrase_of
 from gpuform.stacks.operations.opening.variables import set_variables
@@ -294,5 +293,5 @@ def _row(
         "name": shown,
         "current": shown == selected,
         "lastUpdate": (latest.get("manifest") or {}).get("time", "") if resources else "",
-        "resourceCount": sum(map(is_listed, resources)),
+        "resourceCount": len(resources),  # as the CLI counts: the stack and providers, too
     }

@@ -1,4 +1,4 @@
-"""What the plugin tells the user: Pulumi hides its streams and shows what is told to the engine."""
+"""The log of the Pulumi engine: the plugin and the dynamic host show their messages there."""
 
 import logging
 import threading
