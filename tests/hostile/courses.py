@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hostile.fakes import behavior, faults, fleet, lens
 from hostile.fakes.behavior import USUAL, Behavior
 from hostile.fakes.faults import AFTER, BEFORE, Fault
-from hostile.fakes.fleet import HONEST, NAMINGS, SAME
+from hostile.fakes.fleet import HONEST, NAMINGS, SAME, SLURM_NAMINGS
 from hostile.fakes.lens import HEALTHY, MOODS
 from hostile.projects import BASE, GROWN, LESS, RENAMED, ROLLED, TTL
 
@@ -23,7 +23,11 @@ COMMANDS = {
 }
 WATCH = "watch"
 """`expire`, every ten minutes for more than half an hour."""
-POOLS = ("pool", "fleet")
+POOLS = ("pool", "fleet", "slurm")
+NAMED = {"fleet": NAMINGS, "slurm": SLURM_NAMINGS}
+"""By platform, the names that the scheduler of its nodes can have for them."""
+SCHEDULED = {"fleet": fleet.MOODS, "slurm": fleet.SLURM_MOODS}
+"""By platform, what the scheduler of its nodes can be like."""
 POOL_COMMANDS = {"repair": 10, "repair node": 10}
 _PASSES = (0, 0, 0, 30, 120, 86_400)
 _DELAYS = (0, 0, 0, 8, 8, 30, 50)
@@ -60,7 +64,7 @@ class Step:
     mood: str = HEALTHY
     """What Lens says meanwhile."""
     fleet: str = HONEST
-    """What Kubernetes is like meanwhile."""
+    """What the scheduler is like meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Course:
     odd_ids: bool = False
     behavior: Behavior = USUAL
     naming: str = SAME
-    """By which names Kubernetes knows the nodes."""
+    """By which names the scheduler knows the nodes."""
     lifetime: str = ""
     """`ttl`, where the stack declares that instead of a day on which everything ends."""
 
@@ -104,7 +108,7 @@ def draw(platform: str, seed: int) -> Course:
         odd_ids=chance.random() < 0.05,
         behavior=_draw_behavior(chance),
         lifetime=chance.choice(["", TTL]),
-        naming=chance.choice([SAME, SAME, *NAMINGS]) if platform == "fleet" else SAME,
+        naming=chance.choice([SAME, SAME, *NAMED[platform]]) if platform in NAMED else SAME,
     )
 
 
@@ -152,8 +156,14 @@ def _draw_step(platform: str, chance: random.Random, number: int) -> Step:
             _draw_fault(platform, chance) for _ in range(chance.choice([0, 0, 1, 1, 1, 2, 2]))
         ),
         mood=_draw_mood(platform, chance),
-        fleet=chance.choice([HONEST] * 8 + list(fleet.MOODS)) if platform == "fleet" else HONEST,
+        fleet=_draw_fleet(platform, chance),
     )
+
+
+def _draw_fleet(platform: str, chance: random.Random) -> str:
+    if platform not in SCHEDULED:
+        return HONEST
+    return chance.choice([HONEST] * 8 + list(SCHEDULED[platform]))
 
 
 def _draw_mood(platform: str, chance: random.Random) -> str:
@@ -178,7 +188,7 @@ def _draw_variant(platform: str, chance: random.Random) -> str:
 def _draw_act(platform: str, chance: random.Random) -> Act:
     acts = ["make", "make", "make", "change", "delete"]
     more = {"aios": ["join", "leave"], "lens": ["join"], "scp": ["break"], "pool": ["break"] * 3}
-    more["fleet"] = ["break", "run", "run", "run", "run"]
+    more["fleet"] = more["slurm"] = ["break", "run", "run", "run", "run"]
     what = chance.choice(acts + more.get(platform, []))
     return Act(what, chance.randint(0, 1), chance.choice(["equal", "other"]))
 

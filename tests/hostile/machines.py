@@ -19,6 +19,41 @@ SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
 _PROGRAM = 'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
 
 
+_COMMANDS = ("squeue", "scontrol", "scancel", "sbatch")
+_CLIENT = """\
+#!/usr/bin/python3 -IS
+import json, os.path, socket, sys
+
+try:
+    words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+    body = json.dumps({"command": words}).encode()
+    head = "POST /slurm/run HTTP/1.1\\r\\nHost: slurm\\r\\nConnection: close\\r\\nContent-Length: "
+    answer = b""
+    with socket.create_connection(("127.0.0.1", PORT)) as server:
+        server.sendall(head.encode() + str(len(body)).encode() + b"\\r\\n\\r\\n" + body)
+        while more := server.recv(65536):
+            answer += more
+    told = json.loads(answer.partition(b"\\r\\n\\r\\n")[2])
+    stdout, stderr, code = str(told["stdout"]), str(told["stderr"]), int(told["code"])
+except (OSError, ValueError, KeyError, TypeError):
+    sys.exit(f"{words[0]}: error: Unable to contact slurm controller (connect failure)")
+sys.stdout.write(stdout)
+sys.stderr.write(stderr)
+sys.exit(code)
+"""
+"""A command of Slurm's, which the stand-ins answer; what they do not answer well is a failure."""
+
+
+def write_commands(folder: Path, url: str) -> Path:
+    """Write Slurm's commands, which ask the stand-ins at `url`, into the folder and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _COMMANDS:
+        path = folder / name
+        path.write_text(_CLIENT.replace("PORT", url.rpartition(":")[2]))
+        path.chmod(0o755)
+    return folder
+
+
 class Warm:
     """The warm process that runs all commands."""
 

@@ -1,5 +1,6 @@
 """Plays a course: machines, faults, the colleague; and the model after each step."""
 
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import yaml
 from bucket_server import BucketServer, serving
 from hostile.backends import Backend, Bucket, Folder
 from hostile.colleague import REQUESTS, Colleague
-from hostile.courses import WATCH, Act, Course, Step
+from hostile.courses import SCHEDULED, WATCH, Act, Course, Step
 from hostile.fakes.behavior import USUAL
 from hostile.fakes.faults import Plan
 from hostile.fakes.fleet import HONEST
@@ -20,7 +21,7 @@ from hostile.fakes.kubernetes import kubeconfig
 from hostile.fakes.lens import HEALTHY
 from hostile.fakes.serving import Fakes
 from hostile.fakes.world import PLATFORM, World
-from hostile.machines import Machine, Warm, warm_process
+from hostile.machines import Machine, Warm, warm_process, write_commands
 from hostile.model import Known, Model, Violation, read
 from hostile.planted import CONFIG_SECRET
 from hostile.projects import PROJECTS, SECRET
@@ -117,8 +118,8 @@ class _Playing:
             if course.backend == "folder"
             else Bucket(stage.bucket_server())
         )
-        stage.fakes.begin(self.world)
-        stage.fakes.hostile = {self.project.name, self.project.platform, "kubernetes"}
+        stage.fakes.begin(self.world, has_slurm=course.platform == "slurm")
+        stage.fakes.hostile = {self.project.name, self.project.platform, "kubernetes", "slurm"}
         stage.fakes.fleet.naming = course.naming
         requests = REQUESTS[self.project.platform](self.world)
         self.colleague = Colleague(stage.fakes.url, self.world, requests)
@@ -127,8 +128,13 @@ class _Playing:
             **self.backend.environ,
             "PULUMI_BACKEND_URL": self.backend.url,
         }
-        if course.platform != "fleet":  # the kubeconfigs of others have no Kubernetes behind
-            environ["GPUFORM_ALLOW"] = "evict-jobs"
+        if course.platform not in SCHEDULED:
+            environ["GPUFORM_ALLOW"] = "evict-jobs"  # their kubeconfigs have no Kubernetes behind
+        if course.platform == "slurm":
+            environ["GPUFORM_ALLOW"] = "real-schedulers"
+            environ["PATH"] = (
+                f"{write_commands(place / 'bin', stage.fakes.url)}:{os.environ['PATH']}"
+            )
         self.machines = [Machine(stage.warm, place / "machine-0", environ)]
         self.place, self.environ = place, environ
 
@@ -183,7 +189,7 @@ class _Playing:
         self._note(f"{step.command}: exit {result.code}" + (f" under {hit}" if hit else ""))
         found = self.model.check(result, self._known(result), is_settled=False)
         found += self.model.check_step(result, step.command)
-        if self.course.platform == "fleet":
+        if self.course.platform in SCHEDULED:
             found += self.model.check_jobs(fakes.fleet, step)
         if step.command == "stack rm" and result.code == 0:
             found += self._begin_anew()

@@ -117,6 +117,11 @@ def _fleet(count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: st
     return _pool(count, image, name) + policies
 
 
+def _slurm(count: int = 3, image: str = "IMAGE-7XFMaJpLsapKvskFMjCtmm", name: str = "train") -> str:
+    """Return such a pool whose nodes have jobs of a Slurm of which this machine is a client."""
+    return _pool(count, image, name) + "    drain: {slurm: {via: local}, wait_minutes: 10}\n"
+
+
 _AFTER_THE_FIRST = '    options: {depends_on: "{{ clusters.workbench }}"}\n'
 """Requests always come in the same order."""
 
@@ -251,6 +256,19 @@ PROJECTS = {
                 RENAMED: _fleet(name="renamed"),
                 LESS: _fleet(count=2),
                 ROLLED: _fleet(image="IMAGE-8XFMaJpLsapKvskFMjCtmm"),
+            },
+            "scp:GpuNode",
+            "node",
+        ),
+        Project(
+            "slurm",
+            "scp",
+            {
+                BASE: _slurm(),
+                GROWN: _slurm(count=6),
+                RENAMED: _slurm(name="renamed"),
+                LESS: _slurm(count=2),
+                ROLLED: _slurm(image="IMAGE-8XFMaJpLsapKvskFMjCtmm"),
             },
             "scp:GpuNode",
             "node",

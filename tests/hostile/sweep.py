@@ -2,7 +2,8 @@
 
 FILE, outside of the project, gets a line of JSON for each course that was played: platform, seed,
 seconds, what was found, and then the whole course with its requests. The next run with that file
-goes on behind them. `--again` plays those once more that have found something.
+goes on behind them. `--again` plays those once more that have found something. `--true-times` plays
+the same courses on platforms whose clocks and creation times are right; give it a FILE of its own.
 """
 
 import argparse
@@ -10,12 +11,14 @@ import json
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hostile.courses import draw
+from hostile.fakes.behavior import TRUE
 from hostile.playing import Stage, open_stage
 
 
@@ -29,6 +32,9 @@ def main() -> None:
     parser.add_argument(
         "--again", action="store_true", help="play once more what has found something"
     )
+    parser.add_argument(
+        "--true-times", action="store_true", help="let clocks and creation times be right"
+    )
     options = parser.parse_args()
     earlier = read_results(options.results, options.platform)
     done = {seed for seed, result in earlier.items() if not (options.again and result["found"])}
@@ -40,7 +46,7 @@ def main() -> None:
         for seed in wanted:
             if time.monotonic() > ends:
                 break
-            result = play_seed(stage, options.platform, seed)
+            result = play_seed(stage, options.platform, seed, are_times_true=options.true_times)
             print(json.dumps(result), file=file, flush=True)
             for violation in result["found"][:1]:
                 print(f"{options.platform} {seed}: {violation}", flush=True)  # noqa: T201 - its purpose
@@ -55,9 +61,15 @@ def read_results(path: Path, platform: str) -> dict[int, dict[str, Any]]:
     return {each["seed"]: each for each in results if each["platform"] == platform}
 
 
-def play_seed(stage: Stage, platform: str, seed: int) -> dict[str, Any]:
+def play_seed(
+    stage: Stage, platform: str, seed: int, *, are_times_true: bool = False
+) -> dict[str, Any]:
     began = time.monotonic()
-    played = stage.play(draw(platform, seed))
+    course = draw(platform, seed)
+    if are_times_true:
+        behavior = replace(course.behavior, clock_skew=0, created_at=TRUE)
+        course = replace(course, behavior=behavior)
+    played = stage.play(course)
     return {
         "platform": platform,
         "seed": seed,

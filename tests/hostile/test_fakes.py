@@ -1,6 +1,8 @@
 """The stand-ins behave as a course says, seen over HTTP by the colleague and by us."""
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ from hostile.fakes.faults import AFTER, CREATE, GET, LIST, Fault, Plan
 from hostile.fakes.kubernetes import TOKEN
 from hostile.fakes.serving import Fakes
 from hostile.fakes.world import OURS, START, World
+from hostile.machines import write_commands
 
 Rows = list[dict[str, Any]]
 
@@ -220,6 +223,15 @@ def read_kubernetes(fakes: Fakes, resource: str) -> Rows:
     return items
 
 
+def read_jobs(fakes: Fakes) -> list[tuple[str, str]]:
+    """Return the node and the phase of each pod that is not the node's own."""
+    return [
+        (pod["spec"]["nodeName"], pod["status"]["phase"])
+        for pod in read_kubernetes(fakes, "pods")
+        if pod["metadata"]["namespace"] != "kube-system"
+    ]
+
+
 @pytest.mark.parametrize(
     ("naming", "name"), [(fleet.SAME, "train-001"), (fleet.DOMAIN, "train-001.cluster.example.net")]
 )
@@ -234,12 +246,38 @@ def test_nodes_join_kubernetes_when_they_run_and_bear_jobs(
     node = next(each for each in client.world.things if each.name == "train-001")
     fakes.fleet.run_job(node, 60)
     assert name in [each["metadata"]["name"] for each in read_kubernetes(fakes, "nodes")]
-    pods = read_kubernetes(fakes, "pods")
-    assert [(each["spec"]["nodeName"], each["status"]["phase"]) for each in pods] == [
-        (name, "Running")
-    ]
+    assert read_jobs(fakes) == [(name, "Running")]
     client.world.move(60)
-    assert [each["status"]["phase"] for each in read_kubernetes(fakes, "pods")] == ["Succeeded"]
+    assert read_jobs(fakes) == [(name, "Succeeded")]
+
+
+@pytest.mark.parametrize(
+    ("naming", "left"), [(fleet.SAME, False), (fleet.STATIC, True), (fleet.UNKNOWN, False)]
+)
+def test_nodes_join_slurm_when_they_run_and_leave_when_gone(
+    fakes: Fakes, tmp_path: Path, naming: str, left: bool
+) -> None:
+    client = Client(fakes, "scp")
+    fakes.begin(client.world, has_slurm=True)
+    fakes.fleet.naming = naming
+    commands = write_commands(tmp_path / "bin", fakes.url)
+    client.create()
+    client.world.move(6)
+    node = next(each for each in client.world.things if each.name == "train-001")
+    fakes.fleet.run_job(node, 60)
+    assert "State=ALLOCATED" in run_slurm(commands, "scontrol", "show", "node")
+    assert "job-0" in run_slurm(commands, "squeue", "--format=%j")
+    client.world.remove("ours", node, within=0)
+    shown = run_slurm(commands, "scontrol", "show", "node")
+    assert ("NodeName=train-001" in shown) is left
+    assert "job-0" not in run_slurm(commands, "squeue", "--format=%j")
+    fakes.fleet.behave("without nodes")
+    assert run_slurm(commands, "scontrol", "show", "node") == "No nodes in the system\n"
+
+
+def run_slurm(folder: Path, name: str, *arguments: str) -> str:
+    ran = subprocess.run([folder / name, *arguments], capture_output=True, text=True, check=True)
+    return ran.stdout
 
 
 def test_an_empty_kubernetes_knows_no_node(fakes: Fakes) -> None:

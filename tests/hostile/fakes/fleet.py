@@ -1,11 +1,14 @@
-"""A Kubernetes that gives the nodes of a pool of Samsung's their jobs, and the jobs themselves."""
+"""The schedulers that give the nodes of a pool of Samsung's their jobs, and the jobs themselves."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from hostile.fakes.answers import Answer, Call
+from hostile.fakes.faults import CHANGE, LIST
 from hostile.fakes.kubernetes import Kubernetes, Manners
 from hostile.fakes.scp import get_state
+from hostile.fakes.slurm import Manners as SlurmManners
+from hostile.fakes.slurm import Slurm
 from hostile.fakes.world import Json, Thing, World
 
 LAG_S = 30.0
@@ -30,9 +33,21 @@ MOODS: dict[str, Json] = {
     "forbidden pods": {"forbidden": {"pods"}},
 }
 
-# By which names Kubernetes knows the nodes.
+SLURM_MOODS: dict[str, Json] = {
+    HONEST: {},
+    "without nodes": {},
+    "hidden jobs": {"hides_jobs": True},
+    "doubled": {"doubles_nodes": True},
+    "cut": {"cuts_output": True},
+    "late": {"lag_s": LAG_S},
+}
+
+# By which names the scheduler knows the nodes.
 SAME, ADDRESS, DOMAIN, UNKNOWN = "same", "address", "domain", "unknown"
 NAMINGS = (SAME, ADDRESS, DOMAIN, UNKNOWN)
+STATIC = "static"
+"""The same, and Slurm keeps a node that is gone as DOWN, with its drain, until the name is back."""
+SLURM_NAMINGS = (SAME, STATIC, ADDRESS, UNKNOWN)
 
 
 @dataclass
@@ -138,3 +153,55 @@ class Fleet:
         if self.naming == UNKNOWN:
             return {}
         return {"addresses": {"InternalIP": node.data["policy_ip"]}}
+
+
+class SlurmFleet(Fleet):
+    """The same with a Slurm, whose commands come over HTTP as a list of words."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.slurm = Slurm(self, ())
+
+    def behave(self, mood: str) -> None:
+        self._synchronize()
+        manners = SlurmManners(**SLURM_MOODS.get(mood, {}))
+        if mood == "without nodes":
+            manners.hides_nodes = set(self.slurm.nodes)
+        self.slurm.manners = manners
+
+    def run_job(self, node: Thing, seconds: float) -> None:
+        self._synchronize()
+        if node.id in self._joined:
+            name = f"job-{len(self.jobs)}"
+            self.jobs.append(Job(name, node.id, self.world.now, self.world.now + seconds))
+            self.slurm.start(self._joined[node.id], name, seconds / 60)
+
+    def kind(self, call: Call) -> str:
+        words = call.body["command"]
+        return LIST if words[0] == "squeue" or words[1:2] == ["show"] else CHANGE
+
+    def refuse(self, status: int, text: str) -> Answer:
+        return Answer(status, {"error": text})
+
+    def serve(self, call: Call) -> Answer:
+        self._synchronize()
+        output = self.slurm.run(call.body["command"])
+        cancelled = {job.name for job in self.slurm.jobs if job.state == "CANCELLED"}
+        for name in cancelled:
+            self._end_early(name)
+        return Answer(200, vars(output))
+
+    def _synchronize(self) -> None:
+        """Let nodes join when they run; what is gone leaves, or is DOWN where nodes are static."""
+        nodes = {each.id: each for each in self.world.all_of("scp", "node")}
+        for id_ in self._joined.keys() - nodes.keys():
+            name = self._joined.pop(id_)
+            self.slurm.end_node(name, is_static=self.naming == STATIC)
+            for job in self.jobs:
+                if job.node_id == id_:
+                    job.ends = min(job.ends, self.world.now)
+        for id_ in nodes.keys() - self._joined.keys():
+            if get_state(self.world, nodes[id_]) == "RUNNING":
+                self._joined[id_] = name = self._name(nodes[id_])
+                is_known = self.naming != UNKNOWN
+                self.slurm.add_node(name, nodes[id_].data["policy_ip"] if is_known else name)

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from hostile.fakes.aios import Aios
 from hostile.fakes.answers import Answer, Call
 from hostile.fakes.faults import CHANGE, CREATE, Plan, answer_under
-from hostile.fakes.fleet import Fleet
+from hostile.fakes.fleet import Fleet, SlurmFleet
 from hostile.fakes.lens import Lens
 from hostile.fakes.scp import Scp
 from hostile.fakes.tensorone import TensorOne
@@ -49,9 +49,9 @@ class Fakes:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.begin(World())
 
-    def begin(self, world: World) -> None:
+    def begin(self, world: World, *, has_slurm: bool = False) -> None:
         self.world = world
-        self.fleet = Fleet(world)
+        self.fleet = SlurmFleet(world) if has_slurm else Fleet(world)
         self.plan = Plan()
         self.signal: Callable[[str], None] = lambda _: None
         self.race: Callable[[str, Call], None] = lambda _, __: None
@@ -65,6 +65,7 @@ class Fakes:
             "aios": Aios(world),
             "lens": Lens(world, self.fleet),
             "kubernetes": self.fleet,
+            "slurm": self.fleet,
         }
 
     @contextmanager
@@ -158,7 +159,7 @@ class Fakes:
         with self.world.lock:
             if method == "POST":
                 self.world.now = max(self.world.now, json.loads(body)["until"])
-            return Answer(200, {"now": self.world.now})
+            return Answer(200, {"now": self.world.now, "emulator": f"world-{self.world.seed}"})
 
 
 def _wanted(body: Any) -> Json:

@@ -105,6 +105,23 @@ class Slurm:
         self.jobs.append(made)
         return made
 
+    def add_node(self, name: str, address: str) -> None:
+        """Let a node join; one that was DOWN comes back with its drain."""
+        self._remember()
+        node = self.nodes.setdefault(name, {"drain": False, "reason": ""})
+        node.update(state="IDLE", address=address)
+
+    def end_node(self, name: str, *, is_static: bool) -> None:
+        """End a node with its jobs: it stays as DOWN, or leaves."""
+        self._remember()
+        for job in self.jobs:
+            if name in job.nodes and job.state in _ON_NODES:
+                job.state, job.ends = "NODE_FAIL", self._clock.now()
+        if is_static:
+            self.nodes[name]["state"] = "DOWN+NOT_RESPONDING"
+        else:
+            del self.nodes[name]
+
     def jobs_on(self, node: str) -> list[str]:
         """What really runs there now."""
         self._settle()
