@@ -193,14 +193,6 @@ class TestKubeconfig:
             world.update(four, smaller(four))
         assert world.writes() == {}
 
-    def test_a_context_that_it_does_not_have(self, world: Any, four: Any, tmp_path: Path) -> None:
-        path = tmp_path / "config"
-        path.write_text("contexts: [{name: other}]\n")
-        asked = {"kubernetes": {"kubeconfig": str(path), "context": "train"}}
-        inputs = {**four.inputs, "count": 3, "drain": asked}
-        with pytest.raises(GpuformError, match="has no context train; it has other"):
-            world.update(four, inputs)
-
     def test_no_context_is_guessed(self, world: Any, four: Any, tmp_path: Path) -> None:
         path = tmp_path / "config"
         path.write_text("contexts: [{name: other, context: {cluster: c, user: u}}]\n")

@@ -58,6 +58,7 @@ LOOKING: Final[Mapping[str, Sequence[str]]] = {
     "state show": ("train",),
     "plugin doctor": (),
     "emulator env": (),
+    "emulator status": (),
     "": (),
 }
 """Commands that only look, by their words, with the arguments that they need."""
@@ -107,7 +108,8 @@ CHANGING: Final = frozenset(
         *("new", "fetch-plan", "convert", "login", "logout", "mcp", "lsp"),
         *("config set", "config rm", "stack init", "stack select", "stack unselect"),
         *("stack rename", "stack import", "stack change-secrets-provider"),
-        *("state recover", "state upgrade", "emulator", "emulator share"),
+        *("state recover", "state upgrade"),
+        *("emulator", "emulator share", "emulator start", "emulator stop"),
         *("plugin install", "plugin uninstall"),
     }
 )
