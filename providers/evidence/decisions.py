@@ -54,8 +54,9 @@ def _declare(
 FORGET_CREATE: Final = _declare(
     "forget an interrupted create",
     Effect.FORGET,
-    needs="after the settle time: the platform's complete list, and a lookup of each id that the "
-    "create returned, show neither the names nor the ids that were asked for",
+    needs="after the settle time, in looks over another one by a later run: the platform's "
+    "complete list, and a lookup of each id that the create returned, show neither the names nor the ids "
+    "that were asked for",
     without="the intent is kept, nothing is created, and the run reports the names",
 )
 
@@ -90,7 +91,9 @@ FORGET_OBJECT: Final = _declare(
     "forget an object",
     Effect.FORGET,
     needs="the platform's own error document about the object; and a list of the platform that was "
-    "found, is complete and does not show it, and whose first other object the platform finds",
+    "found, is complete and does not show it, and whose first other object the platform finds. Of "
+    "clusters, volumes and nodes: in looks over the settle time, or after their deletion was "
+    "accepted",
     without="the state keeps the object and the run fails; a list that fails or that answers 404 "
     "itself is an error",
 )
@@ -136,7 +139,8 @@ ADOPT_CREATED: Final = _declare(
     Effect.ADOPT,
     needs="the object has the name that was asked for and an id that the create returned; or it "
     "was not there right before the request, appeared within a minute of it, has the properties "
-    "that were sent, is the only such object, and belongs to no other stack",
+    "that were sent, is the only such object, and belongs to no other stack. It appeared when the "
+    "platform says; where that time is none or impossible, when gpuform saw it",
     without="the run stops, names the candidates, and asks (`--adopt ID`, `--create-anew`)",
 )
 

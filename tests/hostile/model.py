@@ -225,9 +225,19 @@ class Model:
             yield Violation(LOST, f"{thing} is not in {where}; exit {result.code}")
 
     def _is_confused(self, thing: Thing, known: Known) -> bool:
-        """Return whether the stack has an equal object of somebody else's that was seen first."""
+        """Return whether the stack has an equal object of somebody else's that was seen first.
+
+        Or had it, and has deleted it since.
+        """
+        deleted = {
+            each.thing.id
+            for each in self.world.ledger
+            if each.actor == OURS and each.action == "deleted"
+        }
         return any(
-            known.holds(each) and self._is_lookalike(each) and each.name == thing.name
+            (known.holds(each) or each.id in deleted)
+            and self._is_lookalike(each)
+            and each.name == thing.name
             for each in self.world.things
             if each.kind == thing.kind and each.maker != OURS
         )

@@ -157,7 +157,10 @@ class Deployment:
         if counted and options.run_program:
             chosen, base = self._refresh_by_program(base)
         if options.refresh or (counted and not self._executor.stopping):
-            base = refresh_all(self._executor, base, counted=counted, chosen=chosen)
+            resumed = options.resumed
+            base = refresh_all(
+                self._executor, base, counted=counted, chosen=chosen, resumed=resumed
+            )
         if self._executor.stopping:
             return
         if options.operation == "update":
@@ -182,7 +185,8 @@ class Deployment:
             return
         gone = set(map(id, going))
         if self._may_delete(going, base):
-            keep_and_change(executor, [e for e in base if id(e) not in gone], due)
+            kept = [e for e in base if id(e) not in gone]
+            keep_and_change(executor, kept, due, self.options.resumed)
             DeletePhase(executor, base).run(going)
 
     def _chosen(

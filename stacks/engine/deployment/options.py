@@ -21,6 +21,7 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.registration import DeletionRule, Read, Registration, Rule
 from gpuform.stacks.engine.state import (
     Journal,
+    ResourceState,
     Selection,
     Snapshot,
 )
@@ -44,6 +45,7 @@ class Options:
     go along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
     `deletes_first` says of a type and inputs whether a replacement that nobody orders deletes
     first. With `run_program` a refresh or destroy takes components and providers from the program.
+    `resumed` says which objects a repair creates again when they are gone.
     A program that is a topology is run by `run_topology`, where there is one. `on_clock` hears how
     far this machine's clock is ahead of a platform's, in seconds, with each answer.
     """
@@ -57,6 +59,7 @@ class Options:
     continue_on_error: bool = False
     constraint: PlanConstraint | None = None
     calendar: Calendar | None = None
+    resumed: Callable[[ResourceState], bool] = lambda _entry: False
     at_work: str = ""
     deletion_rules: Sequence[DeletionRule] = ()
     deletes_first: Callable[[str, Mapping[str, Any]], bool] = lambda _type, _inputs: False

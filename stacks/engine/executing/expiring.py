@@ -37,18 +37,25 @@ def find_due(entries: Sequence[ResourceState], calendar: Calendar) -> Mapping[st
 
 
 def keep_and_change(
-    executor: StepExecutor, entries: Sequence[ResourceState], due: Mapping[str, Due]
+    executor: StepExecutor,
+    entries: Sequence[ResourceState],
+    due: Mapping[str, Due],
+    resumed: Callable[[ResourceState], bool],
 ) -> None:
     """Changes what is due, side by side, and keeps the other entries as they are.
 
+    What an interrupted replacement has deleted, and is `resumed`, is created again.
     What an entry needs is dealt with before it, as in any state. In a preview it plans that.
     """
     changing = {urn: wanted for urn, wanted in due.items() if wanted.inputs is not None}
     entries = [entry for entry in entries if not entry.delete]
     steps: dict[int, list[Step]] = {}
     for entry in entries:
-        wanted = None if entry.pending_replacement else changing.get(entry.urn)
-        found = [] if wanted is None else _change(executor, entry, wanted, entries)
+        if entry.pending_replacement:
+            found = _remake(executor, entry) if resumed(entry) else []
+        else:
+            wanted = changing.get(entry.urn)
+            found = [] if wanted is None else _change(executor, entry, wanted, entries)
         steps[id(entry)] = found or [unchanged(entry)]
     for layer in _layers(entries, changing):
         own = [steps[id(entry)] for entry in layer]
@@ -98,6 +105,17 @@ def _change(
         return _replacement(executor, entry, new, diff, entries)
     shown = describe(executor.host, Op.UPDATE, entry, new, diff)
     return [Step(Op.UPDATE, entry.urn, entry, new, diffs=keys, change=shown)]
+
+
+def _remake(executor: StepExecutor, entry: ResourceState) -> list[Step]:
+    """Return the steps that create again what an interrupted replacement has deleted."""
+    new = replace(entry, id="", outputs={}, pending_replacement=False)
+    diff = Diff(changes=True, replaces=(), delete_before_replace=True)
+    shown = describe(executor.host, Op.REPLACE, entry, new, diff)
+    return [
+        Step(Op.REPLACE, entry.urn, entry, new, change=shown),
+        Step(Op.CREATE_REPLACEMENT, entry.urn, entry, new),
+    ]
 
 
 def _replacement(

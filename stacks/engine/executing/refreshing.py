@@ -32,14 +32,17 @@ def refresh_all(
     *,
     counted: bool,
     chosen: Chosen,
+    resumed: Callable[[ResourceState], bool] = lambda _entry: False,
 ) -> list[ResourceState]:
     """Reads every selected resource and keeps what it finds; the state to go on with.
 
     With `counted`, each result (same, update, delete) counts as a change of the run. One that
     cannot be read does not keep the others from it, but the run ends there. Those that are gone are
-    forgotten at the end, when it is known how many they are.
+    forgotten at the end, when it is known how many they are. One that is `resumed` is kept as one
+    to be created again.
     """
-    refresh = Refresh(executor, executor.snapshot.record_refresh, counted=counted)
+    keep = executor.snapshot.record_refresh
+    refresh = Refresh(executor, keep, counted=counted, resumed=resumed)
     base = [entry for entry in base if chosen.includes(entry)]
     if not base:
         return executor.snapshot.rebuild()
@@ -58,8 +61,16 @@ class Refresh:
     `keep` puts what was found into the place of an entry.
     """
 
-    def __init__(self, executor: StepExecutor, keep: Keep, *, counted: bool) -> None:
+    def __init__(
+        self,
+        executor: StepExecutor,
+        keep: Keep,
+        *,
+        counted: bool,
+        resumed: Callable[[ResourceState], bool] = lambda _entry: False,
+    ) -> None:
         self._executor = executor
+        self._resumed = resumed
         self._keep_entry = keep
         self._counted = counted
         self._began = time.monotonic()
@@ -107,6 +118,10 @@ class Refresh:
             as_of=self._began,
             on_gone=causes.append,
         )
+        if read is None and self._resumed(old):
+            step.new, step.result_op = old, Op.SAME
+            self._executor.snapshot.record_pending_replacement(old)
+            return
         if read is None:
             step.new, step.result_op, step.skipped = None, Op.DELETE, True
             step.change = describe_drift(self._executor.host, old, None, None)

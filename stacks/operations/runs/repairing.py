@@ -50,7 +50,18 @@ class RepairRun:
             refresh=bool(urns),
             selection=Selection(targets=UrnPatterns(urns)),
             calendar=self._due,
+            resumed=self._is_resumed,
         )
+
+    def _is_resumed(self, entry: ResourceState) -> bool:
+        """Return whether the object is a node asked for, whose repair makes another one.
+
+        One that is gone was deleted by a repair that was interrupted, or by somebody else: what was
+        asked for is another one in its place.
+        """
+        lifecycle = lifecycle_of(entry.type)
+        is_remade = lifecycle is not None and lifecycle.remade_by_repair
+        return is_remade and bool(self._wanted & _nodes_of(entry))
 
     def _due(self, entry: ResourceState) -> Due | None:
         lifecycle = lifecycle_of(entry.type)

@@ -185,6 +185,19 @@ def test_a_repair_killed_after_its_delete_is_resumed_by_the_same_command(
 ) -> None:
     declared(scene, POOL)
     before = servers(scene)
+    kill_after_delete(scene, monkeypatch, "train-worker-2")
+    assert sorted(servers(scene)) == ["train-worker-0", "train-worker-1"]
+    resumed = scene.run("repair", "train-worker-2", "--yes")
+    assert resumed.code == 0, resumed.out + resumed.err
+    after = servers(scene)
+    assert [name for name in before if before[name] != after[name]] == ["train-worker-2"]
+    nothing_left(scene)
+    again = scene.run("repair", "train-worker-2", "--yes")
+    assert (again.code, servers(scene)["train-worker-2"] != after["train-worker-2"]) == (0, True)
+
+
+def kill_after_delete(scene: Scene, monkeypatch: pytest.MonkeyPatch, node: str) -> None:
+    """The process that repairs the node dies right after its deletion."""
     state, killed = scene.project / ".pulumi", scene.project.with_name("killed")
     delete = ScpClient.delete_nodes
 
@@ -196,20 +209,26 @@ def test_a_repair_killed_after_its_delete_is_resumed_by_the_same_command(
 
     with monkeypatch.context() as patched:
         patched.setattr(ScpClient, "delete_nodes", die_after)
-        assert scene.run("repair", "train-worker-2", "--yes").code == 1
+        assert scene.run("repair", node, "--yes").code == 1
     request = urllib.request.Request(f"{scene.url}/_emulator/faults", method="DELETE")
     urllib.request.urlopen(request).close()
     shutil.rmtree(state)
     killed.rename(state)
     shutil.rmtree(state / "locks", ignore_errors=True)
-    assert sorted(servers(scene)) == ["train-worker-0", "train-worker-1"]
-    resumed = scene.run("repair", "train-worker-2", "--yes")
+
+
+def test_a_repair_of_a_node_alone_is_resumed_by_the_same_command(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared(scene, POOL + SOLO)
+    before = servers(scene)
+    kill_after_delete(scene, monkeypatch, "solo")
+    assert "solo" not in servers(scene)
+    resumed = scene.run("repair", "solo", "--yes")
     assert resumed.code == 0, resumed.out + resumed.err
     after = servers(scene)
-    assert [name for name in before if before[name] != after[name]] == ["train-worker-2"]
+    assert [name for name in before if before[name] != after[name]] == ["solo"]
     nothing_left(scene)
-    again = scene.run("repair", "train-worker-2", "--yes")
-    assert (again.code, servers(scene)["train-worker-2"] != after["train-worker-2"]) == (0, True)
 
 
 def test_a_node_alone_is_replaced(scene: Scene) -> None:
