@@ -6,6 +6,7 @@ is ready when its status is live, or what is declared.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
@@ -16,6 +17,7 @@ from gpuform.providers.aios.records import (
     SENT,
     change,
     compared,
+    confirm,
     find,
     find_others,
     find_present,
@@ -46,6 +48,7 @@ from gpuform.schemas.aios.updates import (
     changed_fields,
     entries_request,
     has_sums,
+    sums_request,
     without_sums,
 )
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
@@ -137,9 +140,10 @@ class ClusterActions:
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
         """Return the record without what Mongo and the system add; None when there is none.
 
-        A status that was as declared when it was last seen still is.
+        A status that was as declared when it was last seen still is. A record that differs from
+        what the state knows is confirmed: a GET may be older.
         """
-        found = self._find_ours(call, id_)
+        found = self._find_ours(call, id_, known)
         if found is None:
             return None
         if value_at(known, "nodes.node_data") is not None:
@@ -148,11 +152,15 @@ class ClusterActions:
         seen = look_at(found, wanted).value
         return replace(seen, inputs=without_totals(seen.inputs, known)) if known else seen
 
-    def _find_ours(self, call: Call, id_: str) -> wire.Cluster | None:
+    def _find_ours(
+        self, call: Call, id_: str, known: Mapping[str, Any] = MappingProxyType({})
+    ) -> wire.Cluster | None:
         """Return the record that the state knows, or None if it is gone."""
 
         def look() -> wire.Cluster | None:
             found = find(self._client, id_)
+            if found is not None and known and _is_changed(found, known):
+                found = confirm(call, self._client, found)
             return None if found is None or is_another(call, found.object_id) else found
 
         return look_past_lag(call, self._client, look)
@@ -274,6 +282,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
             return
         because = KNOWN_AFTER_APPLY if after is UNKNOWN else ""
         yield FieldChange("status", Action.UPDATE, before, after, because=because)
+
+
+def _is_changed(found: wire.Cluster, known: Mapping[str, Any]) -> bool:
+    """Return whether a record differs from the inputs that the state knows, but for its sums."""
+    if without_sums(changed_fields(rules_of(ClusterInputs), declared_cluster(found), known)):
+        return True
+    nodes = value_at(known, "nodes.node_data")
+    request = None if nodes is None else entries_request(found, [], nodes)
+    return request is not None and request != sums_request(found)
 
 
 def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> EntryTaking:

@@ -199,6 +199,7 @@ _SUMS = {
 GPU_NODE = Described(
     **_PLATFORM,
     kind="GpuNode",
+    is_entry=True,
     good=_GPU_NODE,
     name_field="node_id",
     in_place=Change(

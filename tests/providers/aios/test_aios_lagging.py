@@ -240,6 +240,18 @@ def test_a_refresh_that_is_shown_an_older_node_keeps_the_change(
     assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
 
 
+def test_a_refresh_that_is_shown_an_older_record_keeps_the_change(
+    stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing(WEST, ClusterLifecycle)
+    thing.up(LISTED)
+    registry.clock.moment += 1000
+    thing.up({**LISTED, "tags": ["new"]})
+    registry.fixed_lag = 20.0
+    assert thing.refresh() is True
+    assert thing.state["tags"] == ["new"]
+
+
 def test_a_node_that_somebody_adds_at_the_same_moment_is_not_doubled(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
