@@ -417,6 +417,8 @@ SAYING: Final = ("Only show", "nothing is changed", "do nothing", "change nothin
 """How the help of a flag promises it."""
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("promise", PROMISED, ids=str)
 def test_no_flag_makes_a_promise_void(account: Account, promise: Promise) -> None:
     names = [name for name in promise.flags() if name not in NOT_IN_PROCESS]

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from gpuform.providers.platforms import all_settings, own_platforms
 from gpuform.stacks.engine.machine import ci_variables
 from gpuform.stacks.reference.configuration_page import configuration_page
@@ -85,6 +87,8 @@ def key_of(node: ast.AST) -> ast.expr | None:
     return key if re.search(r"environ$", ast.unparse(there)) else None
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_no_variable_that_is_read_is_missing() -> None:
     trees = list(modules())
     names = {

@@ -49,6 +49,8 @@ def error(message: str) -> ErrorText:
     return next(each for each in error_texts() if each.message == message)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_no_remedy_in_the_source_is_missing() -> None:
     """Counted in another way: every `hint=` of a call."""
     found = {each.where for each in error_texts()}
