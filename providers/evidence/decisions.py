@@ -55,8 +55,8 @@ FORGET_CREATE: Final = _declare(
     "forget an interrupted create",
     Effect.FORGET,
     needs="after the settle time, in looks over another one by a later run: the platform's "
-    "complete list, and a lookup of each id that the create returned, show neither the names nor the ids "
-    "that were asked for",
+    "complete list, and a lookup of each id that the create returned, show neither the names nor "
+    "the ids that were asked for",
     without="the intent is kept, nothing is created, and the run reports the names",
 )
 

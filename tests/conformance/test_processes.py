@@ -170,8 +170,8 @@ def test_a_signal_ends_the_waiting_and_keeps_the_id(
     assert "interrupted" in stack.outputs["not_ready_reason"]
     platform.heal()
     assert_nothing_is_imagined(stack, platform, thing(described))
-    assert stack.intents == []
     assert_settles(stack, platform, thing(described))
+    assert stack.intents == []
     assert platform.created(described) == 1
 
 

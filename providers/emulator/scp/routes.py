@@ -161,8 +161,9 @@ class Scp(Api):
     def _create_nodes(self, situation: Situation) -> Response:
         made = create_nodes(situation, parse(CreateGpuNodes, request.get_data()))
         ids = [node.node_id for node in made]
-        shown = {"first": ids[:1], "all": ids, "foreign": [situation.estate.new_id()], "none": []}
-        return self._accepted(", ".join(shown[situation.settings.create_answer]))
+        shown, foreign = situation.settings.create_answer, [situation.estate.new_id()]
+        by_answer = {"first": ids[:1], "all": ids, "more": [*ids, *foreign], "foreign": foreign}
+        return self._accepted(", ".join(by_answer.get(shown, ())))
 
     def _delete_nodes(self, situation: Situation) -> Response:
         return self._done_to_all(situation, delete_nodes)

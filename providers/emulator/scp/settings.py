@@ -51,9 +51,9 @@ class Settings(_Settings):
     joining_while_creating: bool = False
     """Whether servers may join a fabric that is still CREATING."""
 
-    create_answer: Literal["first", "all", "foreign", "none"] = "first"
+    create_answer: Literal["first", "all", "more", "foreign", "none"] = "first"
     """Which `resource_id` answers a create: that of its first node as in the document, those of all
-    its nodes, one of no node, or none."""
+    its nodes, these and one of no node, one of no node, or none."""
 
     appears_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """How long after the answer lists and GET still lack a new node."""

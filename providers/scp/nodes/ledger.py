@@ -13,8 +13,10 @@ from typing import Any, Final
 from gpuform.providers.calls import Call
 from gpuform.providers.creating import (
     SETTLE,
+    SKEW,
     Candidate,
     Timed,
+    credible_time,
     judge,
     kept_properties,
     question,
@@ -137,6 +139,11 @@ class Ledger:
     def _adopt(self, intent: Intent, listed: Collection[wire.GpuNode], asked_at: float) -> None:
         found: dict[str, str] = {}
         doubtful: list[Candidate] = []
+        made_at = [
+            unix_time(node.created_at)
+            for node in listed
+            if node.id in intent.hints and node.gpu_node_name in intent.names
+        ]
         for name in intent.open_names:
             named = [n for n in listed if n.gpu_node_name == name and n.id not in self.ids]
             answered = [node.id for node in named if node.id in intent.hints]
@@ -144,6 +151,10 @@ class Ledger:
                 found[name] = answered[0]
                 continue
             verdict = judge(self._call, intent, map(candidate, named), asked_at)
+            sibling = _find_sibling(intent, verdict.doubtful, made_at, asked_at)
+            if sibling is not None:
+                found[name] = sibling
+                continue
             doubtful += verdict.doubtful
             if verdict.ours is not None:
                 found[name] = verdict.ours.id
@@ -259,6 +270,30 @@ class Ledger:
         self.ids.update(intent.ids)
         self._call.intents.record(intent)
         return intent
+
+
+def _find_sibling(
+    intent: Intent,
+    doubtful: Sequence[Candidate],
+    made_at: Iterable[float | None],
+    now: float,
+) -> str | None:
+    """Return the id of the one node that the platform says was made with others of its create.
+
+    The platform's own times agree whatever our clock says.
+
+    Args:
+        intent: the create, of which the answer's ids have shown other nodes.
+        doubtful: the nodes of one name that the create may have made.
+        made_at: when those others were made, by the platform.
+        now: the platform's time when the list was asked for.
+    """
+    if len(doubtful) != 1 or doubtful[0].differences(intent.sent):
+        return None
+    own = credible_time(doubtful[0], intent, now)
+    if own is None or not any(at is not None and abs(own - at) <= SKEW for at in made_at):
+        return None
+    return doubtful[0].id
 
 
 def candidate(node: wire.GpuNode) -> Candidate:

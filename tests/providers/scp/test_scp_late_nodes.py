@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.calls import Call
-from gpuform.providers.errors import GpuformError, UnknownOutcome
+from gpuform.providers.errors import Conflict, GpuformError, UnknownOutcome
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.gpu_node import GpuNodeActions
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
@@ -19,7 +19,7 @@ DELETE = "DELETE /v1/gpu-nodes"
 IMAGE = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
 
 Properties = dict[str, Any]
-answers = pytest.mark.parametrize("answer", ["first", "all", "foreign", "none"])
+answers = pytest.mark.parametrize("answer", ["first", "all", "more", "foreign", "none"])
 late = pytest.mark.parametrize("seconds", [0, 8, 50])
 
 
@@ -95,6 +95,24 @@ class TestPool:
         with pytest.raises(Killed):
             world.create("NodePool", pool_inputs)
         monkeypatch.undo_kill()  # type: ignore[attr-defined]
+        pool = world.create("NodePool", pool_inputs)
+        assert_whole(world, pool, 3)
+        assert world.writes() == {CREATE: 1}
+
+    def test_a_create_that_is_refused_and_made_all_the_same_is_found_by_the_next_run(
+        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create = ScpClient.create_nodes
+
+        def refuse(self: ScpClient, *given: Any, **fields: Any) -> Any:
+            create(self, *given, **fields)
+            raise Conflict("it is there", method="POST", path="/v1/gpu-nodes", status=409)
+
+        monkeypatch.setattr(ScpClient, "create_nodes", refuse)
+        with contextlib.suppress(GpuformError):
+            world.create("NodePool", pool_inputs)
+        monkeypatch.setattr(ScpClient, "create_nodes", create)
+        assert world.intents.all(), "it may have made something"
         pool = world.create("NodePool", pool_inputs)
         assert_whole(world, pool, 3)
         assert world.writes() == {CREATE: 1}
