@@ -149,6 +149,18 @@ class Actions(Protocol[In_contra, Out]):
 
 
 @runtime_checkable
+class HoldsOthers(Protocol):
+    """The verbs of a kind whose objects hold what other people and stacks have put into them."""
+
+    def others_within(self, call: Call, id_: str, known: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of what others have put into the object, and what goes with it.
+
+        `known` has the inputs declared last time. Raises GpuformError when the platform does not
+        say what the object holds.
+        """
+
+
+@runtime_checkable
 class TakesNodes(Protocol[In_contra]):
     """The verbs of a kind whose nodes run jobs: a plan asks which of them it takes."""
 

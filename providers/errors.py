@@ -15,6 +15,7 @@ GpuformError
 │       └── Contradicted      one says gone, another shows the object
 ├── Unreachable               the request certainly never left this machine
 ├── UnknownOutcome            the request may have had its effect; no answer tells
+├── Unfinished                a change may be done, all of it or in part
 ├── MissingCredentials        no key is configured
 ├── NotReady                  waiting ended before the object was as wanted
 ├── Cancelled                 the run was interrupted
@@ -162,6 +163,15 @@ class UnknownOutcome(GpuformError):
     """The request may have reached the platform, and no answer tells what became of it."""
 
     page = "concepts/intents"
+
+
+class Unfinished(GpuformError):
+    """Nobody knows whether a change of an object is done, or all of it.
+
+    The object keeps its old outputs and is not ready, so that the next run goes on.
+    """
+
+    page = "guides/troubleshooting"
 
 
 class MissingCredentials(GpuformError):

@@ -31,6 +31,7 @@ class Permission(StrEnum):
     """Every permission by its name."""
 
     DESTROY_RESERVED = "destroy-reserved"
+    DESTROY_OTHERS = "destroy-others"
     UNLOCK = "unlock"
     START_TERMINATED = "start-terminated"
     RENEW_EXPIRED = "renew-expired"
@@ -43,6 +44,7 @@ class Permission(StrEnum):
 
 MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.DESTROY_RESERVED: "delete or replace what is prepaid and not refunded",
+    Permission.DESTROY_OTHERS: "delete what other people or stacks have put into what is deleted",
     Permission.UNLOCK: "delete or stop what is locked",
     Permission.START_TERMINATED: "start what its own auto-termination or `idle` has stopped",
     Permission.RENEW_EXPIRED: "make again what has expired",

@@ -154,6 +154,10 @@ class ResourceChange(_PlanModel):
         description="The nodes that an update takes away, and the jobs on them; null where there "
         "are none, or nobody could be asked.",
     )
+    others: tuple[str, ...] = Field(
+        default=(),
+        description="What other people or stacks have put into an object that is deleted.",
+    )
     repairs: tuple[NodeRepair, ...] = Field(
         default=(), description="The broken nodes that an update repairs, in this order."
     )

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from gpuform.schemas.values import contains_unknown, same
+from gpuform.schemas.values import same
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +207,9 @@ class FieldRules:
             return True
         if self.measured is not None and self.measured.compared(one, other) == 0:
             return True
-        is_known = not (contains_unknown(one) or contains_unknown(other))
-        return is_known and self.same_if is not None and self.same_if.predicate(one, other)
+        # A state that was edited may have a value of another type.
+        is_text = isinstance(one, str) and isinstance(other, str)
+        return is_text and self.same_if is not None and self.same_if.predicate(one, other)
 
     @property
     def holds_secret(self) -> bool:

@@ -76,9 +76,13 @@ def one_owner_of_nodes(resource: Registration, others: Registered) -> Iterator[P
 def _with_texts(
     others: Registered, types: Iterable[str], like: Registration, *names: str
 ) -> Iterator[Registration]:
-    """The registrations of these types with the same known texts as another one."""
+    """Yield the registrations of these types with the same known texts, in the same registry.
+
+    Another provider may be for another registry, which may have the same ids.
+    """
     texts = {name: like.inputs.get(name) for name in names}
-    return chain.from_iterable(others.with_texts(each, texts) for each in types)
+    found = chain.from_iterable(others.with_texts(each, texts) for each in types)
+    return (each for each in found if each.provider == like.provider)
 
 
 def _clusters_of(node: Registration, others: Registered) -> Iterable[Registration]:

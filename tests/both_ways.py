@@ -93,7 +93,10 @@ class Host(ProviderHost):
     def leaving(self, *_: Any) -> Any:
         return None
 
-    def may_delete(self, urn: str, outputs: Any, provider: str = "") -> None:
+    def others_within(self, *_: Any) -> Any:
+        return ()
+
+    def may_delete(self, urn: str, outputs: Any, provider: str = "", others: Any = ()) -> None:
         self.note("may_delete", urn)
 
     def create(

@@ -135,6 +135,7 @@ resource_changes = st.builds(
     before=footprints,
     after=footprints,
     leaving=leaving,
+    others=st.lists(texts, max_size=2).map(tuple),
 )
 
 

@@ -6,6 +6,7 @@ is ready when its status is live, or what is declared.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
@@ -16,17 +17,25 @@ from gpuform.providers.aios.records import (
     SENT,
     change,
     compared,
+    confirm,
     find,
+    find_others,
+    find_present,
     gone,
     is_another,
     is_still_there,
+    look_past_lag,
+    require_gone,
+    require_nodes,
+    unfinished,
+    warn_of_gaps,
 )
 from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
-from gpuform.providers.errors import NotFound, NotReady
-from gpuform.providers.http import contradicted
+from gpuform.providers.creating import SETTLE, Attempt, Candidate, Creation, create_once
+from gpuform.providers.errors import NotFound
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.schemas.access import Access
 from gpuform.schemas.aios import wire
@@ -34,13 +43,20 @@ from gpuform.schemas.aios.documents import cluster_document, declared_cluster
 from gpuform.schemas.aios.inputs import LIVE, ClusterInputs
 from gpuform.schemas.aios.outputs import ClusterOutputs, UrlMapOutputs
 from gpuform.schemas.aios.totals import value_at
-from gpuform.schemas.aios.updates import Request, changed_fields, cluster_requests, with_sums
+from gpuform.schemas.aios.updates import (
+    Request,
+    changed_fields,
+    entries_request,
+    has_sums,
+    sums_request,
+    without_sums,
+)
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.values import UNKNOWN, same
 
 INTERVAL = 30.0
 TELLING = ("region_id", "tags", "cluster_metadata")
@@ -55,8 +71,16 @@ class ClusterActions:
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002 - the shape of Actions
-        """The registry has nothing to look up."""
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Find nothing wrong: the registry has nothing to look up.
+
+        A new record needs the Parser, whose address may be missing: that is told to the call.
+        """
+        if not call.known and values.get("create_mode") != "direct" and not self._client.has_parser:
+            call.on_unchecked(
+                f"cluster {values.get('cluster_id')} is created by the Parser of AIOS, whose "
+                "address is missing: set AIOS_PARSER_URL, or declare create_mode: direct"
+            )
         return iter(())
 
     def create(self, call: Call, want: ClusterInputs) -> str:
@@ -66,7 +90,7 @@ class ClusterActions:
         declared = {name: want.declared()[name] for name in TELLING if name in want.declared()}
 
         def candidates() -> list[Candidate]:
-            found = find(self._client, want.cluster_id)
+            found = find_present(call, self._client, want.cluster_id)
             if found is None:
                 return []
             shown = compared(declared_cluster(found), declared)
@@ -90,28 +114,56 @@ class ClusterActions:
     def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
         """Live, or of the declared status, which is set once where the record has another."""
         left = [] if want.status is None else [Request({"$set": {"status": want.status}})]
+        began = call.clock.now()
+        made = self._client.last_answered(id_) if call.just_created else None
 
-        def probe() -> Look[Seen]:
+        def probe() -> Look[Any]:
             found = find(self._client, id_)
-            if found is None:
-                raise NotReady(f"cluster {id_} is not in the registry")
+            if found and made and found.object_id != made.object_id:
+                found = None  # an earlier record of the same id, which is gone
+            if found is None:  # a GET may be older than the record
+                late = call.clock.now() - began >= SETTLE
+                missing = f"cluster {id_} is not in the registry" if late else None
+                return Look(None, "not shown yet", failed=missing)
             if left and found.status not in (None, want.status):
-                found = self._client.update(id_, left.pop())
+                found = self._client.update(id_, left[0])
+                left.clear()
             return look_at(found, want.status)
 
-        return wait_until(call, probe, what=f"cluster {id_}", interval=INTERVAL)
+        nodes = value_at(want.declared(), "nodes.node_data")
+        if call.known.get("ready") is False and nodes is not None:
+            # An earlier change may be done in part, whatever was declared then.
+            change(call, self._client, id_, lambda record: entries_request(record, [], nodes))
+        seen: Seen = wait_until(call, probe, what=f"cluster {id_}", interval=INTERVAL)
+        return seen
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
-        """What Mongo and the system add is no part of it.
+        """Return the record without what Mongo and the system add; None when there is none.
 
-        A status that was as declared when it was last seen still is.
+        A status that was as declared when it was last seen still is. A record that differs from
+        what the state knows is confirmed: a GET may be older.
         """
-        found = find(self._client, id_)
-        if found is None or is_another(call, found.object_id):
+        found = self._find_ours(call, id_, known)
+        if found is None:
             return None
+        if value_at(known, "nodes.node_data") is not None:
+            require_nodes(found)
         wanted = call.known.get("status") if call.known.get("ready") else None
         seen = look_at(found, wanted).value
         return replace(seen, inputs=without_totals(seen.inputs, known)) if known else seen
+
+    def _find_ours(
+        self, call: Call, id_: str, known: Mapping[str, Any] = MappingProxyType({})
+    ) -> wire.Cluster | None:
+        """Return the record that the state knows, or None if it is gone."""
+
+        def look() -> wire.Cluster | None:
+            found = find(self._client, id_)
+            if found is not None and known and _is_changed(found, known):
+                found = confirm(call, self._client, found)
+            return None if found is None or is_another(call, found.object_id) else found
+
+        return look_past_lag(call, self._client, look)
 
     def update(
         self,
@@ -125,14 +177,19 @@ class ClusterActions:
         fields = changed_fields(rules_of(ClusterInputs), before, after)
         old, new = (value_at(values, "nodes.node_data") for values in (before, after))
         entries = (old or [], new or []) if new is not None else ([], [])
+        has_entries = new is not None and (not same(*entries) or has_sums(fields))
+        if has_entries:  # the sums are those of all entries, not of the declared ones alone
+            fields = without_sums(fields)
 
-        def left(found: wire.Cluster) -> list[Request]:
-            if is_another(call, found.object_id):
+        def plan(record: wire.Cluster) -> Request | None:
+            if is_another(call, record.object_id):
                 raise gone(f"cluster {id_}")
-            return cluster_requests(with_sums(fields, found, *entries), found, *entries)
+            return entries_request(record, *entries) if has_entries else None
 
-        with _taking(call, id_, after).taken(_gone(*entries)):
-            change(call, self._client, id_, left)
+        with _taking(call, id_, after).taken(_gone(*entries)), unfinished():
+            record = change(call, self._client, id_, plan, fields)
+            if has_entries:
+                warn_of_gaps(call, record)
 
     def leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:
         """The nodes whose entries would go."""
@@ -154,27 +211,31 @@ class ClusterActions:
         """Uncordons nodes whose record is gone."""
         _taking(call, id_, known).release()
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
-        """The record; what the registry answers to that is believed when it shows none.
+    def others_within(self, call: Call, id_: str, known: Mapping[str, Any]) -> Sequence[str]:
+        """Return the nodes of the record that neither it nor another resource of the stack has."""
+        return find_others(call, self._client, id_, _declared_nodes(known))
 
-        Of the nodes that it declares itself no job runs any more.
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Delete the record, when no job runs on the nodes that it declares itself any more.
+
+        The answer of the registry to that is believed when it shows no record.
         """
+
+        def is_ours(record: wire.Cluster) -> bool:
+            return not is_another(call, record.object_id)
 
         def probe() -> Look[object] | None:
             found = find(self._client, id_)
-            if found is None or is_another(call, found.object_id):
-                return None
-            return Look(None, found.status or "still there")
+            is_there = found is not None and is_ours(found)
+            return Look(None, found.status or "still there") if found and is_there else None
 
-        there = find(self._client, id_)
-        if there is not None and is_another(call, there.object_id):
+        if self._find_ours(call, id_) is None:
             return
         with _taking(call, id_, known).taken(_declared_nodes(known)):
             try:
                 self._client.delete(id_)
             except NotFound as error:
-                if probe() is not None:
-                    raise contradicted(error, "it is still there") from None
+                require_gone(call, self._client, id_, error, is_ours)
             wait_until_gone(call, probe, what=f"cluster {id_}", interval=INTERVAL)
 
 
@@ -191,6 +252,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     planned = frozenset({"status"})
     moving = frozenset({"network_reputation", "totals"})
     remains = HARDWARE_STAYS
+    guarded_by = (Permission.DESTROY_OTHERS,)
 
     @classmethod
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
@@ -220,6 +282,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
             return
         because = KNOWN_AFTER_APPLY if after is UNKNOWN else ""
         yield FieldChange("status", Action.UPDATE, before, after, because=because)
+
+
+def _is_changed(found: wire.Cluster, known: Mapping[str, Any]) -> bool:
+    """Return whether a record differs from the inputs that the state knows, but for its sums."""
+    if without_sums(changed_fields(rules_of(ClusterInputs), declared_cluster(found), known)):
+        return True
+    nodes = value_at(known, "nodes.node_data")
+    request = None if nodes is None else entries_request(found, [], nodes)
+    return request is not None and request != sums_request(found)
 
 
 def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> EntryTaking:

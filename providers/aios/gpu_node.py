@@ -1,41 +1,59 @@
-"""One node of a cluster's record: an entry of `nodes.nodeData`, with its part of the sums.
+"""Add, change and remove one node of a cluster's record: an entry of `nodes.nodeData`.
 
-Mongo applies one update to one record as a whole, so that the entry and the sums change together,
-whoever else adds nodes at the same time.
+Mongo applies one update to one record at once, so that the entry and the sums change together. The
+sums are computed from the entries that the record has, and corrected until they agree with what the
+registry answers, whoever else adds nodes at the same time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.aios.client import client_for
+from gpuform.providers.aios.client import Duplicate, client_for
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
     SENT,
     change,
     compared,
+    confirm,
     find,
+    find_alone,
+    find_present,
     gone,
     is_another,
     is_still_there,
+    look_past_lag,
+    require_gone,
+    require_nodes,
+    unfinished,
+    warn_of_gaps,
 )
 from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.calls import Call
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, ServerError
-from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
 from gpuform.schemas.aios.inputs import GpuNodeInputs
 from gpuform.schemas.aios.outputs import GpuNodeOutputs
-from gpuform.schemas.aios.updates import Request, node_added, node_changed, node_removed
+from gpuform.schemas.aios.updates import (
+    Request,
+    last_removed,
+    node_added,
+    node_changed,
+    node_removed,
+    sums_request,
+)
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import Problem
 
 Seen = Observed[GpuNodeOutputs]
+
+_NOT_OF_ENTRY: Final = frozenset({"cluster_id", "node_id", "drain"})
+"""Inputs that an entry of a record does not have under their names."""
 
 
 class GpuNodeActions:
@@ -49,19 +67,22 @@ class GpuNodeActions:
         return iter(())
 
     def create(self, call: Call, want: GpuNodeInputs) -> str:
-        """Adds the entry; its cluster has to have a record."""
+        """Add the entry and return its id; its cluster has to have a record."""
         cluster_id, node_id = want.cluster_id, want.node_id
         id_ = f"{cluster_id}/{node_id}"
+        looked: list[tuple[wire.Cluster, wire.Cluster | None]] = []
 
         def candidates() -> list[Candidate]:
-            found = find(self._client, cluster_id)
-            if found is None:
+            answered = self._client.last_answered(cluster_id)
+            record = find_present(call, self._client, cluster_id, lambda it: not it.entry(node_id))
+            if record is None:
                 call.refuse_to_make()
                 raise GpuformError(
                     f"cluster_id: the registry has no cluster {cluster_id}",
                     hint="declare it as an aios.Cluster, and give that as cluster_id",
                 )
-            entries = [each for each in found.nodes.node_data if each.id == node_id]
+            looked[:] = [(require_nodes(record), answered)]
+            entries = [each for each in record.nodes.node_data if each.id == node_id]
             return [
                 Candidate(
                     id_,
@@ -72,7 +93,7 @@ class GpuNodeActions:
             ]
 
         def send() -> str:
-            self._client.apply(cluster_id, Request(node_added(_entry(want))))
+            self._add(*looked[0], _entry(want))
             return id_
 
         target = Target("aios", "GpuNode", node_id, region=cluster_id)
@@ -85,27 +106,80 @@ class GpuNodeActions:
         )
         return create_once(call, creation)
 
-    def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:
-        """An entry that is there can be used."""
-        seen = self.read(call, id_, {})
-        if seen is None:
-            raise NotReady(f"node {want.node_id} is not in the record of {want.cluster_id}")
+    def _add(
+        self, looked: wire.Cluster, answered: wire.Cluster | None, entry: Mapping[str, Any]
+    ) -> None:
+        """Add an entry by one request, and take it back if somebody has added one of that id.
+
+        `looked` is the record that a look has shown, `answered` what the last write before it has
+        left.
+        """
+        cluster_id = looked.id
+        with self._client.editing(cluster_id):
+            # Other threads may have added nodes since the look. What neither shows of the sums,
+            # `settle` corrects.
+            latest = self._client.last_answered(cluster_id)
+            base = looked if latest is None or latest is answered else latest
+            record = require_nodes(self._client.update(cluster_id, node_added(base, entry)))
+            number = sum(each.id == entry["id"] for each in record.nodes.node_data)
+            if number > 1:
+                self._client.update(cluster_id, last_removed(record, entry))
+        if number != 1:
+            kind = Duplicate if number else ServerError
+            problem = "had one of that id already" if number else "does not show it in its answer"
+            raise kind(
+                f"aios: node {entry['id']} was sent to cluster {cluster_id}, which {problem}",
+                method="PUT",
+                path=f"/clusters/{cluster_id}",
+                status=200,
+            )
+
+    def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
+        """Wait until the record has the entry once, as declared, and its sums with it."""
+        entry, cluster_id = _entry(want), want.cluster_id
+
+        def plan(record: wire.Cluster) -> Request | None:
+            return node_changed(record, entry)
+
+        # A GET may be older than the last change, and show an earlier entry of the same id.
+        record = self._client.last_answered(cluster_id) if call.just_created else None
+        if record is None or record.entry(want.node_id) is None or plan(record):
+            record = change(call, self._client, cluster_id, plan)
+        warn_of_gaps(call, record)
+        entries = [each for each in record.nodes.node_data if each.id == want.node_id]
+        if not entries:
+            raise NotReady(f"node {want.node_id} is not in the record of {cluster_id}")
+        seen = _observed(cluster_id, entries[0])
+        if len(entries) > 1:
+            raise NotReady(
+                f"node {want.node_id} is in the record of {cluster_id} {len(entries)} times: "
+                "remove those that are not this stack's",
+                last=seen,
+            )
         return seen
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
-        """None when the record has no such entry, or there is no record."""
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+        """Return the entry; None when the record has no such entry, or there is no record.
+
+        An entry that differs from what the state knows is confirmed: a GET may be older.
+        """
         cluster_id, _, node_id = id_.partition("/")
-        found = find(self._client, cluster_id)
-        if found is None:
-            call.falls_with = cluster_id
-            return None
-        entry = _entry_of(found, node_id)
-        if entry is None or is_another(call, entry.object_id):
-            return None
-        inputs = declared_node(entry)
-        inputs["node_id"] = inputs.pop("id")
-        outputs = GpuNodeOutputs(ready=True, object_id=wire.own_id(entry.object_id))
-        return Observed({"cluster_id": cluster_id, **inputs}, outputs)
+
+        def look() -> Seen | None:
+            record = find(self._client, cluster_id)
+            if record is not None and record.entry(node_id) is None:
+                record = find_alone(self._client, cluster_id)
+            if record and known and _is_changed(record, node_id, known):
+                record = confirm(call, self._client, record)
+            call.falls_with = "" if record else cluster_id
+            entry = require_nodes(record).entry(node_id) if record else None
+            if record is None or entry is None or is_another(call, entry.object_id):
+                return None
+            # What kept it from being ready may have been the sums: `settle` has to go on.
+            is_due = call.known.get("ready") is False and sums_request(record) is not None
+            return _observed(cluster_id, entry, "the sums are without it" if is_due else None)
+
+        return look_past_lag(call, self._client, look)
 
     def update(
         self,
@@ -118,14 +192,14 @@ class GpuNodeActions:
         names = {"id", *(change.path.partition(".")[0] for change in changes)}
         node = {name: value for name, value in _entry(want).items() if name in names}
 
-        def left(found: wire.Cluster) -> list[Request]:
-            entry = found.entry(want.node_id)
-            if entry is not None and is_another(call, entry.object_id):
+        def plan(record: wire.Cluster) -> Request | None:
+            entry = record.entry(want.node_id)
+            if entry is None or is_another(call, entry.object_id):
                 raise gone(f"node {id_}")
-            request = node_changed(found, node)
-            return [request] if request else []
+            return node_changed(record, node)
 
-        change(call, self._client, want.cluster_id, left)
+        with unfinished():
+            change(call, self._client, want.cluster_id, plan)
 
     def leaving(self, call: Call, id_: str, want: GpuNodeInputs) -> Leaving | None:  # noqa: ARG002 - the shape of TakesNodes
         """None: a change takes no node."""
@@ -148,18 +222,22 @@ class GpuNodeActions:
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Removes the entry when no job runs on the node; one that is not there is no error."""
         cluster_id, _, node_id = id_.partition("/")
+        object_id = wire.own_id(call.known.get("object_id"))
+        removed: list[Request] = []
 
-        def left(found: wire.Cluster) -> list[Request]:
-            entry = _entry_of(found, node_id)
+        def plan(record: wire.Cluster) -> Request | None:
+            entry = record.entry(node_id)
             is_ours = entry is not None and not is_another(call, entry.object_id)
-            return [Request(node_removed(found, node_id))] if is_ours else []
+            if is_ours or not removed:  # a GET may be older than the entry
+                removed.append(node_removed(record, node_id, object_id))
+                return removed[-1]
+            return sums_request(record)
 
         try:
             with _taking(call, id_, known).taken([node_id]):
-                change(call, self._client, cluster_id, left)
+                change(call, self._client, cluster_id, plan)
         except NotFound as error:
-            if find(self._client, cluster_id) is not None:
-                raise contradicted(error, "it is still there") from None
+            require_gone(call, self._client, cluster_id, error)
 
 
 class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
@@ -179,19 +257,21 @@ def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
     return EntryTaking(call, id_, f"node {id_}", declared)
 
 
-def _entry_of(found: wire.Cluster, node_id: str) -> wire.Node | None:
-    """The entry of a record; None where the record tells its nodes, and has none of that id.
+def _is_changed(record: wire.Cluster, node_id: str, known: Mapping[str, Any]) -> bool:
+    """Return whether the entry of a record differs from the inputs that the state knows."""
+    declared = {k: v for k, v in known.items() if k not in _NOT_OF_ENTRY}
+    request = node_changed(record, {"id": node_id, **declared})
+    return request is not None and bool(request.placed)
 
-    Raises ServerError where it does not tell them.
-    """
-    if "nodes" not in found.model_fields_set or "node_data" not in found.nodes.model_fields_set:
-        raise ServerError(
-            f"aios: the answer about cluster {found.id} tells no nodes",
-            method="GET",
-            path=f"/clusters/{found.id}",
-            status=200,
-        )
-    return found.entry(node_id)
+
+def _observed(cluster_id: str, entry: wire.Node, reason: str | None = None) -> Seen:
+    """Return the entry as outputs; `reason` says why it is not ready."""
+    inputs = declared_node(entry)
+    inputs["node_id"] = inputs.pop("id")
+    outputs = GpuNodeOutputs(
+        ready=reason is None, not_ready_reason=reason, object_id=wire.own_id(entry.object_id)
+    )
+    return Observed({"cluster_id": cluster_id, **inputs}, outputs)
 
 
 def _entry(want: GpuNodeInputs) -> dict[str, Any]:
@@ -199,5 +279,5 @@ def _entry(want: GpuNodeInputs) -> dict[str, Any]:
     declared = want.declared()
     return {
         "id": declared.pop("node_id"),
-        **{k: v for k, v in declared.items() if k not in ("cluster_id", "drain")},
+        **{k: v for k, v in declared.items() if k not in _NOT_OF_ENTRY},
     }

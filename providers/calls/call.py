@@ -74,6 +74,8 @@ class Call:
     """Raises GpuformError when this process may change nothing any more: its lock is another's."""
     is_elsewhere: Callable[[str], bool] = lambda _id: False
     """Whether an object, by its id, belongs to another stack."""
+    is_ours: Callable[[str], bool] = lambda _id: False
+    """Whether the stack has an object of this id in its state; Pulumi's hosts do not tell it."""
     finds_only: bool = False
     """A create is to find what an earlier one has made, and to make nothing."""
     sought: Target | None = None

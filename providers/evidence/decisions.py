@@ -170,3 +170,34 @@ OPEN_HEALTH_GATE: Final = _declare(
     "within every bound of the condition",
     without="the gate stays closed, and says which field of which answer is missing or contradicts",
 )
+
+FORGET_ENTRY: Final = _declare(
+    "forget a record or an entry of the AIOS registry",
+    Effect.FORGET,
+    needs="the registry's own 404, which its query does not contradict, or a list of the record's "
+    "nodes without the entry; the object was made, or first missed, before the settle time",
+    without="the registry is asked again; the state keeps the object",
+)
+
+CHANGE_AGAIN: Final = _declare(
+    "send a change of an AIOS record again",
+    Effect.CHANGE,
+    needs="after the settle time: the record itself, without the entry that was to be added, and "
+    "without the values that were to be set by place",
+    without="nothing is sent; the record is read again",
+)
+
+WRITE_SUMS: Final = _declare(
+    "set a sum of an AIOS record",
+    Effect.CHANGE,
+    needs="the record as a PUT answers it, in which every node tells its own number",
+    without="the sum is left as it is, and a warning names the node",
+)
+
+REMOVE_RECORD: Final = _declare(
+    "delete an AIOS record",
+    Effect.DELETE,
+    needs="the record itself, with the list of its nodes: each is declared by the record or by "
+    "another resource of the stack, or the run has `--allow destroy-others`",
+    without="nothing is deleted; the error names the nodes of others",
+)

@@ -4,11 +4,11 @@ Everything here raises GpuformError, before anything is sent.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Actions, Observed
+from gpuform.providers.actions import Actions, HoldsOthers, Observed
 from gpuform.providers.calls import Call, duration
 from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.evidence import Observation, require_evidence
@@ -16,6 +16,7 @@ from gpuform.providers.evidence.decisions import FORGET_OBJECT
 from gpuform.providers.lifecycle.comparing import at_this_hour, echo
 from gpuform.providers.lifecycle.showing import shown
 from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.permissions import Permission
 from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.properties import Properties
 from gpuform.providers.records import SETTLE
@@ -61,6 +62,18 @@ def look_before_deletion(
     if seen is not None:
         current = {**call.known, **seen.inputs, **shown(kind, call, seen)}
         require_for_destruction(kind, current, "the platform says so, and this deletes it")
+        actions = reach()
+        if isinstance(actions, HoldsOthers):
+            require_for_others(actions.others_within(call, id_, known), kind.kind)
+
+
+def require_for_others(others: Sequence[str], kind: str) -> None:
+    """Require the permission to delete `others`, what others have put into an object of a kind."""
+    if others:
+        permissions.require(
+            Permission.DESTROY_OTHERS,
+            f"others have put {', '.join(others)} into this {kind}, and deleting it deletes that",
+        )
 
 
 def read_until_settled(

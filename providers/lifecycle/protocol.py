@@ -4,7 +4,7 @@
 `__provider`, Pulumi's unknowns and doubles; everything below works on models.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pulumi.dynamic import (
@@ -19,9 +19,9 @@ from pulumi.dynamic import (
 )
 
 from gpuform.providers import lifetime
-from gpuform.providers.actions import Actions, Settings, TakesNodes
+from gpuform.providers.actions import Actions, HoldsOthers, Settings, TakesNodes
 from gpuform.providers.calls import Call, Edge, adapt_to_stock_host, current_call
-from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade
+from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade, Unfinished
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.comparing import (
     at_this_hour,
@@ -42,6 +42,7 @@ from gpuform.providers.lifecycle.guarding import (
     refuse_to_leave,
     require_for_change,
     require_for_destruction,
+    require_for_others,
 )
 from gpuform.providers.lifecycle.settling import INTERRUPTED, settle
 from gpuform.providers.lifecycle.showing import shown
@@ -300,10 +301,21 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 except NotFound as error:
                     refuse_gone(self._actions, call, _id, error.message)
                     raise
+                except Unfinished as error:
+                    return UpdateResult(self._unfinished(call, old, error))
             computed = {key: old[key] for key in self.outputs.model_fields if key in old}
             outs = settle(self, self._actions, call, _id, declared, computed)
             self._refuse_unready(call, outs)
             return UpdateResult(outs)
+
+    def _unfinished(self, call: Call, old: Properties, error: Unfinished) -> Properties:
+        """Return the old outputs, not ready. Raises the error where a host cannot store that."""
+        if not call.keeps_unready:
+            raise error
+        reason = call.redacted(str(error))
+        call.init_errors.append(reason)
+        outs = {name: old[name] for name in self.property_names() if name in old}
+        return {**outs, "ready": False, "not_ready_reason": reason}
 
     def delete(self, _id: str, _props: Properties) -> None:
         """Deletes the object and waits until it is gone; it may be gone already (`found_gone`).
@@ -378,13 +390,33 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 )
                 return None
 
-    def may_delete(self, props: Properties) -> None:
+    def others_within(self, id_: str, olds: Properties) -> Sequence[str]:
+        """While planning: return the names of what others have put into an object that is deleted.
+
+        Empty where nothing is, and where the platform could not be asked: that is told to
+        `call.on_unchecked`, and the deletion itself asks again.
+        """
+        with self._serving("plan", olds) as call:
+            call.known = plain(olds)
+            try:
+                actions, known = self._actions(), typed(self, echo(self, call.known))
+                if not isinstance(actions, HoldsOthers):
+                    return ()
+                return actions.others_within(call, id_, known)
+            except Cancelled:
+                raise
+            except GpuformError as error:
+                call.on_unchecked(f"what others have put into {id_}: {error.message}")
+                return ()
+
+    def may_delete(self, props: Properties, others: Sequence[str] = ()) -> None:
         """While planning: raises GpuformError when a delete will be refused.
 
-        Tells the call what will remain. Asks nobody.
+        `others` are what `others_within` names. Tells the call what will remain. Asks nobody.
         """
         with self._serving("delete", props) as call:
             require_for_destruction(self, plain(props), "this deletes it")
+            require_for_others(others, self.kind)
             if self.remains:
                 call.on_warning(self.remains)
 

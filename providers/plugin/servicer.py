@@ -177,7 +177,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         with self._calling(request):
             result = lifecycle.check(_arguments(request.olds), revealed(news))
         return provider_pb2.CheckResponse(
-            inputs=to_struct(marked(plain(result.inputs), news, lifecycle.secret_names())),
+            inputs=_struct(lifecycle, result.inputs, news),
             failures=[
                 provider_pb2.CheckFailure(property=each.property, reason=each.reason)
                 for each in result.failures
@@ -358,7 +358,8 @@ def _arguments(struct: Struct) -> Properties:
 
 
 def _struct(lifecycle: Any, answer: Mapping[str, Any], given: Mapping[str, Any]) -> Struct:
-    return to_struct(marked(plain(answer), given, lifecycle.secret_names()))
+    names, inputs = lifecycle.secret_names(), lifecycle.inputs.model_fields
+    return to_struct(marked(plain(answer), given, names, inputs))
 
 
 def _refuse(context: grpc.ServicerContext, message: str) -> Never:

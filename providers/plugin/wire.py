@@ -62,12 +62,20 @@ def _given(value: Any) -> Any:
 
 
 def marked(
-    answer: Mapping[str, Any], given: Mapping[str, Any], names: Collection[str] = ()
+    answer: Mapping[str, Any],
+    given: Mapping[str, Any],
+    names: Collection[str] = (),
+    input_names: Collection[str] = (),
 ) -> Properties:
-    """An answer with its secrets: the properties `names`, and what is secret in `given`."""
+    """An answer with its secrets: the properties `names`, and what is secret in `given`.
+
+    `input_names` are the resource's inputs: an answer may have a secret of `given` under one that
+    `given` lacks.
+    """
     there = {name: value for name, value in answer.items() if value is not None}
     named = values.mark_secret_outputs(there, {}, names)
-    return {**answer, **values.mark_echoed_secrets(named, dict(given))}
+    renamed = values.mark_renamed_secrets(named, dict(given), input_names)
+    return {**answer, **values.mark_echoed_secrets(renamed, dict(given))}
 
 
 def revealed(properties: Mapping[str, Any]) -> Properties:

@@ -16,7 +16,7 @@ class Batches:
     """One run of the jobs of a certification: `run` is its id, `purpose` what it is for.
 
     `nodes` are the nodes that are tested. `jobs` are the names of its jobs, whatever is declared by
-    now.
+    now. `sent_at` is when the last of them were sent, by the clock of the call.
     """
 
     certification: str
@@ -24,6 +24,7 @@ class Batches:
     purpose: str
     nodes: Sequence[str]
     jobs: Sequence[str] = ()
+    sent_at: float = 0.0
 
 
 class BatchRecords:

@@ -21,7 +21,8 @@ class OneNode:
         self._client = client
         self._id = id_
         self._public_ip = public_ip_address_id
-        self.last = wire.GpuNode(id=id_)
+        # An id that can be none is refused by the first look, with what to do.
+        self.last = wire.GpuNode.model_construct(id=id_)
 
     def look(self) -> NodeOutputs | None:
         """The node now; None when it is gone. Many who look share their requests."""

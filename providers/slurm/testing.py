@@ -1,7 +1,8 @@
 """Batch jobs of Slurm as the tester of one certification.
 
 Which jobs there are follows from the run's record, which is kept before the first job is sent: a
-run that was killed finds its jobs again by their names, and sends none twice.
+run that was killed finds its jobs again by their names, and sends none twice. The queue may show a
+job late: one that is missing is sent again only when the settle time is over.
 """
 
 import uuid
@@ -9,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gpuform.providers.calls import Look, current_call, wait_until
 from gpuform.providers.certifying import Job, Run
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import PASS_NODE
-from gpuform.providers.records import Batches, BatchRecords
+from gpuform.providers.records import SETTLE, Batches, BatchRecords
 from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of, nodes_of, text_of_script
 from gpuform.providers.slurm.reading import BatchRun
 from gpuform.providers.slurm.results import result_of
@@ -21,6 +23,7 @@ from gpuform.schemas.certification import CategoryInputs
 from gpuform.schemas.visible import shortened
 
 _LONGEST: Final = 200
+_LOOK_EVERY: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class SlurmTester:
         record = self.records.find(self.certification)
         if record is None:
             return None
-        states = self._states([*self._planned(record)])
+        states = self._states([each.batch.name for each in self._planned(record)])
         ended = sum(each.ended for each in states.values())
         phase = f"{ended} of {len(states)} jobs have ended"
         waiting = {each.why for each in states.values() if each.why and not each.ended}
@@ -60,29 +63,55 @@ class SlurmTester:
         run = uuid.uuid4().hex[:12]
         record = Batches(self.certification, run, purpose, tuple(nodes))
         planned = [*self._planned(record)]  # before anything is kept: it may be refused
-        self.records.record(replace(record, jobs=tuple(each.batch.name for each in planned)))
+        self._submit(replace(record, jobs=tuple(each.batch.name for each in planned)), planned)
+
+    def resume(self, run: Run) -> None:
+        """Sends the jobs that Slurm does not show once the settle time is over.
+
+        Raises NotReady, and Cancelled.
+        """
+        record = self._record_of(run)
+        planned = [*self._planned(record)]
+        states = self._wait_until_shown(record, [each.batch.name for each in planned])
+        self._submit(record, [each for each in planned if not states[each.batch.name].is_sent])
+
+    def _submit(self, record: Batches, planned: "Sequence[_Planned]") -> None:
+        """Send jobs, after the record has the moment: the next run waits for them from there."""
+        if planned:
+            self.records.record(replace(record, sent_at=current_call().clock.now()))
         for each in planned:
             self.slurm.submit(each.batch)
 
-    def resume(self, run: Run) -> None:
-        """Sends the jobs that were never sent."""
-        planned = [*self._planned(self._record_of(run))]
-        states = self._states(planned)
-        for each in planned:
-            if not states[each.batch.name].is_sent:
-                self.slurm.submit(each.batch)
+    def _wait_until_shown(self, record: Batches, names: Sequence[str]) -> dict[str, "_State"]:
+        """Return the states of jobs when all are shown, or the settle time since `sent_at` is over.
+
+        Raises NotReady, and Cancelled.
+        """
+        clock = current_call().clock
+        began = clock.now()
+        left = min(SETTLE, max(0.0, record.sent_at + SETTLE - began))
+
+        def look() -> Look[dict[str, _State]]:
+            states = self._states(names)
+            missing = sum(not each.is_sent for each in states.values())
+            is_over = clock.now() >= began + left
+            return Look(states, f"{missing} jobs not seen", done=not missing or is_over)
+
+        what = f"the jobs of certification {self.name}"
+        return wait_until(current_call(), look, what=what, interval=_LOOK_EVERY)
 
     def jobs(self, run: Run) -> Sequence[Job]:
         """What each job has printed, read by the pattern of its category."""
         planned = [*self._planned(self._record_of(run))]
-        states = self._states(planned)
+        states = self._states([each.batch.name for each in planned])
         return [self._job(each, states[each.batch.name]) for each in planned]
 
     def remove(self, run: Run) -> None:
-        """Cancels what still runs, and forgets the run."""
+        """Cancels what still runs, and forgets the run. Raises NotReady, and Cancelled."""
         record = self.records.find(self.certification)
         if record is None or record.run != run.id:
             return
+        self._wait_until_shown(record, record.jobs)
         found = self.slurm.find(record.jobs)
         self.slurm.cancel([each.job_id for each in found.values() if not each.ended])
         self.records.forget(self.certification)
@@ -93,13 +122,10 @@ class SlurmTester:
             raise GpuformError(f"the jobs of certification {self.name} are others by now")
         return record
 
-    def _states(self, planned: "Sequence[_Planned]") -> "dict[str, _State]":
+    def _states(self, names: Sequence[str]) -> "dict[str, _State]":
         """By the names of the jobs. What Slurm has forgotten is told by what it has printed."""
-        found = self.slurm.find([each.batch.name for each in planned])
-        return {
-            each.batch.name: self._state(each.batch.name, found.get(each.batch.name))
-            for each in planned
-        }
+        found = self.slurm.find(names)
+        return {name: self._state(name, found.get(name)) for name in names}
 
     def _state(self, name: str, run: BatchRun | None) -> "_State":
         if run is not None:

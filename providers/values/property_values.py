@@ -225,6 +225,20 @@ def mark_echoed_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
     return marked
 
 
+def mark_renamed_secrets(
+    outs: PropertyMap, ins: PropertyMap, input_names: Iterable[str]
+) -> PropertyMap:
+    """Return an answer with its undeclared inputs marked, if it lacks a secret input.
+
+    The canonical form of a declaration may have the secret under another name: `scale_down` is
+    `drain` there.
+    """
+    if not any(contains_secret(ins[key]) for key in ins.keys() - outs.keys()):
+        return outs
+    renamed = {*input_names} - ins.keys()
+    return {key: make_secret(out) if key in renamed else out for key, out in outs.items()}
+
+
 def mark_secret_outputs(
     outs: PropertyMap, ins: PropertyMap, additional: Iterable[str]
 ) -> PropertyMap:

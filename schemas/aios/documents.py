@@ -4,7 +4,7 @@ Declared values have the registry's names in snake_case, documents its own (came
 registry types as Mixed is passed on key by key as it is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic.alias_generators import to_camel
@@ -72,12 +72,6 @@ def declared_cluster(found: wire.Cluster) -> dict[str, Any]:
 def declared_node(found: wire.Node) -> dict[str, Any]:
     """An entry of a record as a declared node, with its `id`."""
     return _plain(found)
-
-
-def total_of(entries: Sequence[Mapping[str, Any]], path: str) -> int | float:
-    """The sum of a number over nodes as declared; what has none adds nothing."""
-    found = (value_at(entry, path) for entry in entries)
-    return sum(value for value in found if isinstance(value, int | float))
 
 
 def _plain(found: wire.AiosModel) -> dict[str, Any]:

@@ -69,6 +69,17 @@ def totals(nodes: Any) -> dict[str, Any]:
     return {NODE_COUNT: len(whole), **sums}
 
 
+def told_totals(nodes: Sequence[Values]) -> dict[str, Any]:
+    """Return the sums over entries of a record by path, and `nodes.count`.
+
+    A number that an entry does not tell has no sum: what is missing is not zero.
+    """
+    whole = [whole_node(node) for node in nodes]
+    columns = {path: [value_at(node, path) for node in whole] for path in PATHS}
+    sums = {path: sum(column) for path, column in columns.items() if None not in column}
+    return {NODE_COUNT: len(whole), **sums}
+
+
 def with_totals(values: dict[str, Any]) -> dict[str, Any]:
     """A cluster that declares its nodes, with whole nodes and the sums that it does not declare."""
     nodes = value_at(values, "nodes.node_data")

@@ -6,7 +6,7 @@ checks nothing on an update, so that any other field may be missing. Sizes are i
 
 from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from gpuform.schemas.ids import Id, Line
@@ -80,6 +80,12 @@ class Nodes(AiosModel):
     count: Number | None = None
     node_data: tuple[Node, ...] = ()
 
+    @field_validator("node_data", mode="before")
+    @classmethod
+    def _keep_places(cls, entries: Any) -> Any:
+        """Read null as an entry without an id: Mongo pads an array so, and places must not move."""
+        return [each or {} for each in entries] if isinstance(entries, list) else entries
+
 
 class UrlMap(AiosModel):
     """Where the cluster's services are; the system fills it in."""
@@ -130,15 +136,14 @@ class Cluster(AiosModel):
     reputation: Number | None = None
     object_id: Any = Field(default=None, alias="_id")
 
+    @property
+    def tells_nodes(self) -> bool:
+        """Whether the answer has a list of nodes at all: without one it says nothing of any."""
+        return "nodes" in self.model_fields_set and "node_data" in self.nodes.model_fields_set
+
     def entry(self, node_id: str) -> Node | None:
-        """The node of this id, the first if there are several."""
+        """Return the node of this id, the first if there are several."""
         return next((each for each in self.nodes.node_data if each.id == node_id), None)
-
-
-class Written(AiosModel):
-    """A cluster's record, of which only the id is of interest."""
-
-    id: Id
 
 
 class Parsed(AiosModel):

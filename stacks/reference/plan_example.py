@@ -97,6 +97,7 @@ PLAN: Final = """\
         "running": false,
         "reserved": false,
         "paid_until": "",
+        "keeps_data": false,
         "unknown": [],
         "expenses": [
           {
@@ -123,6 +124,7 @@ PLAN: Final = """\
         "running": false,
         "reserved": false,
         "paid_until": "",
+        "keeps_data": false,
         "unknown": [],
         "expenses": [
           {
@@ -144,6 +146,7 @@ PLAN: Final = """\
       "retained": false,
       "in_use": "",
       "leaving": null,
+      "others": [],
       "repairs": []
     }
   ],

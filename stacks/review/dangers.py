@@ -4,7 +4,7 @@ What a reviewer has to see first, comes first.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -26,6 +26,7 @@ class Risk(StrEnum):
 
     DESTROYS_CAPACITY = "destroys_capacity"
     DESTROYS_DATA = "destroys_data"
+    DESTROYS_OTHERS = "destroys_others"
     REPLACES = "replaces"
     DELETES = "deletes"
     REDUCES_CAPACITY = "reduces_capacity"
@@ -78,6 +79,8 @@ def _destruction(change: ResourceChange) -> Danger | None:
     if lost:
         risk = Risk.DESTROYS_CAPACITY if change.gpus_removed != 0 else Risk.DESTROYS_DATA
         return Danger(risk, _told(" ".join(lost), change), loses_data=bool(data))
+    if change.others:
+        return Danger(Risk.DESTROYS_OTHERS, _told("is deleted for good", change))
     if kind in _RECORDS:
         return None
     if change.action is PlanAction.DELETE:
@@ -101,11 +104,18 @@ def _told(lost: str, change: ResourceChange) -> str:
     parts = [lost]
     if change.leaving is not None and change.leaving.busy:
         parts.append(_jobs(change.leaving))
+    if change.others:
+        names = ", ".join(change.others)
+        parts.append(f"{names}, which others have put into it, {_go(change.others)} with it")
     parts += [change.in_use] if change.in_use else []
     if change.before is not None and change.before.reserved and change.action in _DESTROYING:
         until = f" until {change.before.paid_until}" if change.before.paid_until else ""
         parts.append(f"what is prepaid{until} is lost")
     return "; ".join(parts)
+
+
+def _go(names: Sequence[str]) -> str:
+    return "goes" if len(names) == 1 else "go"
 
 
 def _jobs(leaving: Leaving) -> str:

@@ -1,10 +1,13 @@
 """`--emulate`: an emulator for the length of a command, whose objects the next command finds."""
 
+import pytest
 from declared import CLUSTER, VOLUME
 
 UNSET = {"TOGETHER_API_KEY": None, "TOGETHER_BASE_URL": None, "GPUFORM_CLOCK": None}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_next_command_finds_the_same_clusters(project):
     project.declare(CLUSTER, VOLUME)
     for command in (

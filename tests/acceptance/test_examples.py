@@ -45,6 +45,8 @@ class Project:
         return done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", PROJECTS, ids=lambda p: str(p.relative_to(EXAMPLES[0].parent)))
 def test_an_example_comes_up_stays_and_goes(source, tmp_path):
     project = Project(source, tmp_path / "project")

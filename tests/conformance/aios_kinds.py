@@ -182,7 +182,7 @@ _BASE = Request(
         "network": {"interfaces": 0, "txBandwidth": 0, "rxBandwidth": 0},
     },
 )
-_STEPS = {
+_SUMS = {
     "nodes.count": 1,
     "gpus.count": 2,
     "gpus.memory": 32768,
@@ -199,6 +199,7 @@ _STEPS = {
 GPU_NODE = Described(
     **_PLATFORM,
     kind="GpuNode",
+    is_entry=True,
     good=_GPU_NODE,
     name_field="node_id",
     in_place=Change(
@@ -207,7 +208,7 @@ GPU_NODE = Described(
         Request(
             "PUT",
             f"{_CLUSTERS}/{{base}}",
-            {"$set": {"nodes.nodeData.0.memory": 131073}, "$inc": {"memory": 1}},
+            {"$set": {"nodes.nodeData.0.memory": 131073, "memory": 131073}},
         ),
     ),
     replacing=Change({**_GPU_NODE, "node_id": "other"}, "node_id"),
@@ -221,7 +222,7 @@ GPU_NODE = Described(
     create=Request(
         "PUT",
         f"{_CLUSTERS}/{{base}}",
-        {"$push": {"nodes.nodeData": {"id": "solo", **_ENTRY}}, "$inc": _STEPS},
+        {"$addToSet": {"nodes.nodeData": {"id": "solo", **_ENTRY}}, "$set": _SUMS},
     ),
     listed_as="gpu_nodes",
     behind=Request("PUT", f"{_CLUSTERS}/{{base}}", {"$set": {"nodes.nodeData.0.memory": 7}}),

@@ -109,6 +109,8 @@ class Described:
     - `tells_age`: whether the platform says when an object was made
     - `names_are_unique`: whether it refuses a second object of a name, or the name is the id;
       `ids_come_again`: whether an object made anew has the id of the one before
+    - `is_entry`: whether it is an entry of another object: creates go one after another, and the
+      answer of each shows it
     - `shortage`: the answer to a create when nothing is free
     - `own_fields`: the inputs that have to differ between two objects
     - `control`: the emulator's control over one object, which can remove it; without one all are
@@ -148,6 +150,7 @@ class Described:
     key_is_secret: bool = True
     tells_age: bool = True
     names_are_unique: bool = False
+    is_entry: bool = False
     ids_come_again: bool = False
     answers: Sequence[Answers] = ()
     secret: frozenset[str] = frozenset()

@@ -20,6 +20,7 @@ from gpuform.providers.calls import clock_from
 from gpuform.providers.calls.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.platforms import platforms
+from gpuform.schemas.aios.updates import NOTHING
 
 _MARKS = ("annotations", "uid")
 """What Kubernetes keeps of an object's owner and identity."""
@@ -123,15 +124,17 @@ class Platform:
         ]
 
     def writes(self) -> list[Request]:
-        """The requests that change the platform's objects.
+        """Return the requests that change the platform's objects.
 
-        A query of the registry is a POST that does not, and a cordon is a cluster's own.
+        A query of the registry is a POST and a look at a record may be a PUT, which change
+        nothing; a cordon is a cluster's own.
         """
         sent = self.requests("POST", "PUT", "DELETE", "PATCH")
         return [
             each
             for each in sent
             if not (each.path.endswith("/query") or "/api/v1/nodes/" in each.path)
+            and each.body != NOTHING.body
         ]
 
     def created(self, described: Described) -> int:

@@ -7,6 +7,7 @@ to tell. What has such a name and says something else is in `Described.unlike`.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import pytest
 from conformance.described import Described
 from conformance.emulated import Platform
 from conformance.kinds import for_all
@@ -58,6 +59,8 @@ def changed(answer: Any, keys: Keys) -> Any:
     return answer if answer is None else f"{answer}-other"
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @for_all
 def test_every_input_that_is_returned_is_read(
     described: Described, platform: Platform, new_call: Callable[[str, float | None], Call]

@@ -98,7 +98,6 @@ CALLS: Final[Mapping[str, Calls]] = {
         "create_by_parser": lambda it: it.create_by_parser({}),
         "create_directly": lambda it: it.create_directly({}),
         "update": lambda it: it.update(ID, Request({})),
-        "apply": lambda it: it.apply(ID, Request({})),
         "delete": lambda it: it.delete(ID),
         "probe": lambda it: it.probe(),
     },
@@ -111,7 +110,7 @@ CALLS: Final[Mapping[str, Calls]] = {
 }
 """Every method of a client that sends something."""
 
-SILENT: Final = frozenset({"close", "editing", "require_address", "rhythm"})
+SILENT: Final = frozenset({"close", "editing", "last_answered", "require_address", "rhythm"})
 """Methods that send nothing of their own, beside those whose name begins with `shared_`."""
 
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,8 @@ def test_a_node_is_proven_by_a_passed_job_of_each_category_alone(told: list[Job]
     assert bool(verdict.problem) == (len(verdict.evidence) < len(NODES))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @given(jobs)
 def test_who_is_at_fault_alone_was_alone_or_is_named(told: list[Job]) -> None:
     for failure in judge([REDUCE, DCGM], told, MACHINES, AT).failures:

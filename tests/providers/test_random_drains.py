@@ -215,6 +215,8 @@ def plays(kind: type[KubernetesPlay | SlurmPlay]) -> Iterator[KubernetesPlay | S
         yield kind(seed)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", [KubernetesPlay, SlurmPlay])
 def test_no_node_goes_while_a_job_runs_on_it(
     kind: type[KubernetesPlay | SlurmPlay], tmp_path_factory: pytest.TempPathFactory

@@ -240,6 +240,8 @@ class TestWhatIsNotSecret:
         assert redact(text) == text
         assert "4711" not in redact("is it my-password-4711?")
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     @given(secrets, spelled)
     def test_what_was_redacted_stays(self, secret: str, spelling: Any) -> None:
         redact = Redactor([secret, "secret", "sec"]).redact

@@ -64,6 +64,8 @@ def assert_sound(cluster: Cluster) -> None:
     assert (cluster.cordoned, cluster.record) == ([], None)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_proposal_is_a_row_then_a_repair_then_nothing(cluster: Cluster) -> None:
     news = declared(cluster)
     job = cluster.run(1, minutes=30)
@@ -231,6 +233,8 @@ def test_a_failure_stops_before_the_next(cluster: Cluster) -> None:
     cluster.assert_unchanged()
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_somebody_else_approves_it_first(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     news = declared(cluster)
     id_ = propose(cluster)

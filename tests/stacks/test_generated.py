@@ -18,6 +18,8 @@ PAGES = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_files_are_current(capsys: pytest.CaptureFixture[str]) -> None:
     assert generated.main(["--check"]) == 0, capsys.readouterr().err
 

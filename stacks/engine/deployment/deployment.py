@@ -84,6 +84,8 @@ class Deployment:
     _intents: Intents = field(init=False)
     _unchecked: set[str] = field(default_factory=set)
     _declared: Collection[str] = ()
+    _ids_before: Collection[tuple[str, str]] = ()
+    _providers_before: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program, kept = self.subject.program, self.subject.intents
@@ -110,6 +112,9 @@ class Deployment:
         self._providers = DefaultProviders(
             program.stack, program.project, self.subject.provider_config, olds
         )
+        # An id is one of an account: another provider may have another object of it.
+        self._providers_before = {each.urn: each.provider for each in olds.values()}
+        self._ids_before = {(each.provider, each.id) for each in olds.values() if each.id}
         host.plugins.know(self.subject.snapshot.resources)
 
     def cancel(self) -> None:
@@ -439,6 +444,7 @@ class Deployment:
             guard=self._guard,
             is_elsewhere=self.subject.is_elsewhere,
             on_clock=self.options.on_clock,
+            is_ours=lambda id_: (self._providers_before.get(urn, ""), id_) in self._ids_before,
             on_progress=lambda text: self.events.emit(Progress(urn, text)),
             on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
             on_unchecked=self._tell_unchecked,

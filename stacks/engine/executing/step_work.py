@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -69,9 +69,11 @@ class StepWork:
         """In a preview: gives the step what is known of its outputs, and of the nodes that go."""
         new, old = step.new, step.old
         self._foresee_leaving(step)
+        others = self._foresee_others(step)
         if new is None:
             if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not step.is_spared:
-                self.host.may_delete(step.urn, _old(step).outputs, _old(step).provider)
+                gone = _old(step)
+                self.host.may_delete(step.urn, gone.outputs, gone.provider, others)
             return
         if step.op in (Op.READ, Op.READ_REPLACEMENT):
             self._read_object(step)
@@ -98,6 +100,18 @@ class StepWork:
             return
         if leaving is not None:
             step.change = change.model_copy(update={"leaving": leaving})
+
+    def _foresee_others(self, step: Step) -> Sequence[str]:
+        """Return what others have put into an object that ends, and say so in the plan."""
+        old, change = step.old, step.change
+        if old is None or step.is_spared or not old.custom or old.external:
+            return ()
+        if step.op not in _ENDING or old.pending_replacement:
+            return ()
+        others = self.host.others_within(old.urn, old.id, old.outputs, old.provider)
+        if others and change is not None:
+            step.change = change.model_copy(update={"others": tuple(others)})
+        return others
 
     def _same(self, step: Step) -> list[str]:
         self.start(step)

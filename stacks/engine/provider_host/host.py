@@ -175,6 +175,16 @@ class ProviderHost:
         with self._calling("leaving", urn, outputs):
             return served.all_leaving(id_, to_provider(outputs), because)
 
+    def others_within(
+        self, urn: str, id_: str, outputs: PropertyMap, provider: str = ""
+    ) -> Sequence[str]:
+        """While planning: return the names of what others have put into an object."""
+        served = self._provider(urn, provider, outputs)
+        if not isinstance(served, Lifecycle):
+            return ()
+        with self._calling("others", urn, outputs):
+            return served.others_within(id_, to_provider(outputs))
+
     def create(
         self,
         urn: str,
@@ -244,12 +254,14 @@ class ProviderHost:
             if call.found_gone:
                 on_gone(call.falls_with or id_)
 
-    def may_delete(self, urn: str, outputs: PropertyMap, provider: str = "") -> None:
+    def may_delete(
+        self, urn: str, outputs: PropertyMap, provider: str = "", others: Sequence[str] = ()
+    ) -> None:
         """While planning: raises ProviderError where the provider says that it would refuse."""
         served = self._provider(urn, provider, outputs)
         if isinstance(served, Lifecycle):
             with self._calling("may_delete", urn, outputs):
-                served.may_delete(to_provider(outputs))
+                served.may_delete(to_provider(outputs), others)
 
     def read(  # noqa: PLR0913 - the protocol's arguments
         self,
@@ -375,6 +387,8 @@ class ProviderHost:
         In plugin form the models say what is secret besides what was given as such.
         """
         found = from_provider({k: v for k, v in (answer or {}).items() if k != PROVIDER_KEY})
+        if isinstance(served, Lifecycle):
+            found = values.mark_renamed_secrets(found, given, served.inputs.model_fields)
         if is_plugin(type_of(urn)) and isinstance(served, Lifecycle):
             secret = values.mark_secret_outputs(found, {}, served.secret_names())
             return values.mark_echoed_secrets(secret, given)

@@ -27,6 +27,7 @@ def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
             after=_facts(each.after, redactor),
             leaving=_facts(each.leaving, redactor),
             in_use=redactor.redact(each.in_use),
+            others=tuple(redactor.redact(name) for name in each.others),
         )
         for each in plan.changes
     ]

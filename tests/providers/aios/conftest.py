@@ -18,6 +18,7 @@ from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.records import FolderRecords, Intents
+from gpuform.schemas.aios.updates import NOTHING
 
 URL = "http://aios.test"
 Json = dict[str, Any]
@@ -44,13 +45,18 @@ class Registry:
         self.admin("POST", "aios/settings", settings)
 
     def writes(self) -> list[tuple[str, str, Any]]:
-        """The requests that may change something, since this was last called."""
+        """The requests that may change something, since this was last called.
+
+        A PUT that removes none of the nodes is a look: its answer is the record as it is now.
+        """
         found = self.admin("GET", "requests")
         self.admin("DELETE", "requests")
         return [
             (each["method"], each["path"], each["body"])
             for each in found
-            if each["method"] != "GET" and not each["path"].endswith("/query")
+            if each["method"] != "GET"
+            and not each["path"].endswith("/query")
+            and each["body"] != NOTHING.body
         ]
 
     def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:

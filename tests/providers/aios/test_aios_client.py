@@ -5,11 +5,12 @@ from typing import Any
 
 import httpx
 import pytest
-from aios_document import CLUSTER, QUERY, UPDATE, typed
+from aios_document import CLUSTER, DECLARED, QUERY, UPDATE, typed
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.aios import clusters
 from gpuform.providers.aios.client import AiosClient, client_for
+from gpuform.providers.calls import serving
 from gpuform.providers.errors import GpuformError, MissingCredentials, NotFound, ServerError
 from gpuform.schemas.aios.updates import Request
 
@@ -141,3 +142,17 @@ def test_programs_can_ask(registry: Any) -> None:
         assert found.id == "east"
     (found,) = clusters(QUERY | {"regionId": "us-east-1"}, envelope="wrapped")
     assert found.nodes.count == 2
+
+
+def test_a_plan_of_a_new_record_says_that_the_parser_has_no_address(
+    cluster: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIOS_PARSER_URL")
+    unchecked: list[str] = []
+    for mode in ("parser", "direct"):
+        call = registry.call()
+        call.on_unchecked = unchecked.append
+        with serving(call):
+            assert cluster.lifecycle.check({}, {**DECLARED, "create_mode": mode}).failures == []
+    (text,) = unchecked
+    assert "set AIOS_PARSER_URL, or declare create_mode: direct" in text

@@ -125,15 +125,15 @@ def test_order_means_nothing_for_tags_and_countries(cluster: Any) -> None:
     assert cluster.planned({**DECLARED, "tags": tags, "cluster_metadata": metadata}) == []
 
 
-def test_a_node_more_is_pushed_with_the_new_sums(cluster: Any, registry: Any) -> None:
+def test_a_node_more_is_added_with_the_new_sums(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.writes()
     assert 'nodes.node_data["node-3"]' in cluster.up(with_nodes(FIRST, SECOND, THIRD))
     ((_, _, body),) = registry.writes()
-    assert body["$push"]["nodes.nodeData"]["id"] == "node-3"
+    assert body["$addToSet"]["nodes.nodeData"]["id"] == "node-3"
     assert body["$set"]["nodes.count"] == 3
     assert body["$set"]["gpus.count"] == 4
-    assert set(body) == {"$push", "$set"}
+    assert set(body) == {"$addToSet", "$set"}
     record = registry.record(ID)
     assert [each["id"] for each in record["nodes"]["nodeData"]] == ["node-1", "node-2", "node-3"]
     assert record["storage"] == {"disks": 4, "size": 2097152}
@@ -142,9 +142,10 @@ def test_a_node_more_is_pushed_with_the_new_sums(cluster: Any, registry: Any) ->
 def test_a_node_less_is_pulled(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.writes()
+    object_id = registry.record(ID)["nodes"]["nodeData"][0]["_id"]
     cluster.up(with_nodes(SECOND))
     ((_, _, body),) = registry.writes()
-    assert body["$pull"] == {"nodes.nodeData": {"id": "node-1"}}
+    assert body["$pull"] == {"nodes.nodeData": {"id": "node-1", "_id": object_id}}
     assert registry.record(ID)["vcpus"] == {"count": 16}
 
 
@@ -157,17 +158,16 @@ def test_a_changed_node_is_set_in_its_place(cluster: Any, registry: Any) -> None
     assert registry.writes() == [("PUT", PATH, body)]
 
 
-def test_all_at_once_takes_three_updates_and_the_sums_come_last(
-    cluster: Any, registry: Any
-) -> None:
+def test_all_at_once_takes_four_updates_each_with_its_sums(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.writes()
     changed = with_nodes({**SECOND, "swap": 1}, THIRD)
     cluster.up({**changed, "tags": []})
     bodies = [body for _, _, body in registry.writes()]
-    assert [set(body) for body in bodies] == [{"$set"}, {"$pull"}, {"$push", "$set"}]
-    assert bodies[0] == {"$set": {"nodes.nodeData.1.swap": 1}}
-    assert bodies[2]["$set"]["tags"] == []
+    changed_alone, *with_sums = bodies
+    assert changed_alone == {"$set": {"tags": []}}
+    assert with_sums[0] == {"$set": {"nodes.nodeData.1.swap": 1, "swap": 8193}}
+    assert [set(body) for body in with_sums[1:]] == [{"$pull", "$set"}, {"$addToSet", "$set"}]
     record = registry.record(ID)
     assert [each["id"] for each in record["nodes"]["nodeData"]] == ["node-2", "node-3"]
     assert record["swap"] == 4097
@@ -192,8 +192,10 @@ def test_a_node_that_somebody_added_to_a_declared_list_is_drift(
     cluster.refresh()
     assert cluster.planned(DECLARED) == ['nodes.node_data["theirs"]']
     registry.writes()
+    object_id = registry.record(ID)["nodes"]["nodeData"][2]["_id"]
     cluster.up(DECLARED)
-    assert registry.writes() == [("PUT", PATH, {"$pull": {"nodes.nodeData": {"id": "theirs"}}})]
+    gone = {"id": "theirs", "_id": object_id}
+    assert registry.writes() == [("PUT", PATH, {"$pull": {"nodes.nodeData": gone}})]
 
 
 def test_nodes_that_are_not_declared_are_left_alone(cluster: Any, registry: Any) -> None:
@@ -216,8 +218,8 @@ def test_a_cluster_may_take_over_the_nodes_of_its_record(cluster: Any, registry:
     registry.writes()
     cluster.up(DECLARED)
     bodies = [body for _, _, body in registry.writes()]
-    assert bodies[0] == {"$set": {"nodes.nodeData.0.swap": 8192}}
-    assert bodies[1]["$push"]["nodes.nodeData"]["id"] == "node-2"
+    assert bodies[0]["$set"]["nodes.nodeData.0.swap"] == 8192
+    assert bodies[1]["$addToSet"]["nodes.nodeData"]["id"] == "node-2"
     assert typed(without_mongo(registry.record(ID))) == typed(CLUSTER)
     cluster.refresh()
     assert cluster.planned(DECLARED) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuform.providers.calls import serving
 from gpuform.providers.emulator.aios.updating import updated
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
 from gpuform.schemas.aios.totals import NODE_COUNT, PATHS, totals, value_at
@@ -37,9 +37,9 @@ def test_the_example_s_nodes_make_the_example_s_record(
     first, second = gpu_node("one"), gpu_node("two")
     first.up(node(FIRST))
     ((method, path, body),) = registry.writes()
-    assert (method, path, set(body)) == ("PUT", PATH, {"$push", "$inc"})
-    assert typed(body["$push"]["nodes.nodeData"]) == typed(CLUSTER["nodes"]["nodeData"][0])
-    assert body["$inc"] == {
+    assert (method, path, set(body)) == ("PUT", PATH, {"$addToSet", "$set"})
+    assert typed(body["$addToSet"]["nodes.nodeData"]) == typed(CLUSTER["nodes"]["nodeData"][0])
+    assert body["$set"] == {
         "nodes.count": 1,
         "gpus.count": 2,
         "gpus.memory": 32768,
@@ -61,9 +61,7 @@ def test_the_example_s_nodes_make_the_example_s_record(
     assert cluster.planned(ALONE) == []
 
 
-def test_a_change_is_set_in_place_with_its_step_of_the_sum(
-    cluster: Any, gpu_node: Any, registry: Any
-) -> None:
+def test_a_change_is_set_in_place_with_the_sum(cluster: Any, gpu_node: Any, registry: Any) -> None:
     cluster.up(ALONE)
     first, second = gpu_node("one"), gpu_node("two")
     first.up(node(FIRST))
@@ -71,14 +69,14 @@ def test_a_change_is_set_in_place_with_its_step_of_the_sum(
     registry.writes()
     changed = node(SECOND, memory=60000)
     assert second.up(changed) == ["memory"]
-    body = {"$set": {"nodes.nodeData.1.memory": 60000}, "$inc": {"memory": -5536}}
+    body = {"$set": {"nodes.nodeData.1.memory": 60000, "memory": 131072 + 60000}}
     assert registry.writes() == [("PUT", PATH, body)]
     assert registry.record(ID)["memory"] == 131072 + 60000
     assert second.planned(changed) == []
 
 
 def test_a_delete_pulls_the_entry_and_takes_it_from_the_sums(
-    cluster: Any, gpu_node: Any, registry: Any
+    cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.up(ALONE)
     first, second = gpu_node("one"), gpu_node("two")
@@ -95,6 +93,9 @@ def test_a_delete_pulls_the_entry_and_takes_it_from_the_sums(
     first.delete()
     assert registry.writes() == []
     assert first.refresh() is False
+    with pytest.raises(NotAllowed, match="others have put node-2 into this Cluster"):
+        cluster.delete()
+    monkeypatch.setenv("GPUFORM_ALLOW", "destroy-others")
     cluster.delete()
     second.delete()
     assert second.refresh() is False
@@ -164,23 +165,61 @@ def test_an_entry_that_is_there_is_somebody_s(cluster: Any, gpu_node: Any, regis
     assert registry.writes() == []
 
 
-def test_somebody_who_moves_the_entries_meanwhile_is_told_of(
+def test_the_values_of_a_node_that_moved_meanwhile_are_put_back(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Somebody removes the first node right before the second one is changed by its place."""
     cluster.up(ALONE)
-    first, second = gpu_node("one"), gpu_node("two")
+    first, second, third = gpu_node("one"), gpu_node("two"), gpu_node("three")
     first.up(node(FIRST))
     second.up(node(SECOND))
+    third.up(node({**SECOND, "id": "node-3"}, memory=333))
     client = second.lifecycle._actions()._client
     update = client.update
 
     def late(cluster_id: str, request: Any) -> Any:
-        registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
+        if request.placed and registry.record(ID)["nodes"]["nodeData"][0]["id"] == "node-1":
+            registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
         return update(cluster_id, request)
 
     monkeypatch.setattr(client, "update", late)
-    second.up(node(SECOND, memory=7))
-    assert "run `gpuform refresh`" in registry.warnings[0]
+    assert second.up(node(SECOND, memory=7)) == ["memory"]
+    assert second.state["ready"] is False
+    reason = second.state["not_ready_reason"]
+    assert f"node-2 of cluster {ID} is not changed" in reason
+    assert "the values of node-3 were overwritten; they were put back" in reason
+    record = registry.record(ID)
+    memories = {each["id"]: each["memory"] for each in record["nodes"]["nodeData"]}
+    assert memories == {"node-2": SECOND["memory"], "node-3": 333}
+    assert (record["memory"], record["nodes"]["count"]) == (SECOND["memory"] + 333, 2)
+    assert second.up(node(SECOND, memory=7)) == ["memory"]
+    assert second.state["ready"] is True
+    assert registry.record(ID)["memory"] == 7 + 333
+
+
+def test_an_entry_that_a_change_made_behind_the_last_node_is_removed(
+    cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two nodes go right before the third and last one is changed by its place."""
+    cluster.up(ALONE)
+    things = [gpu_node(name) for name in ("one", "two", "three")]
+    for at, thing in enumerate(things):
+        thing.up(node({**SECOND, "id": f"node-{at}"}))
+    client = things[2].lifecycle._actions()._client
+    update = client.update
+
+    def late(cluster_id: str, request: Any) -> Any:
+        if request.placed:
+            gone = {"id": {"$in": ["node-0", "node-1"]}}
+            registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": gone}})
+        return update(cluster_id, request)
+
+    monkeypatch.setattr(client, "update", late)
+    things[2].up(node({**SECOND, "id": "node-2"}, memory=7))
+    assert f"node-2 of cluster {ID} is not changed" in things[2].state["not_ready_reason"]
+    record = registry.record(ID)
+    assert [each and each["id"] for each in record["nodes"]["nodeData"]] == ["node-2"]
+    assert (record["memory"], record["nodes"]["count"]) == (SECOND["memory"], 1)
 
 
 ENTRIES = st.lists(
@@ -212,11 +251,11 @@ def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any])
         present = found.entry(entry["id"])
         request = node_changed(found, entry)
         if present is None:
-            body = node_added(entry)
+            body = node_added(found, entry).body
         elif request is not None:
             body = request.body
         else:
-            body = node_removed(found, entry["id"])
+            body = node_removed(found, entry["id"], None).body
         record = updated(record, body)
         seen = wire.Cluster.model_validate(record)
         nodes = [declared_node(each) for each in seen.nodes.node_data]

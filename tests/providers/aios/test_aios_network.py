@@ -124,6 +124,8 @@ POLICIES = st.dictionaries(
 )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -298,6 +298,8 @@ def test_nodes_whose_gpus_are_at_work_are_waited_for(world: World) -> None:
     assert [each["how"] for each in ended] == ["succeeded"]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_wait_that_is_too_long_ends_and_goes_on_later(world: World) -> None:
     node = world.nodes()[0]
     world.cluster.add_pod("training", node=node, gpus=8, runs_for=7200)

@@ -319,6 +319,8 @@ def test_a_node_that_is_declared_and_not_there_is_not_proven(world: LyingWorld) 
     assert (again.outs["ready"], again.outs["run"]) == (False, made.outs["run"])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_resource_of_another_name_tests_and_removes_what_it_made(world: LyingWorld) -> None:
     """A program gives a certification another name, with an alias."""
     made = world.create(world.declared())

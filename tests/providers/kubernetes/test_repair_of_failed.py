@@ -60,6 +60,8 @@ class Managed:
             self.outs = dict(self._lifecycle.update(self.id, self.outs, self.declared).outs)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_node_at_fault_alone_is_repaired_and_then_certified_again(world: World) -> None:
     cluster = Managed(world)
     slow = world.nodes()[0]

@@ -160,6 +160,8 @@ step = st.tuples(
 )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @settings(max_examples=200, deadline=None)
 @given(course=st.lists(step, min_size=8, max_size=40), top=st.sampled_from([5, 5, 8, 64]))
 def test_no_course_makes_a_gpu_at_work_idle(

@@ -7,9 +7,11 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.empty_pb2 import Empty
+from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.plugin.servicer import Servicer
 from gpuform.providers.plugin.settings import settings_of
@@ -46,6 +48,12 @@ def plugin(servicer: Servicer) -> Iterator[provider_pb2_grpc.ResourceProviderStu
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield provider_pb2_grpc.ResourceProviderStub(channel)
     server.stop(None).wait()
+
+
+@pytest.fixture
+def emulator() -> Iterator[Server]:
+    with serve() as server:
+        yield server
 
 
 def refused(call: Any, request: Any) -> tuple[grpc.StatusCode, str]:
@@ -117,6 +125,27 @@ def test_check_marks_what_is_secret_by_the_models_and_by_the_program(plugin: Any
     assert found[name] == Secret("hush")
     assert found["gpu_node_name"] == Secret("quiet")
     assert found["tags"] is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("former", "now", "value"),
+    [
+        ("scale_down", ["drain"], {"wait_minutes": 10.0}),
+        ("driver_version", ["cuda_version", "nvidia_driver_version"], "CUDA_12_6_560"),
+    ],
+)
+def test_a_secret_stays_secret_under_its_canonical_name(
+    plugin: Any, former: str, now: list[str], value: Any
+) -> None:
+    declared = {name: each for name, each in GOOD.items() if name not in now}
+    news = to_struct({**declared, former: Secret(value)})
+    checked = plugin.Check(provider_pb2.CheckRequest(urn=URN, news=news))
+    request = provider_pb2.CreateRequest(urn=URN, properties=checked.inputs, preview=True)
+    created = plugin.Create(request)
+    assert not checked.failures
+    for answer in (from_struct(checked.inputs), from_struct(created.properties)):
+        assert all(isinstance(answer[name], Secret) for name in now)
+        assert not isinstance(answer["cluster_name"], Secret)
 
 
 def test_a_refusal_has_nothing_of_what_the_program_marks_as_secret(plugin: Any) -> None:
@@ -194,6 +223,23 @@ def test_an_error_is_its_message_alone(plugin: Any) -> None:
     assert code is grpc.StatusCode.UNKNOWN
     assert text.startswith("there is no API key for Together")
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("id_", ["", "..", "x" * 300])
+def test_an_impossible_id_of_a_node_is_an_error_with_a_remedy(
+    plugin: Any, emulator: Server, monkeypatch: pytest.MonkeyPatch, id_: str
+) -> None:
+    for name, value in environment(emulator.url).items():
+        monkeypatch.setenv(name, value)
+    urn = "urn:pulumi:dev::p::gpuform:scp:GpuNode::x"
+    _, text = refused(plugin.Read, provider_pb2.ReadRequest(urn=urn, id=id_, inputs=Struct()))
+    assert text.startswith("no request was sent: an id or a name must")
+
+
+def test_a_state_with_a_version_of_another_type_differs_and_is_no_crash(plugin: Any) -> None:
+    olds, news = to_struct({**GOOD, "cuda_version": True}), to_struct(GOOD)
+    answer = plugin.Diff(provider_pb2.DiffRequest(id="c-1", urn=URN, olds=olds, news=news))
+    assert list(answer.detailedDiff) == ["cuda_version"]
 
 
 def test_an_error_that_nobody_foresaw_tells_no_value(

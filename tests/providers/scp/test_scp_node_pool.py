@@ -134,6 +134,8 @@ class TestSize:
         assert world.writes() == {"POST /v1/gpu-nodes/start": 1}
         assert (pool.outs["ready"], world.changes(pool)) == (True, {})
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     def test_a_pool_whose_nodes_are_all_gone_is_gone(
         self, world: Any, pool_inputs: Properties
     ) -> None:

@@ -265,6 +265,8 @@ def test_the_server_in_its_place_is_never_taken(
 UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_beside_a_rollout_the_smaller_bound_holds(
     world: Any, pool: Any, scheduler: Simulated
 ) -> None:

@@ -74,6 +74,8 @@ def test_a_plan_tells_the_order_and_the_time(world: Any, pool: Any, scheduler: S
     assert world.writes() == {}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_one_at_a_time_and_under_no_job(world: Any, pool: Any, scheduler: Simulated) -> None:
     for name in NAMES[:3]:
         scheduler.run(name, 45)
@@ -97,6 +99,8 @@ def test_one_at_a_time_and_under_no_job(world: Any, pool: Any, scheduler: Simula
     assert world.changes(rolled, declared(pool)) == {}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_share_at_a_time_with_pauses(
     world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +147,8 @@ def test_it_stops_where_a_new_node_is_refused(world: Any, pool: Any, scheduler: 
     assert scheduler.cordoned == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("on_failure", "deletions"), [("stop", 1), ("continue", 4)])
 def test_a_refused_deletion_is_a_failure(
     world: Any, pool: Any, scheduler: Simulated, on_failure: str, deletions: int
@@ -158,6 +164,8 @@ def test_a_refused_deletion_is_a_failure(
     assert images(world.update(stopped, declared(pool))) == dict.fromkeys(NAMES, UBUNTU)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_node_that_its_scheduler_does_not_know_stays_until_it_does(
     world: Any, pool: Any, scheduler: Simulated
 ) -> None:
@@ -184,6 +192,8 @@ def never_joins(world: Any, pool: Any, scheduler: Simulated) -> None:
     scheduler.before = look
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_it_stops_where_a_new_node_does_not_join(
     world: Any, pool: Any, scheduler: Simulated
 ) -> None:
@@ -194,6 +204,8 @@ def test_it_stops_where_a_new_node_does_not_join(
     assert scheduler.cordoned == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_it_may_continue(world: Any, pool: Any, scheduler: Simulated) -> None:
     never_joins(world, pool, scheduler)
     rolled = world.update(pool, declared(pool, max_unavailable=2, on_failure="continue"))
@@ -201,6 +213,8 @@ def test_it_may_continue(world: Any, pool: Any, scheduler: Simulated) -> None:
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_killed_one_goes_on(world: Any, pool: Any, scheduler: Simulated) -> None:
     steps = 0
 
@@ -224,6 +238,8 @@ def test_a_killed_one_goes_on(world: Any, pool: Any, scheduler: Simulated) -> No
     assert scheduler.cordoned == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_failed_nodes_are_within_its_bound(world: Any, pool: Any, scheduler: Simulated) -> None:
     for name in NAMES[:2]:
         world.in_state(pool.nodes[name]["id"], "ERROR")

@@ -193,14 +193,6 @@ class TestKubeconfig:
             world.update(four, smaller(four))
         assert world.writes() == {}
 
-    def test_a_context_that_it_does_not_have(self, world: Any, four: Any, tmp_path: Path) -> None:
-        path = tmp_path / "config"
-        path.write_text("contexts: [{name: other}]\n")
-        asked = {"kubernetes": {"kubeconfig": str(path), "context": "train"}}
-        inputs = {**four.inputs, "count": 3, "drain": asked}
-        with pytest.raises(GpuformError, match="has no context train; it has other"):
-            world.update(four, inputs)
-
     def test_no_context_is_guessed(self, world: Any, four: Any, tmp_path: Path) -> None:
         path = tmp_path / "config"
         path.write_text("contexts: [{name: other, context: {cluster: c, user: u}}]\n")
@@ -234,6 +226,8 @@ class TestEveryWayToTakeANode:
         inputs = {key: value for key, value in pool_inputs.items() if key != "count"}
         return {**inputs, "nodes": {"001": {}, "002": {}, **nodes}, "drain": ASKED}
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     @pytest.mark.parametrize(
         ("changed", "because"),
         [({"ip_address": "192.168.0.99"}, "replaced"), ({"state": "STOPPED"}, "stopped")],
@@ -268,6 +262,8 @@ class TestEveryWayToTakeANode:
         assert pool.outs["ready"] is True
         assert (scheduler.cordoned, record_of(world, pool)) == ([], None)
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     def test_all_of_them(self, world: Any, four: Any, scheduler: Simulated) -> None:
         scheduler.run("train-002", 20)
         with world.serving(four.name, preview=True):
@@ -279,6 +275,8 @@ class TestEveryWayToTakeANode:
         assert world.now - began >= 20 * 60
         assert (scheduler.cordoned, record_of(world, four)) == ([], None)
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     def test_a_refused_deletion(self, world: Any, four: Any, scheduler: Simulated) -> None:
         scheduler.run("train-002", 300)
         with pytest.raises(GpuformError, match="nothing was taken from pool train"):

@@ -18,6 +18,8 @@ OF_FABRIC = (
 )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_nodes_tell_more_and_an_old_state_plans_nothing(
     world: Any, pool_inputs: Properties, node_inputs: Properties
 ) -> None:

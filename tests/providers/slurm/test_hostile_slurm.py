@@ -23,6 +23,11 @@ NODES = ["w0", "w1", "w2"]
 JOB = {"script": "#!/bin/bash\nmeasure\n", "result": r"Avg bus bandwidth\s*:\s*([\d.]+)"}
 
 
+def category_of(nodes: str) -> CategoryInputs:
+    declared = {"domain": "communication", "variant": "nccl-all-reduce", "floor": 300}
+    return CategoryInputs.model_validate({**declared, "job": {**JOB, "nodes": nodes}})
+
+
 @pytest.fixture
 def slurm() -> Slurm:
     return Slurm(FakeClock(), NODES)
@@ -33,17 +38,14 @@ def call(slurm: Slurm, tmp_path: Path) -> Call:
     return Call(clock=slurm._clock, intents=Intents(FolderRecords(tmp_path)))
 
 
-def certify(call: Call, slurm: Slurm, *, nodes: str = "each") -> Any:
-    category = CategoryInputs.model_validate(
-        {
-            "domain": "communication",
-            "variant": "nccl-all-reduce",
-            "floor": 300,
-            "job": {**JOB, "nodes": nodes},
-        }
-    )
+def make_tester(call: Call, slurm: Slurm, category: CategoryInputs) -> SlurmTester:
     jobs, records = BatchJobs(slurm, folder="/shared"), BatchRecords.beside(call.intents)
-    tester = SlurmTester(jobs, records, "default/fabric", "fabric", [category], {})
+    return SlurmTester(jobs, records, "default/fabric", "fabric", [category], {})
+
+
+def certify(call: Call, slurm: Slurm, *, nodes: str = "each") -> Any:
+    category = category_of(nodes)
+    tester = make_tester(call, slurm, category)
     wanted = Wanted(what="fabric", categories=[category], every=True, limit=3600, number=3)
     machines = [Machine(name, f"machine-{name}") for name in NODES]
     with serving(call):
@@ -97,6 +99,52 @@ def test_completed_without_nodes_proves_nothing(call: Call, slurm: Slurm) -> Non
     outputs = certify(call, slurm)
     assert proven(outputs) == []
     assert "names no node that the job ran on" in (outputs.not_ready_reason or "")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def certify_and_die(
+    call: Call, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, at_command: int
+) -> None:
+    """Kill a certification right after its n-th command took effect."""
+    run = slurm.run
+
+    def run_and_die(*arguments: Any, **options: Any) -> Any:
+        output = run(*arguments, **options)
+        if len(slurm.commands) == at_command:
+            raise Killed
+        return output
+
+    with monkeypatch.context() as patched:
+        patched.setattr(slurm, "run", run_and_die)
+        with pytest.raises(Killed):
+            certify(call, slurm)
+
+
+@pytest.mark.parametrize("lag_s", [0.0, 5.0, 50.0])
+@pytest.mark.parametrize("at_command", [1, 2, 3, 4])
+def test_jobs_that_the_queue_shows_late_are_not_submitted_again(
+    call: Call, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, lag_s: float, at_command: int
+) -> None:
+    slurm.manners.lag_s = lag_s
+    certify_and_die(call, slurm, monkeypatch, at_command)
+    assert proven(certify(call, slurm)) == NODES
+    assert len(slurm.jobs) == 3
+
+
+def test_jobs_that_the_queue_shows_late_are_cancelled_with_their_certification(
+    call: Call, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.manners.lag_s = 5.0
+    certify_and_die(call, slurm, monkeypatch, 3)
+    tester = make_tester(call, slurm, category_of("each"))
+    run = tester.find()
+    assert run is not None
+    with serving(call):
+        tester.remove(run)
+    assert [job.state for job in slurm.jobs] == ["CANCELLED"] * 3
 
 
 def test_the_name_of_a_node_is_no_figure(call: Call, slurm: Slurm) -> None:

@@ -112,6 +112,8 @@ def test_one_job_over_all_nodes(world: World) -> None:
     assert (proven(made.outs), len(world.jobs())) == ([], 1)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_nodes_with_jobs_are_waited_for_and_no_job_ends(world: World) -> None:
     theirs = world.cluster.submit(name="train", nodes=[NODES[0]], runs_for=1800)
     made = world.create()

@@ -69,6 +69,8 @@ def test_a_node_below_the_floor_fails_the_run_and_what_depends_on_it_is_not_made
     assert world.run("preview", "--expect-no-changes").code == 0
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_more_nodes_are_one_row_that_certifies_again(world: World) -> None:
     assert world.run("up", "--yes", "--skip-preview").code == 0
     world.declare(gpus=24)
@@ -84,6 +86,8 @@ def test_more_nodes_are_one_row_that_certifies_again(world: World) -> None:
     assert "2 of 2 nodes proven" in world.run("status").out
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_gate_wants_every_gpu_proven(world: World) -> None:
     (world.project / "gates.yaml").write_text(GATES)
     world.declare(UNPROVEN)

@@ -37,6 +37,8 @@ def in_bash(*words: str) -> list[str]:
     return shell("bash", "--norc", "-c", script).split()
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("words", "completed"),
     [

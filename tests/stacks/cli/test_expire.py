@@ -308,6 +308,8 @@ class TestEnds:
         assert scene.run("expire", "--yes", "--json").code == 0
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_gate_knows_these_ends(bench: Any) -> None:
     scene = bench()
     (scene.project / "gates.yaml").write_text("gates:\n  ends: {expiry_required: true}\n")

@@ -171,6 +171,8 @@ def closed_now() -> str:
     return f"schedule: {{start: '{start:02d}:00', stop: '{stop:02d}:00', time_zone: UTC}}"
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("created_at", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z"])
 def test_a_ttl_is_not_over_by_a_creation_of_long_ago(
     declare: Any, platform: StandIn, created_at: str
@@ -181,6 +183,8 @@ def test_a_ttl_is_not_over_by_a_creation_of_long_ago(
     assert (ran.code, platform.writes) == (0, [])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_ttl_is_not_over_by_a_creation_before_the_one_that_the_state_recorded(
     declare: Any, platform: StandIn
 ) -> None:
@@ -190,6 +194,8 @@ def test_a_ttl_is_not_over_by_a_creation_before_the_one_that_the_state_recorded(
     assert (ran.code, platform.writes) == (0, [])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_ttl_counts_from_the_recorded_creation_where_the_reported_one_is_in_the_future(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
@@ -202,6 +208,8 @@ def test_a_ttl_counts_from_the_recorded_creation_where_the_reported_one_is_in_th
     assert platform.cluster is None
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_ttl_that_is_over_by_both_ends_the_cluster(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
@@ -211,6 +219,8 @@ def test_a_ttl_that_is_over_by_both_ends_the_cluster(
     assert platform.cluster is None
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("offset", [-600.0, 600.0, -3 * YEAR, 3 * YEAR])
 def test_nothing_is_destroyed_while_the_clocks_disagree(
     declare: Any, platform: StandIn, project: Path, offset: float
@@ -227,6 +237,8 @@ def test_nothing_is_destroyed_while_the_clocks_disagree(
     assert platform.writes == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_an_end_that_is_over_by_this_machine_s_clock_alone_is_not_over(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
@@ -249,6 +261,8 @@ def test_nothing_is_destroyed_where_no_answer_has_a_date(
     assert "gpuform destroy --target NAME" in ran.err
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_busy_cluster_does_not_end_with_its_time(
     declare: Any, platform: StandIn, project: Path
 ) -> None:
@@ -263,6 +277,8 @@ def test_a_busy_cluster_does_not_end_with_its_time(
     assert platform.cluster is None
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_busy_cluster_is_not_stopped_by_its_schedule(declare: Any, platform: StandIn) -> None:
     run = declare(closed_now())
     platform.use = 90.0
@@ -296,6 +312,8 @@ def test_a_use_of_an_hour_ago_is_not_of_now(declare: Any, platform: StandIn) -> 
     assert (run("expire", "--yes").code, platform.writes) == (1, [])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_cluster_that_nobody_measures_is_stopped_and_the_plan_says_so(
     declare: Any, platform: StandIn
 ) -> None:
@@ -308,6 +326,8 @@ def test_a_cluster_that_nobody_measures_is_stopped_and_the_plan_says_so(
     assert platform.writes == ["POST v1/clusters/cluster_abc123/stop"]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("offset", [-600.0, 600.0, 3 * YEAR])
 def test_no_schedule_stops_anything_while_the_clocks_disagree(
     declare: Any, platform: StandIn, offset: float
@@ -319,6 +339,8 @@ def test_no_schedule_stops_anything_while_the_clocks_disagree(
     assert "cannot stop by a schedule: this machine's clock: it is" in ran.err
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_schedule_holds_where_no_answer_has_a_date(declare: Any, platform: StandIn) -> None:
     """A stop can be taken back."""
     run = declare(closed_now())

@@ -58,6 +58,7 @@ LOOKING: Final[Mapping[str, Sequence[str]]] = {
     "state show": ("train",),
     "plugin doctor": (),
     "emulator env": (),
+    "emulator status": (),
     "": (),
 }
 """Commands that only look, by their words, with the arguments that they need."""
@@ -107,7 +108,8 @@ CHANGING: Final = frozenset(
         *("new", "fetch-plan", "convert", "login", "logout", "mcp", "lsp"),
         *("config set", "config rm", "stack init", "stack select", "stack unselect"),
         *("stack rename", "stack import", "stack change-secrets-provider"),
-        *("state recover", "state upgrade", "emulator", "emulator share"),
+        *("state recover", "state upgrade"),
+        *("emulator", "emulator share", "emulator start", "emulator stop"),
         *("plugin install", "plugin uninstall"),
     }
 )
@@ -415,6 +417,8 @@ SAYING: Final = ("Only show", "nothing is changed", "do nothing", "change nothin
 """How the help of a flag promises it."""
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("promise", PROMISED, ids=str)
 def test_no_flag_makes_a_promise_void(account: Account, promise: Promise) -> None:
     names = [name for name in promise.flags() if name not in NOT_IN_PROCESS]

@@ -91,6 +91,8 @@ BEFORE = NESTED + 'volume("inner", "b", parent=volume("outer", "a"))'
 AFTER = NESTED + 'volume("inner", "b", parent=volume("new", "a", aliases=[pulumi.Alias("outer")]))'
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("begin", ["dynamic", "plugin"])
 def test_a_resource_is_renamed_while_it_moves_and_its_children_go_along(
     scene: Scene, begin: str

@@ -163,6 +163,8 @@ def _on_a_terminal(*args: str, env: dict[str, str]) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_on_a_terminal_it_is_rendered_and_paged(project: Path) -> None:
     env = {"PAGER": "sed s/^/paged:/", "PULUMI_DISABLE_CI_DETECTION": "true"}
     shown = _on_a_terminal("help", "concepts/gone", env=env)

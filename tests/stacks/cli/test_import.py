@@ -344,7 +344,7 @@ def test_values_of_set_are_yaml_or_configuration(account: Account) -> None:
     gate = ("lens:HealthGate", "healthy", "overview")
     account.refused(*gate, "--set", "condition={a: [}")
     account.refused(*gate, "--set", "condition={{ clusters.a }}")
-    account.imports(*gate, "--set", "condition={faulty_nodes: {at_most: 0}}")
+    account.imports(*gate, "--set", "condition={total_nodes: {at_least: 0}}")
     told = account.refused(gate[0], "second", gate[2], "--set", "condition={{ config.c }}")
     assert "the stack has no value of config.c" in told
     assert account.ids == {"healthy": "overview"}

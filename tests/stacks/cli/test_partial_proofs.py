@@ -1,5 +1,6 @@
 """A gate on pools of SCP of which a certification tests a part."""
 
+import pytest
 from plan_scenes import Scene
 
 from tests.stacks.cli.test_scp_idle import pool
@@ -24,6 +25,8 @@ ONE = '["{{ node_pools.pool.node_ids[0] }}"]'
 ALL = '"{{ node_pools.pool.node_ids }}"'
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_proof_of_one_node_is_none_of_its_pool(pool: tuple[Scene, str]) -> None:
     scene, _ = pool
     topology = scene.project / "topology.yaml"

@@ -59,6 +59,8 @@ def test_one_word_for_what_is_not_known(made: Scene) -> None:
     assert "~ place" not in out, "its token did not change"
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("text", [MANY, COMPONENT])
 def test_counts_agree(scene: Scene, text: str) -> None:
     program(scene, text)

@@ -61,6 +61,8 @@ def train(scene: Scene) -> Any:
     return declare
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_proposal_becomes_a_row_a_comment_a_repair_and_an_empty_plan(train: Any) -> None:
     scene = train()
     propose(scene)
@@ -81,6 +83,8 @@ def test_a_proposal_becomes_a_row_a_comment_a_repair_and_an_empty_plan(train: An
     assert scene.run("repair", "--dry-run").code == 0
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_nobody_repairs_what_nobody_has_reviewed(train: Any) -> None:
     scene = train()
     propose(scene)
@@ -176,6 +180,8 @@ def test_gates_bound_repairs(train: Any) -> None:
     assert "2 nodes would be repaired (train-worker-1, train-worker-2)" in ran.out + ran.err
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_one_node_by_hand_and_nothing_else(train: Any) -> None:
     scene = train("")
     propose(scene, 2)
@@ -213,6 +219,8 @@ def test_what_cannot_be_meant_is_refused(
     assert asked(scene) == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_slurm_node_that_is_down_for_long_is_repaired(train: Any) -> None:
     repair = "{on: [not_ready], approve: automatic, modes: [REBOOT_VM]}"
     scene = train(repair, "cluster_type: SLURM", "slurm_shm_size_gib: 64")

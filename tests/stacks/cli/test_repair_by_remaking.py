@@ -103,6 +103,8 @@ def nothing_left(scene: Scene) -> None:
     assert scene.run("repair", "--dry-run").code == 0
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_failed_node_becomes_a_row_a_comment_a_new_node_and_an_empty_plan(scene: Scene) -> None:
     declared(scene, POOL, "repair: {max_unhealthy: 50%}")
     before = servers(scene)
@@ -121,6 +123,8 @@ def test_a_failed_node_becomes_a_row_a_comment_a_new_node_and_an_empty_plan(scen
     nothing_left(scene)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_saved_plan_is_refused_for_another_server_of_the_name(scene: Scene) -> None:
     declared(scene, POOL, "repair: {}")
     fail(scene)
@@ -155,6 +159,8 @@ def test_above_max_unhealthy_nothing_happens_and_the_plan_says_why(scene: Scene)
     assert "2 of 3 nodes are unhealthy, more than repair.max_unhealthy (25%)" in ran.out
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_without_a_declaration_up_makes_it_anew_as_ever(scene: Scene) -> None:
     declared(scene, POOL)
     before = servers(scene)
@@ -168,6 +174,8 @@ def test_without_a_declaration_up_makes_it_anew_as_ever(scene: Scene) -> None:
     nothing_left(scene)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_node_is_made_anew_by_name(scene: Scene) -> None:
     declared(scene, POOL)
     before = servers(scene)
@@ -180,6 +188,8 @@ def test_a_node_is_made_anew_by_name(scene: Scene) -> None:
     nothing_left(scene)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_repair_killed_after_its_delete_is_resumed_by_the_same_command(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +241,8 @@ def test_a_repair_of_a_node_alone_is_resumed_by_the_same_command(
     nothing_left(scene)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_node_alone_is_replaced(scene: Scene) -> None:
     declared(scene, POOL + SOLO)
     before = servers(scene)
@@ -244,6 +256,8 @@ def test_a_node_alone_is_replaced(scene: Scene) -> None:
     nothing_left(scene)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_one_that_others_need_is_left_to_up(scene: Scene) -> None:
     other = SOLO.replace("gpu_nodes:\n", "").replace("solo", "other")
     declared(scene, POOL + SOLO + other, 'options: {depends_on: ["{{ gpu_nodes.solo }}"]}')

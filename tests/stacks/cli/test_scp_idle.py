@@ -83,6 +83,8 @@ def pool(scene: Scene) -> tuple[Scene, str]:
     return scene, made
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[Scene, str]) -> None:
     scene, _ = pool
     show_all_gpus(scene)

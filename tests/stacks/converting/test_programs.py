@@ -80,6 +80,8 @@ def test_expressions(convert: Convert, expression: str, code: str) -> None:
     assert f'pulumi.export("o", {code}' in program
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_loops_stay_loops(convert: Convert) -> None:
     program = convert(
         f"""\

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lsprotocol import types
 from processes.commands import in_a_process
 
@@ -26,6 +27,8 @@ def labels(found: Any) -> list[str]:
     return [each.label for each in found.items]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_problems_are_told_as_they_are_typed_and_taken_back(session: Session[Any]) -> None:
     async def steps(editor: Editor) -> None:
         editor.open(FILE, TOPOLOGY)
@@ -53,6 +56,8 @@ def test_problems_are_told_as_they_are_typed_and_taken_back(session: Session[Any
     session(steps)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_problems_are_those_of_validate(session: Session[Any], folder: Path) -> None:
     wrong = TOPOLOGY.replace("clusters.train.status", "clusters.trian.status").replace(
         "us-central-8", "7"
@@ -72,6 +77,8 @@ def test_problems_are_those_of_validate(session: Session[Any], folder: Path) -> 
         assert each.message.partition("\n")[0] in told
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_module_that_is_not_saved_counts_and_is_told_of(
     session: Session[Any], folder: Path
 ) -> None:
@@ -92,6 +99,8 @@ def test_a_module_that_is_not_saved_counts_and_is_told_of(
     session(steps)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_completion(session: Session[Any]) -> None:
     async def steps(editor: Editor) -> None:
         editor.open(FILE, TOPOLOGY)
@@ -141,6 +150,8 @@ def test_completion(session: Session[Any]) -> None:
     session(steps)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_hover(session: Session[Any]) -> None:
     async def steps(editor: Editor) -> None:
         editor.open(FILE, TOPOLOGY)
@@ -162,6 +173,8 @@ def test_hover(session: Session[Any]) -> None:
     session(steps)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_definition_and_references(session: Session[Any], folder: Path) -> None:
     module = "inputs: {}\nshared_volumes: {}\noutputs:\n  told: 5\n"
     (folder / "part.yaml").write_text(module)
@@ -232,6 +245,8 @@ def renamed(session: Session[Any], texts: dict[str, str], word: str, behind: str
     return session(steps)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_renamed_volume_is_renamed_everywhere(session: Session[Any], folder: Path) -> None:
     texts = {FILE: TOPOLOGY}
     range_, edit, _ = renamed(session, texts, "data", 'volume: "{{ shared_volumes.', "disk")
@@ -244,6 +259,8 @@ def test_a_renamed_volume_is_renamed_everywhere(session: Session[Any], folder: P
     assert in_a_process(folder, "validate").code == 0
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_what_is_deployed_keeps_its_objects(session: Session[Any], folder: Path) -> None:
     """The new text plans no change where the old one came up."""
     environ = {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_BACKEND_URL": f"file://{folder}"}
@@ -260,6 +277,8 @@ def test_what_is_deployed_keeps_its_objects(session: Session[Any], folder: Path)
     assert done.code == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_configuration_key_is_renamed_in_the_settings_of_stacks(
     session: Session[Any], folder: Path
 ) -> None:
@@ -273,6 +292,8 @@ def test_a_configuration_key_is_renamed_in_the_settings_of_stacks(
     assert "  count: {type: integer" in done[FILE]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_name_that_cannot_be_is_refused_with_the_reason(session: Session[Any]) -> None:
     for name, why in (("two words", "is no name"), ("token", "is there already")):
         _, edit, messages = renamed(session, {FILE: TOPOLOGY}, "gpus", "{{ config.", name)
@@ -282,6 +303,8 @@ def test_a_name_that_cannot_be_is_refused_with_the_reason(session: Session[Any])
     assert (range_, edit) == (None, None)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_other_files_are_left_alone(session: Session[Any]) -> None:
     async def steps(editor: Editor) -> None:
         editor.open("values.yaml", "replicas: [\n")
@@ -294,6 +317,8 @@ def test_other_files_are_left_alone(session: Session[Any]) -> None:
     session(steps)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_addresses_of_all_sorts(session: Session[Any], folder: Path) -> None:
     """Blanks and signs in a path; what is no file, and what no file can be."""
     odd = folder / "a b" / "é#%20"
@@ -319,6 +344,8 @@ def test_addresses_of_all_sorts(session: Session[Any], folder: Path) -> None:
     session(steps)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_file_that_is_closed_counts_as_it_is_on_disk(session: Session[Any], folder: Path) -> None:
     (folder / "volume.yaml").write_text("inputs:\n  size: {type: integer}\n")
     text = "include:\n  - {file: volume.yaml, name: store, with: {size: 5}}\n"
@@ -337,6 +364,8 @@ def test_a_file_that_is_closed_counts_as_it_is_on_disk(session: Session[Any], fo
     session(steps)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_file_that_is_no_utf_8_is_told_of(session: Session[Any], folder: Path) -> None:
     (folder / "other.yaml").write_bytes(b"# caf\xe9\n")
 

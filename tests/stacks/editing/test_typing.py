@@ -27,6 +27,8 @@ def asked(path: Path, text: str) -> None:
     topology.meant(line, column)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name)
 def test_every_beginning_of_an_example_has_answers(example: Path) -> None:
     text = example.read_text(encoding="utf-8")

@@ -151,7 +151,8 @@ def test_what_the_engine_can_do_is_not_refused(lab):
                 super().__init__("my:index:Rack", name, None, opts)
         rack = Rack("r")
         hooks = pulumi.ResourceHookBinding()
-        Machine("a", opts=ResourceOptions(parent=rack, aliases=["x"], hooks=hooks))
+        aliases = [pulumi.Alias(name="x")]
+        Machine("a", opts=ResourceOptions(parent=rack, aliases=aliases, hooks=hooks))
         pulumi.ResourceHook("unused", lambda args: None)
     """
     assert lab.up(program).succeeded, lab.errors

@@ -173,6 +173,8 @@ def program(properties, options=""):
     return f"Machine('a', {properties}{options})"
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("before", "after", "path", "kept"),
     [

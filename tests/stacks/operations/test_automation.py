@@ -62,6 +62,8 @@ class TestRuns:
         assert state(world) == before
         assert world.clusters == []
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     def test_up_to_destroy(self, world: World) -> None:
         made = up(world.stack)
         assert made.succeeded
@@ -305,6 +307,8 @@ print(json.dumps([each for each in ("grpc", "pulumi", "click", "rich") if each i
     assert json.loads(done.stdout) == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_operations_load_no_terminal() -> None:
     code = """
 import json, sys

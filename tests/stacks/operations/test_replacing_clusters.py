@@ -49,6 +49,8 @@ def ids(world: World) -> list[str]:
     return [each["id"] for each in world.clusters]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_new_one_comes_first_and_the_old_one_goes_idle(world: World, old: str) -> None:
     run_job(world, old, 60)
     world.ask("DELETE", "_emulator/requests")
@@ -77,6 +79,8 @@ def test_without_stock_the_old_one_stays(world: World, old: str) -> None:
     assert preview(world.stack).changes["replace"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_jobs_that_do_not_end_keep_the_old_one_until_they_have(world: World, old: str) -> None:
     run_job(world, old, 120)
     stopped = up(world.stack)

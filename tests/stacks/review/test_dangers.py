@@ -30,6 +30,10 @@ LEFT, CHANGED = PlanReason.NOT_IN_PROGRAM, PlanReason.CHANGED
         ),
         (DELETE, LEFT, {"type_": VOLUME}, Risk.DESTROYS_DATA, "destroys a volume and its data"),
         (DELETE, LEFT, {}, Risk.DELETES, "is deleted for good"),
+        (
+            *(DELETE, LEFT, {"others": ("n1",)}, Risk.DESTROYS_OTHERS),
+            "is deleted for good; n1, which others have put into it, goes with it",
+        ),
         (REPLACE, CHANGED, {}, Risk.REPLACES, "deletes it and makes it anew"),
         (UPDATE, CHANGED, {"gpus_removed": 8}, Risk.REDUCES_CAPACITY, "takes 8 GPUs away"),
         (

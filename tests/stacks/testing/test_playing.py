@@ -48,6 +48,8 @@ def test_nothing_of_a_case_is_left_in_the_project(played: Played, project: Path)
     assert after == sorted([*before, Path("tests/demo.yaml")])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_environment_does_not_reach_a_case(written: Written, project: Path) -> None:
     """Not the keys and addresses of platforms, nor a backend, nor permissions."""
     written(
@@ -175,6 +177,8 @@ GONE = """\
 """
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_what_is_gone_was_there(played: Played, project: Path) -> None:
     topology = project / "topology.yaml"
     text = topology.read_text().replace(" us-central-8", ' "{{ config.region }}"')
@@ -236,6 +240,8 @@ WITHOUT_EFFECT = """\
 """
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_an_event_that_tests_nothing_fails_its_case(played: Played) -> None:
     results = played(WITHOUT_EFFECT)
     found = {name: told(each)[0] for name, each in results.items() if name != "up"}

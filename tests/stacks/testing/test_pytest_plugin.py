@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = """\
 import pytest
 
@@ -77,6 +79,8 @@ STATE = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_pytest_has_the_fixture(project: Path) -> None:
     (project / "tests" / "test_demo.py").write_text(TESTS)
     (project / "tests" / "prod.json").write_text(json.dumps(STATE))
@@ -110,6 +114,8 @@ def test_inputs(gpuform_stack):
 """
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_what_fails_says_why(project: Path) -> None:
     """Without what is gpuform's own, and without secrets."""
     (project / "tests" / "test_demo.py").write_text(FAILING)

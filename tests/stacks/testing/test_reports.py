@@ -73,6 +73,8 @@ def test_coverage_tells_what_no_case_exercises(played: Played) -> None:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_command_says_what_became_of_each(written: Written, project: Path) -> None:
     written(MIXED)
     junit = project / "build" / "tests.xml"
@@ -87,6 +89,8 @@ def test_the_command_says_what_became_of_each(written: Written, project: Path) -
     assert ET.parse(junit).getroot().get("failures") == "1"
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_command_as_json_and_as_a_list(written: Written, project: Path) -> None:
     written(MIXED)
     done = in_a_process(project, "test", "-k", "comes_up", "--json")

@@ -76,6 +76,8 @@ def test_the_command_has_a_limit(hanging: Path) -> None:
     assert "  it did not end within 1s of real time" in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_temporary_folder_with_too_long_a_path_is_told(hanging: Path, tmp_path: Path) -> None:
     temporary = tmp_path / ("long" * 30)
     temporary.mkdir()

@@ -80,6 +80,8 @@ def test_a_state_starts_a_case_as_it_is(example: str, tmp_path: Path) -> None:
     assert left.left.resources == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_change_is_planned_against_the_state(project: Path) -> None:
     """Not the secrets of prod, whose key nobody has here, nor its ids."""
     state = exported(project)

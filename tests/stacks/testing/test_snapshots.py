@@ -63,6 +63,8 @@ def test_values_count_and_comments_are_kept(played: Played, project: Path) -> No
     assert file.read_text() == text
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_snapshot_that_is_no_yaml_says_where(played: Played, project: Path) -> None:
     played(CASES, update=True)
     file = project / "tests" / "snapshots" / "demo.up.yaml"

@@ -281,7 +281,7 @@ def ways(outside: Outside) -> dict[str, Way]:
         found[f"program_{name}"] = Way("", SEALED, program=f"{code}\n")
     found["explicit_provider"] = Way(
         "",
-        "a case reaches its emulator alone: it may not connect to",
+        "which is left over from an emulator",
         "config: {'gpuform:form': plugin}",
         "import pulumi\nfrom gpuform.providers import lens\n"
         "from gpuform.providers.provider import Provider\n"
@@ -333,6 +333,8 @@ def played(folders: list[Path], outside: Outside, **variables: str) -> Result:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("allow", ["", ALLOWED])
 def test_no_way_leads_out_of_a_case(tmp_path: Path, outside: Outside, allow: str) -> None:
     tried = ways(outside)
@@ -354,6 +356,8 @@ def test_no_way_leads_out_of_a_case(tmp_path: Path, outside: Outside, allow: str
         assert any(each in findings for each in refusals), (name, findings)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_no_way_leads_out_of_a_stack_under_pytest(tmp_path: Path, outside: Outside) -> None:
     write(tmp_path / "project", Way(certified("slurm: {via: local}")), "")
     (tmp_path / "project" / "tests" / "test_out.py").write_text(

@@ -8,6 +8,7 @@ from google.protobuf.struct_pb2 import Struct
 
 from gpuform.providers.values import (
     mark_echoed_secrets,
+    mark_renamed_secrets,
     mark_secret_outputs,
     to_struct,
 )
@@ -235,3 +236,12 @@ def test_to_struct_writes_pulumis_encodings() -> None:
     }
     assert sent.fields["e"].WhichOneof("kind") == "struct_value"
     assert sent.fields["l"].WhichOneof("kind") == "list_value"
+
+
+def test_a_secret_whose_name_the_answer_lacks_marks_the_inputs_that_nobody_gave() -> None:
+    given = {"scale_down": Secret({"wait_minutes": 10}), "name": "train"}
+    answer = {"drain": {"wait_minutes": 10}, "name": "train", "ready": True}
+    names = ["drain", "name"]
+    marked = {**answer, "drain": Secret({"wait_minutes": 10})}
+    assert mark_renamed_secrets(answer, given, names) == marked
+    assert mark_renamed_secrets(answer, {"name": Secret("train")}, names) == answer

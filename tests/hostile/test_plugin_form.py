@@ -1,0 +1,224 @@
+"""The plugin on platforms that fail, killed at any request: no object is lost, none made twice.
+
+It is called as Pulumi's engine calls it: what a call has not answered, the engine does not know.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from conformance.plugin import PluginHost, partial, running_plugin
+from conformance.verbs import Refused
+from hostile.fakes.faults import AFTER, ANY, BEFORE, Fault, Plan
+from hostile.fakes.serving import Fakes
+from hostile.fakes.world import Thing, World
+from hostile.planted import ALL, CONFIG_SECRET
+from pulumi.runtime.proto import provider_pb2
+
+from gpuform.providers.plugin.wire import from_struct, to_struct
+from gpuform.providers.values import Secret
+
+pytestmark = pytest.mark.slow
+
+_CLUSTER = {
+    "cluster_name": "train",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 16,
+    "cuda_version": "12.6",
+    "nvidia_driver_version": "560",
+    "billing_type": "ON_DEMAND",
+}
+_VOLUME = {"volume_name": "data", "region": "us-central-8", "size_tib": 5}
+_POOL = {
+    "cluster_fabric_name": "train",
+    "node_pool_id": "POOL001-krw1a",
+    "gpu_node_name_prefix": "work",
+    "count": 2,
+    "image_id": "IMAGE-7XFMaJpLsapKvskFMjCtmm",
+    "server_type_id": "f90e8ef54cc2451b825608e9f95f7bcb",
+    "region_id": "kr-west1",
+    "vpc_id": "e58348b1bc9148e5af86500fd4ef99ca",
+    "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
+    "os_user_password": Secret(CONFIG_SECRET),
+}
+KINDS = {
+    "together:SharedVolume": (_VOLUME, {**_VOLUME, "size_tib": 6}, 1),
+    "together:Cluster": (_CLUSTER, {**_CLUSTER, "num_gpus": 24}, 1),
+    "scp:NodePool": (_POOL, {**_POOL, "count": 3}, 3),
+}
+"""What each kind declares, a change of it, and how many objects that has in the end."""
+FAULTS = [("kill", BEFORE), ("kill", AFTER), ("closed", AFTER), ("500", AFTER), ("ignored", BEFORE)]
+
+
+@dataclass
+class Engine:
+    """One resource as Pulumi's engine knows it: `id`, `inputs` and `outputs` of what was answered.
+
+    `said` is all that the plugin has said in clear.
+    """
+
+    fakes: Fakes
+    directory: Path
+    type: str = ""
+    id: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    is_partial: bool = False
+    said: list[str] = field(default_factory=list)
+    _open: ExitStack = field(default_factory=ExitStack)
+    _plugin: PluginHost | None = None
+
+    @property
+    def urn(self) -> str:
+        return f"urn:pulumi:dev::p::gpuform:{self.type}::thing"
+
+    def kill(self, _signal: str) -> None:
+        assert self._plugin is not None
+        self._plugin.process.kill()
+        self._plugin = None
+
+    def begin(self, type_: str) -> None:
+        """Forget everything, on empty platforms; a process that lives goes on."""
+        self.fakes.begin(World())
+        self.fakes.signal = self.kill
+        shutil.rmtree(self.directory / ".gpuform", ignore_errors=True)
+        self.type, self.id, self.inputs, self.outputs = type_, "", {}, {}
+        self.is_partial, self.said = False, []
+
+    def close(self) -> None:
+        self._open.close()
+
+    def up(self, declared: Mapping[str, Any]) -> str:
+        """Check, Diff, and Create or Update; what came of it."""
+        request = provider_pb2.CheckRequest(
+            urn=self.urn, olds=to_struct(self.inputs), news=to_struct(declared)
+        )
+        checked = self._call("Check", request)
+        assert not checked.failures, checked.failures
+        if not self.id:
+            create = provider_pb2.CreateRequest(urn=self.urn, properties=checked.inputs)
+            return self._made("Create", create, checked.inputs)
+        both = {"id": self.id, "urn": self.urn, "olds": to_struct(self.outputs)}
+        diff = self._call("Diff", provider_pb2.DiffRequest(**both, news=checked.inputs))
+        assert not diff.replaces
+        if diff.changes != provider_pb2.DiffResponse.DIFF_SOME and not self.is_partial:
+            return "same"
+        update = provider_pb2.UpdateRequest(**both, news=checked.inputs)
+        return self._made("Update", update, checked.inputs)
+
+    def refresh(self) -> None:
+        properties = to_struct(self.outputs)
+        request = provider_pb2.ReadRequest(
+            id=self.id, urn=self.urn, properties=properties, inputs=to_struct(self.inputs)
+        )
+        answer = self._call("Read", request)
+        self.id, self.outputs = answer.id, from_struct(answer.properties)
+
+    def destroy(self) -> None:
+        if self.id:
+            properties = to_struct(self.outputs)
+            request = provider_pb2.DeleteRequest(id=self.id, urn=self.urn, properties=properties)
+            self._call("Delete", request)
+        self.id, self.inputs, self.outputs = "", {}, {}
+
+    def _made(self, verb: str, request: Any, inputs: Any) -> str:
+        try:
+            answer = self._call(verb, request)
+            self.is_partial = False
+        except grpc.RpcError as error:
+            answer = partial(error)
+            self.said += answer.reasons
+            self.is_partial = True
+        self.id = self.id or answer.id
+        self.inputs, self.outputs = from_struct(inputs), from_struct(answer.properties)
+        self.said.append(repr(self.outputs))  # a Secret hides itself
+        return verb
+
+    def _call(self, verb: str, request: Any) -> Any:
+        if self._plugin is None:
+            variables = {**self.fakes.environ(), "GPUFORM_ALLOW": "evict-jobs"}
+            running = running_plugin(self.directory, variables)
+            self._plugin = self._open.enter_context(running)
+        try:
+            return getattr(self._plugin.stub, verb)(request, timeout=60)
+        except grpc.RpcError as error:
+            self.said.append(error.details())
+            raise
+
+
+@pytest.fixture(scope="module")
+def fakes() -> Iterator[Fakes]:
+    with Fakes().serving() as serving:
+        yield serving
+
+
+def living(fakes: Fakes) -> list[Thing]:
+    kinds = ("volume", "cluster", "node")
+    things = fakes.world.things
+    return [each for each in things if each.kind in kinds and each.lives(fakes.world.now)]
+
+
+def again_until(done: object, engine: Engine, step: Callable[[], object]) -> None:
+    """Repeat a step as a person does, with a refresh after what is not ready or has failed.
+
+    Only a refresh shows that the platform has accepted an update and ignored it.
+    """
+    for _ in range(6):
+        engine.fakes.world.move(30)
+        is_failed = False
+        try:
+            if step() == done:
+                return
+        except (grpc.RpcError, Refused):
+            is_failed = True
+        if engine.id and (is_failed or engine.is_partial):
+            engine.refresh()
+    raise AssertionError(f"it does not come to an end: {engine.said[-3:]}")
+
+
+@pytest.fixture
+def engine(fakes: Fakes, tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(fakes, tmp_path / "plugin")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("what", "effect"), FAULTS)
+@pytest.mark.parametrize("verb", ["create", "update", "delete"])
+@pytest.mark.parametrize("type_", KINDS)
+def test_no_fault_at_any_request_loses_or_doubles_an_object(
+    fakes: Fakes, engine: Engine, type_: str, verb: str, what: str, effect: str
+) -> None:
+    declared, changed, number = KINDS[type_]
+    step = engine.destroy if verb == "delete" else lambda: engine.up(changed)
+    for nth in range(1, 30):
+        engine.begin(type_)
+        if verb != "create":
+            engine.up(declared)
+        is_hit = meets(fakes, engine, Fault(ANY, what, effect, nth), step)
+        again_until("same", engine, lambda: engine.up(changed))
+        assert len(living(fakes)) == number, [str(each) for each in living(fakes)]
+        again_until(None, engine, engine.destroy)
+        fakes.world.move(300)
+        assert living(fakes) == []
+        said = "\n".join([*engine.said, (engine.directory / "plugin.log").read_text()])
+        assert not [each for each in ALL if each in said]
+        assert not re.search(r"Traceback|error in gpuform", said)
+        if not is_hit:
+            return
+
+
+def meets(fakes: Fakes, engine: Engine, fault: Fault, step: Callable[[], object]) -> bool:
+    """Take a step under a fault, and return whether the fault happened."""
+    fakes.plan, fakes.hostile = Plan((fault,)), {engine.type.partition(":")[0]}
+    with suppress(grpc.RpcError, Refused):
+        step()
+    fakes.hostile = set()
+    return bool(fakes.plan.hit)

@@ -1,0 +1,248 @@
+"""A clusters registry written from its document alone, as bad as a registry may be.
+
+Updates and filters are mongomock's. A GET and a query show what the record was up to 30 seconds
+ago, each by its own lag; answers are lost before or after the effect; proxies answer in its place;
+queries leave nodes or their details out; others write between any two requests.
+"""
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import mongomock
+
+Json = dict[str, Any]
+
+LONGEST_LAG = 30.0
+NOTHING: Json = {"$pull": {"nodes.nodeData": {"id": {"$in": []}}}}
+"""The PUT that is only a look."""
+SUMS = {
+    "gpus.count": ("gpus", "count"),
+    "gpus.memory": ("gpus", "memory"),
+    "vcpus.count": ("vcpus", "count"),
+    "memory": ("memory",),
+    "swap": ("swap",),
+    "storage.disks": ("storage", "disks"),
+    "storage.size": ("storage", "size"),
+    "network.interfaces": ("network", "interfaces"),
+    "network.txBandwidth": ("network", "txBandwidth"),
+    "network.rxBandwidth": ("network", "rxBandwidth"),
+}
+_KNOWN = frozenset(
+    (
+        *("id", "regionId", "status", "nodes", "gpus", "vcpus", "memory", "swap", "storage"),
+        *("network", "config", "tags", "clusterMetadata", "reputation"),
+    )
+)
+
+
+@dataclass
+class Clock:
+    """Time that passes only while somebody sleeps, and a little with each request."""
+
+    moment: float = 1_800_000_000.0
+    is_platforms: bool = True
+
+    def now(self) -> float:
+        return self.moment
+
+    def sleep(self, seconds: float, interrupted: Any) -> None:
+        self.moment += seconds
+
+
+@dataclass
+class Faults:
+    """How often what happens to a request, as a share of 1."""
+
+    lag: float = 0.0
+    lost_before: float = 0.0
+    lost_after: float = 0.0
+    proxy: float = 0.0
+    partial: float = 0.0
+    others: float = 0.0
+
+
+@dataclass
+class LaggingRegistry:
+    """The registry and its Parser. `others` is called right before a request of ours is served."""
+
+    seed: int
+    clock: Clock = field(default_factory=Clock)
+    faults: Faults = field(default_factory=Faults)
+    has_entry_ids: bool = True
+    envelope: str = "raw"
+    others: Callable[[], None] = lambda: None
+    requests: list[tuple[str, str, Any]] = field(default_factory=list)
+    fixed_lag: float | None = None
+    """How old what GET and query show is; None leaves it to the faults."""
+    next_write: str = ""
+    """What happens to the next PUT or create: lost_before or lost_after."""
+    query_has_nodes: bool = True
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self._records = mongomock.MongoClient().registry.clusters
+        self._versions: list[tuple[float, dict[str, Json]]] = [(0.0, {})]
+        self._is_inside = False
+
+    def record(self, cluster_id: str) -> Json | None:
+        """The record as it is, for a test."""
+        return copy.deepcopy(self._versions[-1][1].get(cluster_id))
+
+    def transport(self) -> httpx.BaseTransport:
+        return httpx.MockTransport(self.serve)
+
+    def serve(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content or b"null")
+        path = request.url.path
+        self.requests.append((request.method, path, body))
+        self.clock.moment += 0.05
+        if not self._is_inside and self.chance.random() < self.faults.others:
+            self._is_inside = True
+            try:
+                self.others()
+            finally:
+                self._is_inside = False
+        fault = self._fault()
+        if fault == "proxy":
+            page = self.chance.choice([(404, "<h1>404</h1>"), (200, "sign in"), (502, "bad")])
+            return httpx.Response(page[0], html=page[1], request=request)
+        if fault == "lost_before":
+            raise httpx.ReadError("closed", request=request)
+        status, answer = self._answer(request.method, path.strip("/").split("/"), body)
+        if fault == "lost_after":
+            raise httpx.ReadError("closed", request=request)
+        return httpx.Response(status, json=answer, request=request)
+
+    def _fault(self) -> str:
+        drawn = self.chance.random()
+        method, path, body = self.requests[-1]
+        is_look = method == "GET" or path.endswith("/query") or body == NOTHING
+        if self.next_write and not is_look:
+            fault, self.next_write = self.next_write, ""
+            return fault
+        for name in ("proxy", "lost_before", "lost_after"):
+            drawn -= getattr(self.faults, name)
+            if drawn < 0:
+                return name
+        return ""
+
+    def _answer(self, method: str, path: list[str], body: Any) -> tuple[int, Any]:
+        match (method, *path):
+            case ("POST", "clusters", "query"):
+                return 200, self._query(body)
+            case ("POST", "api", "createCluster"):
+                return self._create(body)
+            case ("GET", "clusters", id_):
+                found = self._shown().get(id_)
+                return self._found(found and self._partly(found, 0.3))
+            case ("PUT", "clusters", id_):
+                return self.update(id_, body)
+            case ("DELETE", "clusters", id_):
+                if self._records.find_one({"id": id_}) is None:
+                    return self._found(None)
+                self._records.delete_one({"id": id_})
+                self._keep()
+                return 200, {"message": "Cluster deleted"}
+        return 404, {"message": "no such route"}
+
+    def _found(self, record: Json | None) -> tuple[int, Any]:
+        return (404, {"error": "Cluster not found"}) if record is None else (200, record)
+
+    def _query(self, body: Any) -> list[Json]:
+        """A filter in the other envelope is none."""
+        is_wrapped = set(body) == {"query"}
+        if is_wrapped == (self.envelope == "wrapped"):
+            wanted = body["query"] if is_wrapped else body
+        else:
+            wanted = {}
+        shown = mongomock.MongoClient().registry.clusters
+        for record in self._shown().values():
+            shown.insert_one(copy.deepcopy(record))
+        found = [self._partly(each, 1.0) for each in shown.find(wanted)]
+        if self.query_has_nodes:
+            return found
+        return [{k: v for k, v in each.items() if k != "nodes"} for each in found]
+
+    def _create(self, body: Any) -> tuple[int, Any]:
+        values = body["body"]["spec"]["values"]
+        result: Any = [False, "E11000 duplicate key error"]
+        if self._records.find_one({"id": values["id"]}) is None:
+            record = {k: v for k, v in values.items() if k in _KNOWN and k != "status"}
+            made = {"_id": self._new_id(), **copy.deepcopy(record), "status": "live"}
+            self._records.insert_one(made)
+            self._keep()
+            result = self.record(values["id"])
+        return 200, {"success": True, "task_id": "", "result": result}
+
+    def update(self, id_: str, body: Json) -> tuple[int, Any]:
+        """A Mongo update; paths that the schema does not have are dropped."""
+        kept = {
+            operator: {p: v for p, v in fields.items() if p.split(".")[0] in _KNOWN}
+            for operator, fields in body.items()
+        }
+        if self._records.find_one({"id": id_}) is None:
+            return self._found(None)
+        try:
+            self._records.update_one({"id": id_}, {o: f for o, f in kept.items() if f})
+        except Exception as error:  # noqa: BLE001 - as the service: any failure is a 500
+            return 500, {"error": str(error)}
+        self._keep()
+        return 200, self.record(id_)
+
+    def _keep(self) -> None:
+        """Mongoose gives each entry an id; a new version of all records is there from now on."""
+        for found in list(self._records.find({})):
+            entries = found.get("nodes", {}).get("nodeData", [])
+            if self.has_entry_ids and any(each and "_id" not in each for each in entries):
+                entries = [each and {"_id": self._new_id(), **each} for each in entries]
+                update = {"$set": {"nodes.nodeData": entries}}
+                self._records.update_one({"id": found["id"]}, update)
+        records = {each["id"]: {**each, "__v": 0} for each in self._records.find({})}
+        self._versions.append((self.clock.moment, copy.deepcopy(records)))
+
+    def _new_id(self) -> str:
+        return f"{int(self.clock.moment):08x}{self.chance.getrandbits(64):016x}"
+
+    def _shown(self) -> dict[str, Json]:
+        """The records as they were a while ago."""
+        lag = self.chance.uniform(0, LONGEST_LAG) if self.chance.random() < self.faults.lag else 0.0
+        moment = self.clock.moment - (lag if self.fixed_lag is None else self.fixed_lag)
+        shown = next(records for at, records in reversed(self._versions) if at <= moment)
+        return copy.deepcopy(shown)
+
+    def _partly(self, record: Json, share: float) -> Json:
+        """Perhaps without its nodes, or with their ids alone."""
+        if self.chance.random() >= self.faults.partial * share:
+            return record
+        if self.chance.random() < 0.5:
+            return {name: value for name, value in record.items() if name != "nodes"}
+        entries = [{"id": each["id"]} for each in record["nodes"]["nodeData"] if each]
+        return {**record, "nodes": {**record["nodes"], "nodeData": entries}}
+
+
+def wrong_sums(record: Json) -> list[str]:
+    """The sums of a record that are not those of its entries."""
+    entries = record["nodes"]["nodeData"]
+    wrong = [] if record["nodes"]["count"] == len(entries) else ["nodes.count"]
+    for name, path in SUMS.items():
+        told = _at(record, path)
+        if told != sum(_at(each, path) for each in entries):
+            wrong.append(name)
+    return wrong
+
+
+def sums_of(entries: list[Json]) -> Json:
+    """The sums of entries by their dotted paths, as another well-behaved writer sets them."""
+    sums = {name: sum(_at(each, path) for each in entries) for name, path in SUMS.items()}
+    return {"nodes.count": len(entries), **sums}
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        value = (value or {}).get(name)
+    return value or 0

@@ -1,0 +1,361 @@
+"""A registry that lags, loses answers and has other writers: nothing is doubled, lost or taken."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gpuform.providers.aios.client import AiosClient
+from gpuform.providers.aios.cluster import ClusterLifecycle
+from gpuform.providers.calls import serving
+from gpuform.providers.calls.transport import mount
+from gpuform.providers.errors import GpuformError
+
+from .lagging_courses import EAST, NODE, RECORD, WEST, Course, Stack, wired
+from .lagging_registry import LaggingRegistry, wrong_sums
+
+LISTED = {**RECORD, "cluster_id": WEST, "nodes": {"node_data": [{"id": "node-1", **NODE}]}}
+
+
+@pytest.fixture
+def registry() -> LaggingRegistry:
+    return LaggingRegistry(seed=1)
+
+
+@pytest.fixture
+def stack(
+    registry: LaggingRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stack]:
+    made = Stack("alone", registry, tmp_path)
+    with mount(made.url, registry.transport()), made.working(monkeypatch):
+        yield made
+
+
+@pytest.fixture
+def west(stack: Stack, registry: LaggingRegistry) -> Any:
+    """The record, which others add nodes to; long ago."""
+    thing = stack.thing(WEST, ClusterLifecycle)
+    thing.up({**RECORD, "cluster_id": WEST})
+    registry.clock.moment += 1000
+    return thing
+
+
+def node(node_id: str = "node-1", **changes: Any) -> Any:
+    return {"cluster_id": WEST, "node_id": node_id, **NODE, **changes}
+
+
+def entries(registry: LaggingRegistry) -> list[Any]:
+    record = registry.record(WEST)
+    assert record is not None
+    assert wrong_sums(record) == []
+    return list(record["nodes"]["nodeData"])
+
+
+def ids(registry: LaggingRegistry) -> list[str]:
+    return [each["id"] for each in entries(registry)]
+
+
+def add_theirs(registry: LaggingRegistry, node_id: str = "theirs") -> None:
+    entry = wired({"id": node_id, **NODE})
+    sums = dict.fromkeys(("nodes.count", "gpus.count", "storage.disks"), 1)
+    assert registry.update(WEST, {"$push": {"nodes.nodeData": entry}, "$inc": sums})[0] == 200
+
+
+@pytest.mark.parametrize("lost", ["lost_before", "lost_after"])
+@pytest.mark.parametrize("has_entry_ids", [True, False])
+def test_a_node_whose_add_is_lost_while_reads_lag_is_there_once(
+    west: Any, stack: Stack, registry: LaggingRegistry, lost: str, has_entry_ids: bool
+) -> None:
+    registry.has_entry_ids = has_entry_ids
+    registry.fixed_lag, registry.next_write = 8.0, lost
+    thing = stack.thing("a")
+    try:
+        thing.up(node())
+    except GpuformError:
+        assert lost == "lost_before"
+        thing.up(node())
+    assert thing.state["ready"] is True
+    assert ids(registry) == ["node-1"]
+
+
+@pytest.mark.parametrize("lost", ["lost_before", "lost_after"])
+def test_a_list_whose_change_is_lost_while_reads_lag_has_each_node_once(
+    stack: Stack, registry: LaggingRegistry, lost: str
+) -> None:
+    thing = stack.thing(WEST, ClusterLifecycle)
+    thing.up(LISTED)
+    registry.clock.moment += 1000
+    registry.fixed_lag, registry.next_write = 8.0, lost
+    more = [*LISTED["nodes"]["node_data"], {"id": "node-2", **NODE}]
+    thing.up({**LISTED, "nodes": {"node_data": more}})
+    assert ids(registry) == ["node-1", "node-2"]
+    registry.next_write = lost
+    thing.up({**LISTED, "nodes": {"node_data": more[1:]}})
+    assert ids(registry) == ["node-2"]
+
+
+@pytest.mark.parametrize("lost", ["lost_before", "lost_after"])
+def test_a_change_by_place_that_is_lost_while_reads_lag_is_done_once(
+    west: Any, stack: Stack, registry: LaggingRegistry, lost: str
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.fixed_lag, registry.next_write = 8.0, lost
+    thing.up(node(memory=7))
+    assert thing.state["ready"] is True
+    assert [each["memory"] for each in entries(registry)] == [7]
+
+
+def test_a_value_that_somebody_sets_while_a_change_is_lost_is_not_put_back(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    add_theirs(registry)
+
+    def change_theirs() -> None:
+        if "$set" in (registry.requests[-1][2] or {}):
+            registry.update(WEST, {"$set": {"nodes.nodeData.1.memory": 7, "memory": 7}})
+
+    registry.others, registry.faults.others = change_theirs, 1.0
+    registry.next_write = "lost_before"
+    thing.up(node(memory=7))
+    assert [each["memory"] for each in entries(registry)] == [7, 7]
+
+
+def test_values_that_hit_a_moved_node_are_put_back_though_the_removed_one_is_there_again(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    add_theirs(registry, "first")
+    thing = stack.thing("a")
+    thing.up(node())
+    add_theirs(registry, "last")
+
+    def add_the_first_node_again() -> None:
+        if "nodes.nodeData.1.memory" in (registry.requests[-1][2] or {}).get("$set", {}):
+            registry.faults.others = 0.0
+            registry.update(WEST, {"$pull": {"nodes.nodeData": {"id": "first"}}})
+            registry.update(WEST, {"$push": {"nodes.nodeData": wired({"id": "first", **NODE})}})
+
+    registry.others, registry.faults.others = add_the_first_node_again, 1.0
+    thing.up(node(memory=7))
+    assert "the values of last were overwritten; they were put back" in str(
+        thing.state["not_ready_reason"]
+    )
+    memories = {each["id"]: each["memory"] for each in entries(registry)}
+    assert memories == dict.fromkeys(("node-1", "last", "first"), NODE["memory"])
+
+
+def test_an_unfinished_change_that_is_taken_back_is_undone_though_reads_lag(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    """The change is answered by nobody, and had its effect; then the declaration goes back."""
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.clock.moment += 1000
+
+    def answer_no_more() -> None:
+        if "$set" in (registry.requests[-1][2] or {}):
+            registry.faults.lost_after = 1.0
+
+    registry.others, registry.faults.others = answer_no_more, 1.0
+    thing.up(node(memory=7))
+    assert thing.state["ready"] is False
+    assert [each["memory"] for each in entries(registry)] == [7]
+    registry.faults.lost_after = registry.faults.others = 0.0
+    registry.fixed_lag = 600.0
+    thing.up(node())
+    assert thing.state["ready"] is True
+    assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
+
+
+def test_a_record_that_is_not_shown_yet_is_waited_for(
+    stack: Stack, registry: LaggingRegistry
+) -> None:
+    registry.fixed_lag = 20.0
+    cluster, thing = stack.thing(WEST, ClusterLifecycle), stack.thing("a")
+    cluster.up({**RECORD, "cluster_id": WEST})
+    assert cluster.state["ready"] is True
+    thing.up(node())
+    assert ids(registry) == ["node-1"]
+
+
+def test_a_node_that_is_not_shown_yet_is_not_forgotten(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.fixed_lag = 20.0
+    assert thing.refresh() is True
+    registry.update(WEST, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
+    registry.clock.moment += 21
+    assert thing.refresh() is False
+
+
+def test_a_node_that_is_made_again_is_not_taken_for_the_one_before(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.clock.moment += 1000
+    registry.fixed_lag = 20.0
+    thing.delete()
+    thing.id, thing.state = "", {}
+    thing.up(node())
+    (entry,) = entries(registry)
+    assert thing.state["object_id"] == entry["_id"]
+    assert thing.refresh() is True
+
+
+def test_a_node_that_is_made_again_and_changed_is_not_taken_for_the_one_before(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.clock.moment += 1000
+    registry.fixed_lag = 20.0
+    thing.delete()
+    thing.id, thing.state = "", {}
+    thing.up(node(memory=7))
+    thing.up(node())
+    (entry,) = entries(registry)
+    assert thing.state["object_id"] == entry["_id"]
+    assert thing.refresh() is True
+
+
+def test_a_refresh_that_is_shown_an_older_node_keeps_the_change(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.clock.moment += 1000
+    thing.up(node(memory=7))
+    registry.fixed_lag = 20.0
+    assert thing.refresh() is True
+    assert thing.state["memory"] == 7
+    thing.up(node())
+    assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
+
+
+def test_a_refresh_that_is_shown_an_older_record_keeps_the_change(
+    stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing(WEST, ClusterLifecycle)
+    thing.up(LISTED)
+    registry.clock.moment += 1000
+    thing.up({**LISTED, "tags": ["new"]})
+    registry.fixed_lag = 20.0
+    assert thing.refresh() is True
+    assert thing.state["tags"] == ["new"]
+
+
+def test_a_node_that_somebody_adds_at_the_same_moment_is_not_doubled(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    def add_before_ours() -> None:
+        if "$addToSet" in (registry.requests[-1][2] or {}):
+            registry.update(WEST, {"$push": {"nodes.nodeData": theirs}})
+
+    theirs = wired({"id": "node-1", **NODE, "memory": 1})
+    registry.others, registry.faults.others = add_before_ours, 1.0
+    with pytest.raises(GpuformError, match="had one of that id already"):
+        stack.thing("a").up(node())
+    record = registry.record(WEST)
+    assert record is not None
+    assert [each["memory"] for each in record["nodes"]["nodeData"]] == [1]
+
+
+def test_the_sums_count_nodes_that_the_record_does_not_declare(
+    stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing(WEST, ClusterLifecycle)
+    thing.up(LISTED)
+    add_theirs(registry)
+    more = [*LISTED["nodes"]["node_data"], {"id": "node-2", **NODE}]
+    thing.up({**LISTED, "nodes": {"node_data": more}})
+    assert ids(registry) == ["node-1", "theirs", "node-2"]
+
+
+def test_a_number_that_a_node_does_not_tell_is_not_zero(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    theirs = {**wired({"id": "theirs", **NODE})}
+    del theirs["swap"]
+    body = {"$push": {"nodes.nodeData": theirs}, "$set": {"swap": 999}}
+    registry.update(WEST, body)
+    stack.thing("a").up(node())
+    record = registry.record(WEST)
+    assert record is not None
+    assert (record["swap"], record["nodes"]["count"]) == (999, 2)
+    assert any("theirs tells no swap" in text for text in stack.warnings)
+
+
+def test_a_query_without_nodes_does_not_make_a_node_gone(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.query_has_nodes = False
+    for _ in range(2):  # the second one reads the shared list
+        call = stack.call("a")
+        call.as_of = 1.0
+        with serving(call):
+            assert thing.lifecycle.read(thing.id, thing.state).id == thing.id
+
+
+def test_a_record_whose_nodes_are_not_told_is_not_deleted(
+    west: Any, registry: LaggingRegistry
+) -> None:
+    add_theirs(registry)
+    with pytest.raises(GpuformError, match="others have put theirs into this Cluster"):
+        west.delete()
+    registry.update(WEST, {"$unset": {"nodes": ""}})
+    with pytest.raises(GpuformError, match="it lists no nodes of the record"):
+        west.delete()
+    assert registry.record(WEST) is not None
+
+
+def test_a_host_that_lists_no_objects_of_the_stack_deletes_its_node_and_then_its_record(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    """Pulumi's hosts; a GET shows the deleted node when the record is deleted."""
+    thing = stack.thing("a")
+    thing.up(node())
+    registry.clock.moment += 1000
+    registry.fixed_lag = 20.0
+    thing.delete()
+    with serving(replace(stack.call(WEST), is_ours=lambda _id: False)):
+        west.lifecycle.delete(west.id, west.state)
+    assert registry.record(WEST) is None
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_parser_that_only_takes_posts_is_there(registry: LaggingRegistry, closes: bool) -> None:
+    """The document has no GET for the Parser's path."""
+
+    def parser(request: Any) -> Any:
+        if closes:
+            raise httpx.ReadError("closed", request=request)
+        return httpx.Response(404, text="404 page not found", request=request)
+
+    def serve(request: Any) -> Any:
+        return parser(request) if "/api/" in str(request.url) else registry.serve(request)
+
+    client = AiosClient("http://aios.test", "http://aios.test", httpx.MockTransport(serve))
+    assert client.probe().address == "http://aios.test"
+    assert AiosClient("http://aios.test", None, httpx.MockTransport(serve)).probe()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(300))
+def test_random_courses_of_two_stacks_and_a_colleague(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = Course(seed, tmp_path, monkeypatch)
+    course.play()
+    for cluster_id in (WEST, EAST):
+        record = course.registry.record(cluster_id)
+        assert record is None or wrong_sums(record) == [], course.told()

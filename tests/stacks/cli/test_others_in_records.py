@@ -1,0 +1,95 @@
+"""A record of AIOS goes with the nodes that others have put into it: only when that is allowed."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gpuform.providers.emulator.server import environment, serve
+
+Run = Any
+NODE = """{
+    "gpus": {"gpus": [{"model_name": "NVIDIA A100", "memory": 16384}]},
+    "vcpus": {"count": 32}, "memory": 131072, "swap": 8192,
+    "storage": {"disks": 2, "size": 1048576},
+    "network": {"interfaces": 2, "tx_bandwidth": 10000, "rx_bandwidth": 10000},
+}"""
+PROGRAM = f"""
+from gpuform.providers.aios import Cluster, GpuNode
+
+west = Cluster(
+    "west",
+    cluster_id="west-1",
+    config={{"public_hostname": "west.example.com"}},
+    tags=["gpu"],
+    cluster_metadata={{"name": "West", "description": "Serves.", "owner": "AI"}},
+)
+GpuNode("own", cluster_id="west-1", node_id="node-own", **{NODE})
+GpuNode("dependent", cluster_id=west, node_id="node-dependent", **{NODE})
+"""
+DANGER = "delete west: is deleted for good; theirs, which others have put into it, goes with it"
+
+
+@pytest.fixture
+def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    with serve(seed="others") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        (project / "__main__.py").write_text(PROGRAM.split("GpuNode(", maxsplit=1)[0])
+        ran = dev("up", "--yes", "--skip-preview")
+        assert ran.code == 0, ran.out + ran.err
+        (project / "__main__.py").write_text(PROGRAM)
+        ran = dev("up", "--yes", "--skip-preview")
+        assert ran.code == 0, ran.out + ran.err
+        yield dev, f"{server.url}/aios/clusters/west-1"
+
+
+def add_theirs(url: str) -> None:
+    entry = {"id": "theirs", "memory": 7}
+    body = {"$push": {"nodes.nodeData": entry}}
+    httpx.put(url, json=body, trust_env=False).raise_for_status()
+
+
+def ids(url: str) -> list[str]:
+    record = httpx.get(url, trust_env=False).json()
+    return [each["id"] for each in record["nodes"]["nodeData"]]
+
+
+def test_the_stack_s_own_nodes_need_no_permission(up: Any) -> None:
+    run, url = up
+    ran = run("destroy", "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    assert "which others have put" not in ran.out
+    assert httpx.get(url, trust_env=False).status_code == 404
+
+
+@pytest.mark.parametrize("command", [["destroy", "--yes"], ["preview"]])
+def test_a_plan_that_drops_them_is_refused_by_name(up: Any, project: Path, command: Any) -> None:
+    run, url = up
+    add_theirs(url)
+    if command == ["preview"]:
+        (project / "__main__.py").write_text("")
+    ran = run(*command)
+    assert ran.code == 1
+    assert "others have put theirs into this Cluster" in ran.out + ran.err
+    assert "--allow destroy-others" in ran.out + ran.err
+    assert set(ids(url)) == {"node-own", "node-dependent", "theirs"}
+
+
+def test_a_run_that_made_no_plan_is_refused_before_the_record_goes(up: Any) -> None:
+    run, url = up
+    add_theirs(url)
+    ran = run("destroy", "--yes", "--skip-preview")
+    assert ran.code == 1
+    assert "others have put theirs into this Cluster" in ran.out + ran.err
+    assert "theirs" in ids(url)
+
+
+def test_with_the_permission_it_is_a_danger_by_name_and_done(up: Any) -> None:
+    run, url = up
+    add_theirs(url)
+    ran = run("destroy", "--yes", "--allow", "destroy-others")
+    assert ran.code == 0, ran.out + ran.err
+    assert DANGER in ran.out
+    assert httpx.get(url, trust_env=False).status_code == 404
