@@ -1,6 +1,8 @@
 """Every example in the help of a command is a command that works."""
 
 import re
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -65,8 +67,8 @@ _MADE: Final = (_SERVED, "gpuform stack init dev", "gpuform up --yes --stack dev
 
 def asked(command: str, *answers: str) -> tuple[str, str]:
     """An example that asks, on a terminal."""
-    given = "".join(f"{each}\\n" for each in answers)
-    return command, f'printf "{given}" | script -qec "{command}" /dev/null'
+    typist = Path(__file__).parent / "typist.py"
+    return command, shlex.join([sys.executable, str(typist), command, *answers])
 
 
 def serving(command: str) -> tuple[str, str]:
