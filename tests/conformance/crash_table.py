@@ -212,7 +212,9 @@ def tried_on(test: str, parameters: str) -> str:
     """A kind of a platform; for the loops that kill at every point, what they do to it."""
     if test in (DEATHS, IN_A_BUCKET, IMPORTS, TAKINGS):
         return parameters
-    kind = re.search(r"(together|scp|tensorone|aios|lens)(-[A-Z][A-Za-z]+)?", parameters)
+    kind = re.search(
+        r"(together|scp|pool|fleet|slurm|tensorone|aios|lens)(-[A-Z][A-Za-z]+)?", parameters
+    )
     return kind[0] if kind else "-"
 
 
