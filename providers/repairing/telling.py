@@ -31,8 +31,13 @@ def repair_text(repair: NodeRepair) -> str:
 
 
 def due_notices(decision: Decision) -> Iterator[Notice]:
-    """What the next `up` or `repair` does, for who looks at a state and plans nothing."""
+    """Yield a notice for each broken node that the next `up` or `repair` repairs.
+
+    A repair that a person has asked for by name is none: the node need not be broken.
+    """
     for each in decision.due:
+        if each.cause == Cause.ASKED:
+            continue
         text = f"node {each.node} is broken: {each.evidence}. `gpuform repair` does {each.mode}"
         yield Notice(kind=NoticeKind.REPAIR, text=text, at=each.since)
 

@@ -200,6 +200,15 @@ def test_one_node_by_hand_and_nothing_else(train: Any) -> None:
     assert "was repaired at" in again.out + again.err
 
 
+def test_a_repair_by_name_of_a_node_that_works_leaves_nothing_to_do(train: Any) -> None:
+    scene = train("")
+
+    done = scene.run(*BY_HAND, "--yes")
+
+    assert done.code == 0
+    assert "Not everything that is broken is repaired" not in done.out
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
     [
