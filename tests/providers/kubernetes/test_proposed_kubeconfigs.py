@@ -27,10 +27,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home directory with a secret, and the project in a repository elsewhere."""
     for name in ("GPUFORM_CLOCK", "GPUFORM_SCHEDULERS", "GPUFORM_ALLOW", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
-    home, project = tmp_path / "home", tmp_path / "work" / "stacks" / "dev"
+    home, project = tmp_path / "home", tmp_path / "clone" / "stacks" / "dev"
     (home / ".kube").mkdir(parents=True)
     project.mkdir(parents=True)
-    (tmp_path / "work" / ".git").mkdir()
+    (tmp_path / "clone" / ".git").mkdir()
     (home / "token").write_text(SECRET)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(project)
@@ -73,13 +73,13 @@ def listening() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize(
     ("declared", "place"),
     [
-        ("kubeconfig", "work/stacks/dev/kubeconfig"),
-        ("../../shared", "work/shared"),
+        ("kubeconfig", "clone/stacks/dev/kubeconfig"),
+        ("../../shared", "clone/shared"),
         ("../../../outside", "outside"),
-        ("{root}/work/stacks/dev/kubeconfig", "work/stacks/dev/kubeconfig"),
-        ("{root}/work/shared", "work/shared"),
-        ("~/../work/shared", "work/shared"),
-        ("/proc/self/cwd/kubeconfig", "work/stacks/dev/kubeconfig"),
+        ("{root}/clone/stacks/dev/kubeconfig", "clone/stacks/dev/kubeconfig"),
+        ("{root}/clone/shared", "clone/shared"),
+        ("~/../clone/shared", "clone/shared"),
+        ("/proc/self/cwd/kubeconfig", "clone/stacks/dev/kubeconfig"),
     ],
 )
 def test_no_file_is_sent_to_the_server_of_a_projects_kubeconfig(
@@ -136,7 +136,7 @@ def test_one_that_kubeconfig_lists_is_the_users_own(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outside of the project alone."""
-    own, projects = machine / "other" / "train", machine / "work" / "train"
+    own, projects = machine / "other" / "train", machine / "clone" / "train"
     (machine / "other" / ".git").mkdir(parents=True)
     monkeypatch.setenv("KUBECONFIG", f"{own}:{projects}")
     for path in (own, projects):
@@ -147,8 +147,8 @@ def test_one_that_kubeconfig_lists_is_the_users_own(
 
 
 def test_a_link_out_of_the_project_is_no_way_around(machine: Path) -> None:
-    write(machine / "work" / "evil", {"tokenFile": str(machine / "home" / "token")})
-    (machine / "home" / "link").symlink_to(machine / "work" / "evil")
+    write(machine / "clone" / "evil", {"tokenFile": str(machine / "home" / "token")})
+    (machine / "home" / "link").symlink_to(machine / "clone" / "evil")
     with pytest.raises(GpuformError, match="comes with the project"):
         declared_kubeconfig(KubernetesInputs(kubeconfig=str(machine / "home" / "link")))
 
