@@ -200,7 +200,7 @@ def _accept_values_of_flags(command: click.Command) -> None:
     def parse_args(context: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         words = (_without_value(flags, word) for word in args[:end])
-        return parse(context, [*(word for word in words if word), *args[end:]])
+        return parse(context, [*(word for word in words if word is not None), *args[end:]])
 
     setattr(command, "parse_args", parse_args)  # noqa: B010 - of this command alone
     if isinstance(command, click.Group):
@@ -208,15 +208,15 @@ def _accept_values_of_flags(command: click.Command) -> None:
             _accept_values_of_flags(inner)
 
 
-def _without_value(flags: Mapping[str, click.Option], word: str) -> str:
-    """Return `word` as click takes it; empty for a flag that is switched off."""
+def _without_value(flags: Mapping[str, click.Option], word: str) -> str | None:
+    """Return `word` as click takes it, or None for a flag that is switched off."""
     name, equals, value = word.partition("=")
     option = flags.get(name) if equals else None
     if option is None or value.lower() not in _BOOLEANS:
         return word
     if _BOOLEANS[value.lower()]:
         return name
-    return option.secondary_opts[0] if option.secondary_opts else ""
+    return option.secondary_opts[0] if option.secondary_opts else None
 
 
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}

@@ -32,7 +32,7 @@ def test_json_asks_nothing(dev: Run, command: str) -> None:
     "args",
     [
         ("up", "--nope"),
-        ("up", "--parallel", "0"),
+        ("up", "--parallel", "many"),
         ("up", "--color", "pink"),
         ("destroy", "--expect-no-changes"),
         ("preview", "--yes"),

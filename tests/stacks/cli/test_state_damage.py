@@ -121,7 +121,7 @@ def test_the_command_that_is_named_brings_it_back(
     assert kept.read_bytes() == damaged
     assert str(kept) in ran.out
     assert run("state", "list").code == 0
-    assert run("stack", "ls", "--json").json[0]["resourceCount"] == 1
+    assert run("stack", "ls", "--json").json[0]["resourceCount"] == 2  # with the stack
 
 
 class TestFromBackup:
