@@ -339,7 +339,7 @@ class _Edit:
             if request.is_shown_by(answered):
                 self.failing_since = None
                 return answered
-            self._refuse_strays(request, before, answered)
+            self._refuse_strays(request, before, answered, is_certain=True)
         if not request.is_repeatable:
             self._find_effect(request, before, sent_at)
         return None
@@ -351,7 +351,8 @@ class _Edit:
             if request.is_shown_by(record):
                 self.failing_since = None
                 return
-            self._refuse_strays(request, before, record)
+            is_certain = request.has_set_sums_of(record)
+            self._refuse_strays(request, before, record, is_certain=is_certain)
             age = self.call.clock.now() - sent_at
             missing = () if age >= SETTLE else (f"only {age:.0f} s have passed since the request",)
             if not find_gaps(CHANGE_AGAIN, Observation("the registry", missing)):
@@ -374,17 +375,20 @@ class _Edit:
         except PASSING:
             return self.confirm()
 
-    def _refuse_strays(self, request: Request, before: wire.Cluster, record: wire.Cluster) -> None:
+    def _refuse_strays(
+        self, request: Request, before: wire.Cluster, record: wire.Cluster, *, is_certain: bool
+    ) -> None:
         """Put back what a request by place did to entries of others, and raise EntryOverwritten.
 
-        Somebody who removes an entry at the same moment moves those behind it.
+        Somebody who removes an entry at the same moment moves those behind it. Where it is not
+        certain that the request had its effect, somebody else may have set these values: they stay.
         """
         strays = request.strays(before, record)
         if not strays:
             return
-        lost = self._put_back(request, before, record)
         mine = ", ".join(sorted({placed.node_id for _, placed in strays}))
         theirs = ", ".join(sorted({entry.id or "no node" for entry, _ in strays}))
+        lost = self._put_back(request, before, record) if is_certain else [theirs]
         outcome, advice = "they were put back", ""
         if lost:
             outcome = f"those of {', '.join(lost)} could not be put back"

@@ -32,9 +32,10 @@ REPEATABLE: Final = frozenset({"$set", "$unset", "$pull"})
 
 _BY_ITS_ENTRIES: Final = "nodes.node_data"
 _NO_RULES: Final = FieldRules()
-_SUM_PATHS: Final = frozenset(
-    ".".join(map(wire_name, path.split("."))) for path in (NODE_COUNT, *PATHS)
-)
+_SUM_PATHS: Final = {
+    ".".join(map(wire_name, path.split("."))): path for path in (NODE_COUNT, *PATHS)
+}
+"""The declared path of each sum by that on the wire."""
 
 
 class _Absent:
@@ -81,6 +82,13 @@ class Request:
         return all(map(record.entry, self.added)) and all(
             placed.is_in(record.entry(placed.node_id)) for placed in self.placed
         )
+
+    def has_set_sums_of(self, record: wire.Cluster) -> bool:
+        """Return whether `record` has the sums that this sets, as it has right after this."""
+        now = declared_cluster(record)
+        sums = {wired: value_at(now, path) for wired, path in _SUM_PATHS.items()}
+        values = self.body.get("$set", {})
+        return all(same(sums[path], value) for path, value in values.items() if path in sums)
 
     def strays(self, before: wire.Cluster, record: wire.Cluster) -> list[tuple[wire.Node, Placed]]:
         """Return the entries of others that got values of this, each with those values.
@@ -252,9 +260,12 @@ def _with_sums(
 def _sums(record: wire.Cluster, entries: Iterable[Values]) -> Body:
     """Return the `$set` of each sum of `entries` that `record` has otherwise."""
     now, sums = declared_cluster(record), told_totals(list(entries))
-    stale = {path: value for path, value in sums.items() if not same(value_at(now, path), value)}
-    wired = {".".join(map(wire_name, path.split("."))): value for path, value in stale.items()}
-    return {"$set": to_wire(_NO_RULES, wired)} if wired else {}
+    stale = {
+        wired: sums[path]
+        for wired, path in _SUM_PATHS.items()
+        if path in sums and not same(value_at(now, path), sums[path])
+    }
+    return {"$set": to_wire(_NO_RULES, stale)} if stale else {}
 
 
 def _placed_request(placed: Sequence[Placed]) -> Request:

@@ -15,7 +15,7 @@ from gpuform.providers.calls.transport import mount
 from gpuform.providers.errors import GpuformError
 
 from .lagging_courses import EAST, NODE, RECORD, WEST, Course, Stack, wired
-from .lagging_registry import LaggingRegistry, wrong_sums
+from .lagging_registry import LaggingRegistry, sums_of, wrong_sums
 
 LISTED = {**RECORD, "cluster_id": WEST, "nodes": {"node_data": [{"id": "node-1", **NODE}]}}
 
@@ -124,6 +124,30 @@ def test_a_value_that_somebody_sets_while_a_change_is_lost_is_not_put_back(
     registry.next_write = "lost_before"
     thing.up(node(memory=7))
     assert [each["memory"] for each in entries(registry)] == [7, 7]
+
+
+def test_a_value_that_somebody_gives_a_moved_node_while_a_change_is_lost_is_not_put_back(
+    west: Any, stack: Stack, registry: LaggingRegistry
+) -> None:
+    add_theirs(registry, "first")
+    thing = stack.thing("a")
+    thing.up(node())
+    add_theirs(registry, "last")
+
+    def move_and_change_the_last_node() -> None:
+        if "nodes.nodeData.1.memory" in (registry.requests[-1][2] or {}).get("$set", {}):
+            registry.faults.others = 0.0
+            _, record = registry.update(WEST, {"$pull": {"nodes.nodeData": {"id": "first"}}})
+            own, last = record["nodes"]["nodeData"]
+            sums = sums_of([own, {**last, "memory": 7}])
+            registry.update(WEST, {"$set": {"nodes.nodeData.1.memory": 7, **sums}})
+
+    registry.others, registry.faults.others = move_and_change_the_last_node, 1.0
+    registry.next_write = "lost_before"
+    thing.up(node(memory=7))
+    assert "those of last could not be put back" in str(thing.state["not_ready_reason"])
+    memories = {each["id"]: each["memory"] for each in entries(registry)}
+    assert memories == {"node-1": NODE["memory"], "last": 7}
 
 
 def test_values_that_hit_a_moved_node_are_put_back_though_the_removed_one_is_there_again(
