@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -169,12 +170,17 @@ class Call:
         return max(0.0, self.deadline - self.clock.now())
 
     def sleep(self, seconds: float) -> None:
-        """Waits that long, but not past the deadline. Raises Cancelled when interrupted."""
+        """Wait that long, but not past the deadline. Raises Cancelled when interrupted.
+
+        Who waits wants to see something new: what was read before will not do afterwards.
+        """
         self.raise_if_cancelled()
         remaining = self.remaining()
         pause = seconds if remaining is None else min(seconds, remaining)
         with span("wait", f"wait {pause:.1f} s", self.urn):
             self.clock.sleep(pause, self.cancelled)
+        if self.as_of is not None:
+            self.as_of = time.monotonic()
         self.raise_if_cancelled()
 
     def platform_time(self, clock_ahead: float | None) -> tuple[float, bool]:

@@ -1,6 +1,6 @@
 """What has to change: old outputs against new inputs, field by field. Nobody is asked."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,12 +20,19 @@ from gpuform.schemas.values import same
 
 
 def changes(
-    kind: Traits, old: Properties, declared: Properties, *, is_interrupted: bool, is_unclaimed: bool
+    kind: Traits,
+    old: Properties,
+    declared: Properties,
+    *,
+    is_interrupted: bool,
+    is_unclaimed: bool,
+    begun: Sequence[str] = (),
 ) -> list[FieldChange]:
     """What a plan of this resource shows, and what decides about an update.
 
     `declared` is typed. `is_interrupted` says that a removal of nodes has begun and not ended,
-    `is_unclaimed` that the state, unlike the program, has no provider for the resource.
+    `is_unclaimed` that the state, unlike the program, has no provider for the resource. `begun` are
+    the names of parts that an interrupted update may have created.
     """
     found = compare(kind, old, declared)
     if is_unclaimed:
@@ -38,6 +45,12 @@ def changes(
     if is_interrupted and not is_change(found):
         because = "a removal of nodes was interrupted: those that stay are uncordoned"
         found.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=because))
+    if begun and not is_change(found):
+        because = (
+            f"an interrupted update may have created {', '.join(begun)}: it is looked for, and "
+            "deleted where it is not declared"
+        )
+        found.append(FieldChange(kind.parts, Action.UPDATE, "begun", "ended", because=because))
     return found
 
 

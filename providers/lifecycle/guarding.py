@@ -90,7 +90,6 @@ def read_until_settled(
     seen = reach().read(call, id_, known)
     if seen is not None or not kind.lags or call.preview or "ready" not in call.known:
         return seen
-    as_of, call.as_of = call.as_of, None  # a list that was read before says nothing new
     missed_at = call.clock.now()
     call.on_progress(f"{kind.platform} does not show {id_}: looking again before it counts as gone")
     with call.searching(SETTLE):
@@ -103,7 +102,6 @@ def read_until_settled(
                 break
             call.sleep(min(LOOK_AGAIN, left))
             seen = reach().read(call, id_, known)
-    call.as_of = as_of
     return seen
 
 

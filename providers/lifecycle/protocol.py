@@ -120,17 +120,35 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def changes(self, olds: Properties, news: Properties, id_: str = "") -> list[FieldChange]:
         """What `diff` decides on: old outputs against new inputs, field by field.
 
-        Pure, but for the record of a removal of nodes from the object of this id that did not end.
+        Pure, but for the records of a removal and of creates of nodes of the object of this id that
+        did not end.
         """
         return self._changes(id_, plain(olds), typed(self, plain(news)), _is_unclaimed(olds, news))
 
     def _changes(
         self, id_: str, old: Properties, declared: Properties, is_unclaimed: bool
     ) -> list[FieldChange]:
-        is_interrupted = _was_interrupted(current_call(), id_)
+        call = current_call()
         return changes(
-            self, old, declared, is_interrupted=is_interrupted, is_unclaimed=is_unclaimed
+            self,
+            old,
+            declared,
+            is_interrupted=_was_interrupted(call, id_),
+            is_unclaimed=is_unclaimed,
+            begun=self._find_begun_parts(call, id_, old),
         )
+
+    def _find_begun_parts(self, call: Call, id_: str, old: Properties) -> Sequence[str]:
+        """Return the names of parts that an interrupted update may have made beside the state."""
+        if not self.parts or not id_:
+            return ()
+        stored = {*(old.get(self.parts) or ())}
+        begun = [
+            intent.names
+            for intent in call.intents.all()
+            if intent.names and intent.id == id_ and (intent.open_names or {*intent.ids} - stored)
+        ]
+        return sorted({name for names in begun for name in names})
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Whether to update or replace, from what is given alone: no client is built.
@@ -294,7 +312,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             require_for_change(self, old, declared)
             found = compare(self, old, declared)
             sent = [change for change in found if change.is_sent]
-            if sent or _was_interrupted(call, _id):
+            if sent or _was_interrupted(call, _id) or self._find_begun_parts(call, _id, old):
                 want = self.inputs.model_validate(declared)
                 try:
                     self._actions().update(call, _id, want, sent)

@@ -254,7 +254,7 @@ class Model:
         """
         return any(
             (not each.had_effect or self._is_late(each))
-            and _equal(each.body, thing.sent)
+            and _equal(_of_one_server(each.body, thing), _of_one_server(thing.sent, thing))
             and (thing.raced or thing.listed_from > each.moment - each.list_lag)
             and each.moment - each.list_lag - LONGEST_DELAY <= thing.made
             and thing.made <= each.moment + _SETTLE_SECONDS
@@ -291,6 +291,14 @@ def _equal(asked: dict[str, Any], sent: dict[str, Any]) -> bool:
     return all(asked[name] == sent[name] for name in common) and (
         asked.get("volume_id") == sent.get("volume_id")
     )
+
+
+def _of_one_server(body: dict[str, Any], thing: Thing) -> dict[str, Any]:
+    """Return a create as that of one server of its batch: how many it asked for shows nowhere."""
+    if "server_details" not in body:
+        return body
+    servers = [each for each in body["server_details"] if each["gpu_node_name"] == thing.name]
+    return {**body, "server_details": servers}
 
 
 def _drop_nulls(value: Any) -> Any:

@@ -78,6 +78,15 @@ def test_only_what_nobody_can_tell_apart_may_be_adopted(
     assert found(world, DONE, "v-1") == ([] if may else [model.TOUCHED])
 
 
+def test_a_node_does_not_show_with_how_many_others_it_was_asked_for() -> None:
+    servers = [{"gpu_node_name": f"train-00{number}"} for number in (1, 2, 3)]
+    world = World()
+    world.asked.append(Asked(world.now, {"server_details": servers}, 0, had_effect=False))
+    node = world.add(COLLEAGUE, "scp", "node", "n-1", "train-001", {})
+    node.sent, node.raced = {"server_details": servers[:2]}, True
+    assert found(world, DONE, "n-1") == []
+
+
 def test_two_of_one_are_doubled_unless_one_leaves() -> None:
     world = World()
     first = made(world, OURS)

@@ -122,7 +122,8 @@ class World:
     def changes(self, thing: Thing, inputs: Properties | None = None) -> dict[str, tuple[Any, Any]]:
         """What a plan shows: before and after by path."""
         news = _wire(thing.inputs if inputs is None else inputs)
-        found = KINDS[thing.kind]().changes(_wire(thing.outs), news)
+        with self.serving(thing.name):
+            found = KINDS[thing.kind]().changes(_wire(thing.outs), news, thing.id)
         return {each.path: (each.before, each.after) for each in found}
 
     def diff(self, thing: Thing, inputs: Properties) -> list[str]:
@@ -137,8 +138,8 @@ class World:
             outs = KINDS[thing.kind]().update(thing.id, _wire(thing.outs), _wire(inputs)).outs
         return Thing(thing.kind, thing.name, thing.id, inputs, outs)
 
-    def refresh(self, thing: Thing) -> Thing | None:
-        with self.serving(thing.name):
+    def refresh(self, thing: Thing, **fields: Any) -> Thing | None:
+        with self.serving(thing.name, **fields):
             read = KINDS[thing.kind]().read(thing.id, _wire(thing.outs))
         if not read.id:
             return None

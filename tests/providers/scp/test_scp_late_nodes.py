@@ -4,6 +4,7 @@ SCP's reference answers a create of up to five servers by 202 and one `resource_
 """
 
 import contextlib
+import time
 from typing import Any
 
 import pytest
@@ -99,6 +100,22 @@ class TestPool:
         assert_whole(world, pool, 3)
         assert world.writes() == {CREATE: 1}
 
+    def test_a_growth_that_was_killed_and_is_no_longer_declared_is_taken_back(
+        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        answer_late(world, 8)
+        kill_after_create(monkeypatch)
+        with pytest.raises(Killed):
+            world.update(pool, {**pool_inputs, "count": 5})
+        monkeypatch.undo_kill()  # type: ignore[attr-defined]
+        assert world.changes(pool, pool_inputs) == {"node_ids": ("begun", "ended")}
+        pool = world.update(pool, pool_inputs)
+        world.advance(600)
+        assert_whole(world, pool, 3)
+        assert world.changes(pool, pool_inputs) == {}
+        assert world.intents.all() == []
+
     def test_a_create_that_is_refused_and_made_all_the_same_is_found_by_the_next_run(
         self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -138,6 +155,15 @@ class TestPool:
         assert_whole(world, after, 3)
         assert after.outs["node_ids"] == pool.outs["node_ids"]
         assert world.writes() == {}
+
+    def test_a_refresh_that_shares_its_list_with_others_lists_again_while_it_waits(
+        self, world: Any, pool_inputs: Properties
+    ) -> None:
+        answer_late(world, 100, "none")
+        pool = world.create("NodePool", pool_inputs)
+        assert "it is not known whether" in pool.reason
+        pool = world.refresh(pool, as_of=time.monotonic())
+        assert list(pool.nodes) == ["train-001", "train-002", "train-003"]
 
     def test_a_refresh_keeps_the_id_of_a_node_that_is_not_shown(
         self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
