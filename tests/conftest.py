@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from bucket_server import BucketServer, serving
 from hypothesis import HealthCheck, settings
+from processor_time import limited_processor_time  # noqa: F401 - a fixture of all tests
 
 from gpuform.stacks.engine.sdk_patches import pickling
 
