@@ -157,7 +157,9 @@ def test_some_of_them(run: Any, made: Path) -> None:
 def test_the_platforms_are_asked_on_request(run: Any, made: Path, emulator: Any) -> None:
     path = "^/compute/clusters/[0-9a-f-]{36}$"
     rule = {"method": "GET", "path": path, "status": 403, "count": None}
-    httpx.post(f"{emulator.url}/_emulator/faults", json=rule, trust_env=False).raise_for_status()
+    httpx.post(
+        f"{emulator.url}/_emulator/faults", json=rule, trust_env=False, verify=False
+    ).raise_for_status()
     assert run("status", "--all").code == 0
     ran = run("status", "--all", "--refresh")
     assert ran.code == 1
