@@ -186,6 +186,8 @@ def test_a_failed_one_says_why_and_leaves_the_worker(
     assert [each.node_id for each in after] == [e.node_id for e in cluster.gpu_worker_nodes]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -64,6 +64,8 @@ class TestPool:
         assert_whole(world, pool, 5)
         assert world.writes() == {CREATE: 1}
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     @answers
     def test_a_rollout_makes_each_node_once(
         self, world: Any, pool_inputs: Properties, answer: str

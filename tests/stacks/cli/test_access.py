@@ -165,6 +165,8 @@ def test_a_file_that_cannot_be_changed_keeps_no_run_from_its_end(up: Run, home: 
     assert contexts(file) == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_hosts_as_json_and_print(made: Run, home: Path) -> None:
     found = made("ssh-config", "--json").json
     assert found["included"] is False

@@ -59,6 +59,8 @@ def test_nothing_shown_moves_the_terminal_or_hides(text: str) -> None:
     assert set(hidden(STYLED.sub("", colored))) <= {"\n", "\t"}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @given(TEXTS)
 def test_nothing_shown_is_a_command_to_a_ci_system(text: str) -> None:
     assert commands(harmless(text, color=False, in_ci=True)) == []

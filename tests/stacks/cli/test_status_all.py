@@ -175,6 +175,8 @@ def test_costs_are_summed_by_currency(run: Any, made: Path) -> None:
     assert "32.00 USD/h" in run("status", "--all").out.splitlines()[-1]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_lens_is_shown_once(run: Any, made: Path, emulator: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("LENS_URL", environment(emulator.url)["LENS_URL"])
     ran = run("status", "--all")

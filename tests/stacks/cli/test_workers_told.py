@@ -45,6 +45,8 @@ def silence(emulator: Any) -> str:
     return str(name)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_drift_status_and_plans_tell_it(up: Run, emulator: Any) -> None:
     name = silence(emulator)
     drift = up("drift", "--detailed-exitcode")
@@ -67,6 +69,8 @@ def test_a_silent_api_server_is_told_and_no_drift(up: Run, emulator: Any) -> Non
     assert "its workers could not be looked at: Kubernetes could not be asked" in status.out
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_an_untouched_stack_has_no_drift(up: Run) -> None:
     drift = up("drift", "--detailed-exitcode")
     assert drift.code == 0, drift.out
