@@ -17,13 +17,16 @@ from gpuform.stacks.engine.sdk_patches import pickling
 # No test measures time: on a busy machine examples may take long to make and to run. What passes
 # once passes always: a longer search, without `derandomize`, is for people who look at its finds.
 settings.register_profile(
-    "project",
+    "thorough",
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )
-settings.load_profile("project")
+# Whoever waits for the tests gets the first quarter of the examples. The slow tests of .ci/run and
+# those of the night run with `--hypothesis-profile=thorough`.
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=25)
+settings.load_profile("quick")
 
 # What a shell runs in the background ignores signals, and the commands of the tests would as well.
 for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
@@ -72,6 +75,8 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep what was collected out of later garbage collections, which would take seconds each."""
     gc.freeze()
+    # Most of what tests leave behind is freed without the collector.
+    gc.set_threshold(5_000)
     gc.enable()
 
 
