@@ -30,7 +30,7 @@ def test_a_file_that_is_not_current_is_named_and_written(
     monkeypatch.setattr(generated, "_FOLDER", tmp_path)
     monkeypatch.setattr(generated, "_REFERENCE", tmp_path / "reference")
     # Pages as they are: to make each of them three times takes half a minute.
-    monkeypatch.setattr(generated, "pages", lambda: PAGES.items())
+    monkeypatch.setattr(generated, "pages", PAGES.items)
     old = tmp_path / "reference/resources/together/gone.md"
     kept = tmp_path / "reference/speed.md"
     old.parent.mkdir(parents=True)

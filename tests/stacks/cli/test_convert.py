@@ -42,7 +42,7 @@ def same(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
