@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import gc
+import itertools
 import os
 import signal
 import zlib
@@ -67,6 +68,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("exhaustive")
 
 
+TESTS_OF_A_COLLECTION = 200
+_finished_tests = itertools.count(1)
+
+
 def pytest_collection(session: pytest.Session) -> None:
     """Collect no garbage while tests are collected: everything that is made stays."""
     gc.disable()
@@ -75,9 +80,16 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep what was collected out of later garbage collections, which would take seconds each."""
     gc.freeze()
-    # Most of what tests leave behind is freed without the collector.
-    gc.set_threshold(5_000)
+    # No collection of everything in the middle of a test: it takes up to two seconds.
+    gc.set_threshold(5_000, 10, 1_000_000)
     gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Collect all garbage after every so many tests, and look at what is left never again."""
+    if next(_finished_tests) % TESTS_OF_A_COLLECTION == 0:
+        gc.collect()
+        gc.freeze()
 
 
 # The tests start many processes: each would compile all modules again.
