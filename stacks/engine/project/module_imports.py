@@ -66,9 +66,7 @@ def _own_modules(folder: Path) -> Iterator[None]:
         library = place.startswith(others) or _is_installed(place)
         return is_in_folder(place) or not library
 
-    _forget(
-        name for name in before if any(map(is_in_folder, _places(name))) and not _is_kept(name)
-    )
+    _forget(name for name in before if any(map(is_in_folder, _places(name))) and not _is_kept(name))
     try:
         yield
     finally:
