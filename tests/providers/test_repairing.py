@@ -254,6 +254,8 @@ def test_somebody_else_approves_it_first(cluster: Cluster, monkeypatch: pytest.M
     assert_sound(cluster)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", ["_ask", "_wait", "_wait_for_workers", "_conclude"])
 @pytest.mark.parametrize("cause", ["proposed", "not ready", "asked"])
 def test_a_run_that_dies_is_gone_on_with(

@@ -259,6 +259,8 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("at_request", range(2, 12))
 def test_a_killed_run_is_gone_on_with_and_never_doubled(
     world: World, monkeypatch: pytest.MonkeyPatch, at_request: int
