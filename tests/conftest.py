@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import gc
+import itertools
 import os
 import signal
 import zlib
@@ -10,19 +11,23 @@ from collections.abc import Iterator
 import pytest
 from bucket_server import BucketServer, serving
 from hypothesis import HealthCheck, settings
+from processor_time import limited_processor_time  # noqa: F401 - a fixture of all tests
 
 from gpuform.stacks.engine.sdk_patches import pickling
 
 # No test measures time: on a busy machine examples may take long to make and to run. What passes
 # once passes always: a longer search, without `derandomize`, is for people who look at its finds.
 settings.register_profile(
-    "project",
+    "thorough",
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )
-settings.load_profile("project")
+# Whoever waits for the tests gets the first quarter of the examples. The slow tests of .ci/run and
+# those of the night run with `--hypothesis-profile=thorough`.
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=25)
+settings.load_profile("quick")
 
 # What a shell runs in the background ignores signals, and the commands of the tests would as well.
 for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
@@ -30,12 +35,12 @@ for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") el
         signal.signal(_number, signal.default_int_handler)
 
 
-ONE_CASE_IN = 12
-ONE_TEST_IN = 5
-ONE_REAL_CASE_IN = 8
-"""Of the cases of a slow test .ci/run plays the first of every twelve; of tests without cases by
-their names one in five. Of the programs that the real CLI plays it is one in eight, in four minutes
-with the tests that are marked `in_every_run`. The night plays all others."""
+ONE_CASE_IN = 24
+ONE_TEST_IN = 8
+ONE_REAL_CASE_IN = 16
+"""Of the cases of a slow test .ci/run plays the first of every 24; of tests without cases by their
+names one in eight. Of the programs that the real CLI plays it is one in 16, with the tests that are
+marked `in_every_run`. The night plays all others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,6 +68,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("exhaustive")
 
 
+TESTS_OF_A_COLLECTION = 200
+_finished_tests = itertools.count(1)
+
+
 def pytest_collection(session: pytest.Session) -> None:
     """Collect no garbage while tests are collected: everything that is made stays."""
     gc.disable()
@@ -71,7 +80,16 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep what was collected out of later garbage collections, which would take seconds each."""
     gc.freeze()
+    # No collection of everything in the middle of a test: it takes up to two seconds.
+    gc.set_threshold(5_000, 10, 1_000_000)
     gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Collect all garbage after every so many tests, and look at what is left never again."""
+    if next(_finished_tests) % TESTS_OF_A_COLLECTION == 0:
+        gc.collect()
+        gc.freeze()
 
 
 # The tests start many processes: each would compile all modules again.

@@ -39,7 +39,9 @@ class Emulated:
         return Settings(environ=environ(self.url))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        answer = httpx.request(method, f"{self.url}/_emulator{path}", json=body, trust_env=False)
+        answer = httpx.request(
+            method, f"{self.url}/_emulator{path}", json=body, trust_env=False, verify=False
+        )
         answer.raise_for_status()
         return answer.json()
 

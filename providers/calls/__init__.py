@@ -25,7 +25,7 @@ from gpuform.providers.calls.clock import (
 from gpuform.providers.calls.edge import Edge, unexpected
 from gpuform.providers.calls.spans import span, tracing
 from gpuform.providers.calls.stock_host import adapt_to_stock_host
-from gpuform.providers.calls.transport import in_process, mount, mounted, needs_authorities
+from gpuform.providers.calls.transport import get_trust, in_process, mount, mounted
 from gpuform.providers.calls.waiting import (
     PASSING,
     Look,
@@ -54,11 +54,11 @@ __all__ = [
     "current_call",
     "duration",
     "find_emulator",
+    "get_trust",
     "hosted_call",
     "in_process",
     "mount",
     "mounted",
-    "needs_authorities",
     "serving",
     "span",
     "synchronised",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from gpuform.providers.calls.transport import mounted, needs_authorities
+from gpuform.providers.calls.transport import get_trust, mounted
 from gpuform.providers.errors import GpuformError, Unreachable
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class EmulatorClock:
                     transport=mounted(self._url),
                     timeout=30.0,
                     trust_env=False,
-                    verify=needs_authorities(self._url),
+                    verify=get_trust(self._url),
                 )
             return self._client
 

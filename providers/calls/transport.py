@@ -1,10 +1,14 @@
 """Servers in this process: addresses that are answered by an application, not by the network."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 _mounts: "dict[str, httpx.BaseTransport]" = {}
@@ -26,9 +30,22 @@ def mounted(url: str) -> "httpx.BaseTransport | None":
     return next((_mounts[base] for base in _mounts if f"{url}/".startswith(f"{base}/")), None)
 
 
-def needs_authorities(url: str) -> bool:
-    """Whether a client of an address has to read whom to trust: without TLS that is nobody."""
-    return not url.startswith("http://")
+def get_trust(url: str) -> "ssl.SSLContext | bool":
+    """Return how clients verify the server of `url`: by this machine's authorities, or not at all.
+
+    Reading the authorities takes as long as ten requests: without TLS nobody reads them, and
+    all clients of a process share one context.
+    """
+    if url.startswith("http://"):
+        return False
+    return _read_authorities(*(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")))
+
+
+@lru_cache(maxsize=8)
+def _read_authorities(*_paths: str | None) -> "ssl.SSLContext":
+    import httpx  # noqa: PLC0415 - only who sends requests pays for it
+
+    return httpx.create_ssl_context()
 
 
 def in_process(app: Any) -> "httpx.BaseTransport":

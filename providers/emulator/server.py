@@ -198,6 +198,13 @@ class _Handler(WSGIRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1  # one packet for head and body
 
+    def finish(self) -> None:
+        """Close both streams, also where the last bytes reach nobody any more."""
+        try:
+            super().finish()
+        finally:
+            self.rfile.close()
+
     def run_wsgi(self) -> None:
         environ = self.make_environ()
         head: list[tuple[str, list[tuple[str, str]]]] = []

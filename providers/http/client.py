@@ -3,7 +3,6 @@
 import json
 import logging
 import random
-import ssl
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
 
-from gpuform.providers.calls import current_call, mounted, needs_authorities, span
+from gpuform.providers.calls import current_call, get_trust, mounted, span
 from gpuform.providers.errors import (
     ApiError,
     ForeignAnswer,
@@ -118,7 +117,6 @@ class ApiClient:
         self._jitter = jitter
         self._lock = threading.Lock()
         self._pools: list[_Pool] = []
-        self._trusted: ssl.SSLContext | bool | None = None
         self.clock_ahead: float | None = None
         """How far this machine's clock was ahead of the last answer's Date, in seconds."""
 
@@ -286,14 +284,11 @@ class ApiClient:
     def _new_client(self) -> "httpx.Client":
         import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
-        if self._trusted is None:
-            is_needed = needs_authorities(self.base_url)
-            self._trusted = httpx.create_ssl_context() if is_needed else False
         connections = CONNECTIONS // _POOLS
         return httpx.Client(
             auth=self._sign,
             transport=self._transport or mounted(self.base_url),
-            verify=self._trusted,
+            verify=get_trust(self.base_url),
             timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )

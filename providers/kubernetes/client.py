@@ -7,7 +7,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.calls import mounted
+from gpuform.providers.calls import get_trust, mounted
 from gpuform.providers.errors import ApiError, Conflict
 from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, at
 from gpuform.providers.kubernetes.kubeconfig import Access, access_by
@@ -258,4 +258,4 @@ def _with_patch_type(request: "httpx.Request") -> "httpx.Request":
 def _transport(access: Access) -> "httpx.BaseTransport":
     import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
-    return httpx.HTTPTransport(verify=access.tls or True)
+    return httpx.HTTPTransport(verify=access.tls or get_trust(access.server))

@@ -106,7 +106,7 @@ class Project:
 
     def admin(self, method: str, path: str, **options: Any) -> Any:
         url = f"{self.emulator.url}/_emulator/{path}"
-        return httpx.request(method, url, trust_env=False, **options).json()
+        return httpx.request(method, url, trust_env=False, **options, verify=False).json()
 
     @property
     def objects(self) -> dict[str, list[dict[str, Any]]]:

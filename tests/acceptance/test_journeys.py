@@ -107,7 +107,12 @@ class Colleague:
     def asks(self, method: str, path: str, body: dict[str, object]) -> dict[str, object]:
         headers = {"Authorization": "Bearer emulator-admin-key"}
         answer = httpx.request(
-            method, f"{self.url}/{path}", json=body, headers=headers, trust_env=False
+            method,
+            f"{self.url}/{path}",
+            json=body,
+            headers=headers,
+            trust_env=False,
+            verify=False,
         )
         return answer.raise_for_status().json()
 

@@ -151,7 +151,7 @@ DESTROY = ("destroy", "--yes", "--skip-preview")
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(4)
 @for_waited
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_waiting_and_keeps_the_id(
@@ -205,7 +205,7 @@ def test_a_signal_while_the_create_is_on_the_wire_lets_it_finish(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(4)
 @for_made
 def test_a_second_signal_leaves_at_once_and_leaves_a_record(
     command: Command, described: Described, monkeypatch: pytest.MonkeyPatch

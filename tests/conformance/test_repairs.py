@@ -13,6 +13,8 @@ from conformance.verbs import Verbs
 REPAIR = {"approve": "automatic", "on": ["platform", "not_ready"]}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("described", [CLUSTER], indirect=True)
 def test_a_proposal_is_repaired_and_then_there_is_nothing_to_do(
     verbs: Verbs, platform: Platform

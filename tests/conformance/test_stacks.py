@@ -107,6 +107,8 @@ def test_what_somebody_else_deleted_is_made_again_after_a_refresh(
     assert planned(stack, declared) == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_destroy_takes_what_is_gone_for_deleted(
     described: Described, stack: Stack, platform: Platform
 ) -> None:

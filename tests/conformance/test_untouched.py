@@ -1,5 +1,6 @@
 """What nobody has touched: time alone plans nothing."""
 
+import pytest
 from conformance.described import Described
 from conformance.emulated import Platform
 from conformance.kinds import for_all
@@ -9,6 +10,8 @@ LATER = (60.0, 3 * 3600.0, 9 * 86400.0)
 """Seconds in which the platforms' own figures move."""
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @for_all
 def test_time_alone_plans_nothing(
     described: Described, embedded: EmbeddedStack, platform: Platform

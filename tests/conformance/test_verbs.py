@@ -67,6 +67,7 @@ def test_create_sends_the_declaration_once_and_echoes_it(
     assert {name: made.outputs[name] for name in described.good} == dict(described.good)
 
 
+@pytest.mark.sampled(1)
 @for_all
 def test_read_gives_what_create_gave(described: Described, verbs: Verbs) -> None:
     checked = verbs.check(described.good).inputs
@@ -295,6 +296,7 @@ def test_doubles_become_what_the_models_declare(described: Described, platform: 
         assert again.model_dump(mode="json", exclude_none=True) == computed
 
 
+@pytest.mark.sampled(1)
 def test_diff_asks_nobody(described: Described, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*_: object) -> None:
         raise AssertionError("diff made a client")

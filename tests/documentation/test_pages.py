@@ -24,13 +24,10 @@ def _name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-def _played(page: Path) -> object:
-    marks = [] if page == README else [pytest.mark.slow, pytest.mark.sampled(1)]
-    return pytest.param(page, id=_name(page), marks=marks)
-
-
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    "page", [_played(each) for each in [README, *EXAMPLES, *PAGES] if steps_of(each)]
+    "page", [each for each in [README, *EXAMPLES, *PAGES] if steps_of(each)], ids=_name
 )
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
     at_first = [Enter(0, _name(page.parent))] if page in EXAMPLES else []

@@ -251,7 +251,7 @@ def test_rules_meet_requests_in_the_order_they_were_given(together: Together, co
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(emulator: Any, rule: dict[str, Any]) -> None:
-    answer = httpx.post(f"{emulator.url}/_emulator/faults", json=rule)
+    answer = httpx.post(f"{emulator.url}/_emulator/faults", json=rule, verify=False)
     assert answer.status_code == 422
     assert answer.json()["error"]
     with pytest.raises(ValidationError):

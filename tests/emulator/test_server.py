@@ -98,7 +98,7 @@ def test_run_forever_ends_when_it_is_closed() -> None:
     server = serve()
     runner = threading.Thread(target=server.run_forever)
     runner.start()
-    assert httpx.get(f"{server.url}/_emulator/health").status_code == 200
+    assert httpx.get(f"{server.url}/_emulator/health", verify=False).status_code == 200
     server.close()
     runner.join(LAST_RESORT)
     assert not runner.is_alive()

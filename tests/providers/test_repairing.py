@@ -207,6 +207,8 @@ def test_above_max_unhealthy_nothing_happens(cluster: Cluster) -> None:
     assert any("2 of 4 nodes are unhealthy" in text for text in told)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_as_many_at_a_time_as_declared(cluster: Cluster) -> None:
     news = declared(cluster, max_unhealthy=4, max_parallel=1)
     for worker in (0, 1, 2):
@@ -252,6 +254,8 @@ def test_somebody_else_approves_it_first(cluster: Cluster, monkeypatch: pytest.M
     assert_sound(cluster)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", ["_ask", "_wait", "_wait_for_workers", "_conclude"])
 @pytest.mark.parametrize("cause", ["proposed", "not ready", "asked"])
 def test_a_run_that_dies_is_gone_on_with(
@@ -327,6 +331,8 @@ def test_the_records_of_a_cluster_go_with_it(
     assert not [name for name in names() if name.startswith("repair-")]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_what_was_reviewed_is_what_is_approved_whatever_is_proposed_by_then(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,8 @@ def planned(cluster: Cluster) -> Any:
         return cluster.lifecycle.all_leaving(cluster.id, {**cluster.outs, **PROGRAM}, "deleted")
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_jobs_are_waited_for(cluster: Cluster) -> None:
     job = cluster.run(2, minutes=30)
     destroy(cluster)
@@ -76,6 +78,8 @@ def test_the_plan_tells_each_job(cluster: Cluster) -> None:
     assert [[each.id for each in node.jobs] for node in found.busy] == [[job]]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("place", "name"),
     [(Draining, "_wait"), (Draining, "asking"), (TogetherClient, "delete_cluster")],

@@ -128,6 +128,7 @@ class Stack:
         told = httpx.get(
             f"{self.server.url}/together/v1/compute/clusters/storage/volumes",
             headers={"Authorization": f"Bearer {environment(self.server.url)['TOGETHER_API_KEY']}"},
+            verify=False,
         )
         return {each["volume_id"]: each["volume_name"] for each in told.json()["volumes"]}
 

@@ -257,6 +257,7 @@ def volumes(emulator: Server) -> list[int]:
         f"{own['TOGETHER_BASE_URL']}/v1/compute/clusters/storage/volumes",
         headers={"Authorization": f"Bearer {own['TOGETHER_API_KEY']}"},
         trust_env=False,
+        verify=False,
     )
     return [volume["size_tib"] for volume in listed.json()["volumes"]]
 

@@ -66,28 +66,35 @@ def _own_modules(folder: Path) -> Iterator[None]:
         library = place.startswith(others) or _is_installed(place)
         return is_in_folder(place) or not library
 
-    _forget(name for name in before if any(map(is_in_folder, _places(name))))
+    _forget(name for name in before if any(map(is_in_folder, _places(name))) and not _is_kept(name))
     try:
         yield
     finally:
-        new = [name for name in list(sys.modules) if name not in before]
+        new = [name for name in list(sys.modules) if name not in before and not _is_kept(name)]
         _forget(name for name in new if any(map(is_own, _places(name))))
         sys.modules.update(before)
 
 
 def _forget(names: Iterable[str]) -> None:
     for name in list(names):
-        if name.split(".")[0] not in _NEVER_FORGOTTEN:
-            del sys.modules[name]
+        del sys.modules[name]
+
+
+def _is_kept(name: str) -> bool:
+    return name.partition(".")[0] in _NEVER_FORGOTTEN
 
 
 def _places(name: str) -> list[str]:
     """Where a module comes from: its file, or a package's folders; nowhere when just made."""
     known = getattr(sys.modules[name], "__dict__", {})  # asking a lazy module would load it
-    if known.get("__file__"):
-        return [known["__file__"]]
-    if known.get("__path__"):
-        return list(known["__path__"])
+    file: str | None = known.get("__file__")
+    if file:
+        return [file]
+    path = known.get("__path__")
+    # To list the path of a namespace looks through all folders of sys.path: milliseconds each.
+    folders: list[str] = list(getattr(path, "_path", path) or ())
+    if folders:
+        return folders
     return [] if known.get("__spec__") else [""]
 
 

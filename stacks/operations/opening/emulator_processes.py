@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.calls import CLOCK_VARIABLE, EMULATOR_VARIABLE
+from gpuform.providers.calls import CLOCK_VARIABLE, EMULATOR_VARIABLE, get_trust
 from gpuform.stacks.engine.errors import EngineError
 
 _READY: Final = re.compile(r"^The emulator is at (\S+);", re.MULTILINE)
@@ -72,7 +72,12 @@ def find_emulator_at(url: str) -> RunningEmulator | None:
     import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
     try:
-        answer = httpx.get(f"{url}/_emulator/clock", trust_env=False, timeout=ANSWER_TIMEOUT_S)
+        answer = httpx.get(
+            f"{url}/_emulator/clock",
+            trust_env=False,
+            verify=get_trust(url),
+            timeout=ANSWER_TIMEOUT_S,
+        )
         report: Any = answer.raise_for_status().json()
         return RunningEmulator(url, str(report["emulator"]), float(report["now"]))
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
@@ -120,6 +125,7 @@ def stop_emulator(url: str, expected: str) -> RunningEmulator | None:
         f"{url}/_emulator/stop",
         json={"emulator": emulator.identity},
         trust_env=False,
+        verify=get_trust(url),
         timeout=ANSWER_TIMEOUT_S,
     )
     if answer.is_error:

@@ -259,6 +259,8 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("at_request", range(2, 12))
 def test_a_killed_run_is_gone_on_with_and_never_doubled(
     world: World, monkeypatch: pytest.MonkeyPatch, at_request: int
@@ -311,6 +313,8 @@ def test_a_wait_that_is_too_long_ends_and_goes_on_later(world: World) -> None:
     assert (again.outs["ready"], again.outs["run"]) == (True, run)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_host_that_cannot_store_what_is_not_ready_hears_an_error(world: World) -> None:
     """Pulumi's own dynamic host: nothing that depends on the proof is made, nothing is lost."""
     world.set(slow_nodes={world.nodes()[0]: 250})

@@ -161,6 +161,8 @@ CONTRADICTIONS: dict[str, Callable[[LyingWorld], None]] = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lie", CONTRADICTIONS)
 def test_what_contradicts_itself_proves_nothing_and_is_tested_anew(
     world: LyingWorld, lie: str

@@ -1,9 +1,12 @@
-"""SCP's lifecycles over the emulator on a port: real HTTP, its own clock, what others do."""
+"""SCP's lifecycles over the emulator in this process: its own clock, what others do.
+
+`scp_emulated` has the emulator on a port, for what is to go over a network.
+"""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,11 @@ import pytest
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.calls.transport import in_process, mount
+from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.server import environment
+from gpuform.providers.emulator.store import Store
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.scp.certification import CertificationLifecycle
@@ -85,7 +92,6 @@ class Thing:
 class World:
     """An emulator, what calls told, and runs of one engine over it."""
 
-    server: Server
     http: httpx.Client
     intents: Intents
     clock: EmulatorClock
@@ -221,33 +227,30 @@ def _wire(values: Properties) -> Properties:
     return {**found, "__provider": "pickled"}
 
 
-@pytest.fixture(scope="session")
-def scp_server() -> Iterator[Server]:
-    with serve(seed="scp", start=1_800_000_000.0) as server:
-        yield server
-        client_for(Settings(environ=environment(server.url))).close()
+URL = "http://scp.test"
 
 
 @pytest.fixture(scope="session")
-def scp_clock(scp_server: Server) -> Iterator[EmulatorClock]:
-    clock = EmulatorClock(scp_server.url)
-    yield clock
-    clock.close()
+def scp_transport() -> Iterator[httpx.BaseTransport]:
+    with closing(Store(None, seed="scp")) as store:
+        yield in_process(create_app(store, Clock(store, start=1_800_000_000.0)))
+        client_for(Settings(environ=environment(URL))).close()
 
 
 @pytest.fixture
 def world(
-    scp_server: Server,
-    scp_clock: EmulatorClock,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    scp_transport: httpx.BaseTransport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[World]:
     """The emulator without objects, in the environment of a project."""
-    for name, value in environment(scp_server.url).items():
+    for name, value in environment(URL).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("GPUFORM_ALLOW", raising=False)
     monkeypatch.chdir(tmp_path)
-    with httpx.Client(base_url=scp_server.url, trust_env=False, verify=False) as http:
-        found = World(scp_server, http, Intents(FolderRecords(tmp_path / "intents")), scp_clock)
+    with (
+        mount(URL, scp_transport),
+        httpx.Client(base_url=URL, transport=scp_transport, verify=False) as http,
+        closing(EmulatorClock(URL)) as clock,
+    ):
+        found = World(http, Intents(FolderRecords(tmp_path / "intents")), clock)
         found.control("POST", "reset")
         yield found

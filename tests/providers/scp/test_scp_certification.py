@@ -67,6 +67,8 @@ def slow(world: Any, **nodes: float) -> None:
     world.control("POST", "kubernetes/settings", {"slow_nodes": told})
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_node_that_fails_is_made_anew_and_the_new_one_is_certified(
     world: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
@@ -83,6 +85,8 @@ def test_a_node_that_fails_is_made_anew_and_the_new_one_is_certified(
     assert replaced == ['repair["train-worker-1"]']
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_other_nodes_are_a_row_that_certifies_again(
     world: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
@@ -95,6 +99,8 @@ def test_other_nodes_are_a_row_that_certifies_again(
     assert world.changes(proof, declared(nodes[:1], kubeconfig)).keys() == {"node_ids"}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_node_that_is_not_there_is_not_proven(
     world: Any, nodes: list[Any], kubeconfig: str
 ) -> None:

@@ -73,6 +73,8 @@ def test_a_node_that_is_hidden_is_not_the_one_to_go(
     assert fake.jobs_on("train-003") == ["ml/job"]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_job_on_a_node_of_another_name_is_waited_for(
     world: Any, pool: Any, fake: Kubernetes
 ) -> None:

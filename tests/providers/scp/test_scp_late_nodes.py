@@ -41,6 +41,8 @@ def assert_whole(world: Any, pool: Any, count: int) -> None:
 
 
 class TestPool:
+    @pytest.mark.slow
+    @pytest.mark.sampled(3)
     @answers
     @late
     def test_the_first_up_makes_exactly_the_declared_nodes(
@@ -64,6 +66,8 @@ class TestPool:
         assert_whole(world, pool, 5)
         assert world.writes() == {CREATE: 1}
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     @answers
     def test_a_rollout_makes_each_node_once(
         self, world: Any, pool_inputs: Properties, answer: str
@@ -204,6 +208,8 @@ class TestPool:
 
 
 class TestGpuNode:
+    @pytest.mark.slow
+    @pytest.mark.sampled(3)
     @answers
     @late
     def test_one_node_is_made_and_known(
@@ -223,6 +229,8 @@ class TestGpuNode:
         assert world.client.node(node.id).gpu_node_name == "solo"
         assert world.writes() == {CREATE: 1}
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(3)
     @answers
     def test_a_run_killed_after_the_answer_is_continued(
         self,

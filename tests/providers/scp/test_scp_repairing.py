@@ -186,6 +186,8 @@ def test_above_max_unhealthy_nothing_is_made_anew(world: Any, pool: Any) -> None
     assert world.writes() == {}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_so_many_at_a_time(world: Any, pool: Any, scheduler: Simulated, parallel: int) -> None:
     pool = broken(world, pool, *NAMES[:3])
@@ -212,6 +214,8 @@ def test_what_is_broken_and_stays_so_does_not_stop_the_others(
     assert mended.outs["ready"] is True
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_it_stops_at_the_first_that_does_not_come_back(
     world: Any, pool: Any, scheduler: Simulated
 ) -> None:
@@ -292,6 +296,8 @@ def test_a_broken_node_goes_first_where_there_are_to_be_fewer(
     assert world.writes() == {"DELETE /v1/gpu-nodes": 1}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_repaired_node_is_stopped_where_the_pool_is(
     world: Any, pool: Any, scheduler: Simulated
 ) -> None:
@@ -445,6 +451,8 @@ class TestAskedFor:
     def _asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "train-002")
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     def test_by_name(self, world: Any, pool: Any, scheduler: Simulated) -> None:
         assert world.changes(pool) == {ROW: ("in use", "REMAKE")}
         mended = world.update(pool)
@@ -457,6 +465,8 @@ class TestAskedFor:
         assert set(world.changes(pool)) == {ROW, 'nodes["train-003"].state'}
         assert remade(pool, world.update(pool)) == ["train-002", "train-003"]
 
+    @pytest.mark.slow
+    @pytest.mark.sampled(1)
     def test_by_a_run_that_was_killed_is_done_once(
         self, world: Any, pool: Any, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
     ) -> None:

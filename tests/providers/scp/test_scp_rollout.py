@@ -135,6 +135,8 @@ def test_a_state_of_before_rollouts(world: Any, pool: Any) -> None:
     assert list(world.changes(pool, declared(pool))) == ["image_id"]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_it_stops_where_a_new_node_is_refused(world: Any, pool: Any, scheduler: Simulated) -> None:
     world.fault("POST", "/v1/gpu-nodes$", status=400, count=None)
     stopped = world.update(pool, declared(pool))

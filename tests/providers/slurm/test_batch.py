@@ -129,6 +129,8 @@ def test_the_exit_code_is_at_the_end(output: str, code: int | None) -> None:
     assert exit_code_of(output) == code
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @settings(max_examples=25, deadline=None)
 @example([487.87, 1e-300])
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4))

@@ -125,6 +125,8 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lost", range(4))
 def test_a_killed_run_sends_no_job_twice(
     world: World, monkeypatch: pytest.MonkeyPatch, lost: int
@@ -149,6 +151,8 @@ def test_a_killed_run_sends_no_job_twice(
     assert len(world.jobs()) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_what_slurm_has_forgotten_is_told_by_its_output(world: World) -> None:
     """The run was killed while it waited, and Slurm keeps ended jobs for minutes alone."""
     made = world.create()

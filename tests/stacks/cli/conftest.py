@@ -5,14 +5,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from plan_scenes import Scene
+from stack_copies import StackCopies
 
-from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
@@ -126,9 +128,27 @@ def scene(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield Scene(dev, project, server.url)
 
 
+@pytest.fixture(scope="session")
+def stack_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackCopies]:
+    with closing(StackCopies(tmp_path_factory.mktemp("stacks"))) as copies:
+        yield copies
+
+
 @pytest.fixture
-def made(scene: Scene) -> Scene:
-    """One whose cluster and volume exist."""
-    ran = scene.run("up", "--yes", "--skip-preview")
-    assert ran.code == 0, ran.err
-    return scene
+def made(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch, stack_copies: StackCopies
+) -> Iterator[Scene]:
+    """A scene whose cluster and volume exist."""
+
+    def lead_to(server: Server) -> None:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+
+    def make(server: Server) -> None:
+        lead_to(server)
+        ran = dev("up", "--yes", "--skip-preview")
+        assert ran.code == 0, ran.err
+
+    with stack_copies.serving("made", project, make) as server:
+        lead_to(server)
+        yield Scene(dev, project, server.url)

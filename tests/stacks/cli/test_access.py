@@ -92,14 +92,14 @@ def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
 ) -> None:
     file = home / "kubeconfig"
     rule = {"method": "GET", "path": "^/compute/clusters", "status": 403, "count": None}
-    httpx.post(f"{emulator.url}/_emulator/faults", json=rule, trust_env=False)
+    httpx.post(f"{emulator.url}/_emulator/faults", json=rule, trust_env=False, verify=False)
     assert up("kubeconfig", "--file", str(file), "--offline").err == ""
     ran = up("kubeconfig", "--file", str(file))
     assert ran.code == 0
     assert "warning: train: as the state has it, because" in ran.err
     assert ran.out.endswith("as it was already\n")
-    httpx.delete(f"{emulator.url}/_emulator/faults", trust_env=False)
-    httpx.post(f"{emulator.url}/_emulator/reset", trust_env=False)
+    httpx.delete(f"{emulator.url}/_emulator/faults", trust_env=False, verify=False)
+    httpx.post(f"{emulator.url}/_emulator/reset", trust_env=False, verify=False)
     ran = up("kubeconfig")
     assert ran.code == 1
     assert "train has no kubeconfig: it is gone from the platform" in ran.err
@@ -165,6 +165,8 @@ def test_a_file_that_cannot_be_changed_keeps_no_run_from_its_end(up: Run, home: 
     assert contexts(file) == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_hosts_as_json_and_print(made: Run, home: Path) -> None:
     found = made("ssh-config", "--json").json
     assert found["included"] is False

@@ -41,6 +41,8 @@ def same(run: Run) -> None:
     assert ran.code == 0, ran.out + ran.err
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )

@@ -102,9 +102,9 @@ class TestSound:
 
     @pytest.mark.slow
     def test_one_request_for_each_platform(self, made: Scene) -> None:
-        httpx.delete(f"{made.url}/_emulator/requests", trust_env=False)
+        httpx.delete(f"{made.url}/_emulator/requests", trust_env=False, verify=False)
         assert made.run("doctor").code == 0
-        log = httpx.get(f"{made.url}/_emulator/requests", trust_env=False).json()
+        log = httpx.get(f"{made.url}/_emulator/requests", trust_env=False, verify=False).json()
         asked = sorted((each["platform"], each["method"], each["path"]) for each in log)
         assert asked == [
             ("aios", "GET", "/api/createCluster"),
@@ -118,7 +118,7 @@ class TestSound:
 
 class TestPlatforms:
     def refuse(self, scene: Scene, **fault: Any) -> None:
-        httpx.post(f"{scene.url}/_emulator/faults", json=fault, trust_env=False)
+        httpx.post(f"{scene.url}/_emulator/faults", json=fault, trust_env=False, verify=False)
 
     @pytest.mark.slow
     def test_a_wrong_key(self, made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,9 @@ class TestPlatforms:
     ) -> None:
         monkeypatch.delenv("GPUFORM_CLOCK")
         settings = {"clock_ahead_seconds": ahead}
-        httpx.post(f"{made.url}/_emulator/scp/settings", json=settings, trust_env=False)
+        httpx.post(
+            f"{made.url}/_emulator/scp/settings", json=settings, trust_env=False, verify=False
+        )
         told = [text for text in problems(findings(made.run, code=1)) if text.startswith("scp")]
         assert re.search(f"this machine's clock is 10m[23].s {way} the platform's", told[0])
 

@@ -149,6 +149,8 @@ def test_a_refusal_that_quotes_the_request(
         assert_untold(f"{path} {content}")
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_object_that_fails_with_what_it_was_given(
     name: str, dev: Run, project: Path, platform: EchoingPlatform

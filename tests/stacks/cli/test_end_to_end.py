@@ -75,6 +75,8 @@ def test_a_replacement_names_its_field(up: Run) -> None:
     assert "GPUs: +16 to add, -16 to remove" in out
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_stack_with_resources_is_not_removed(up: Run) -> None:
     ran = up("stack", "rm", "dev", "--yes")
     assert ran.code == 1
@@ -109,6 +111,8 @@ def test_events_as_json(dev: Run, project: Path) -> None:
     assert [list(e)[2] for e in logged] == [list(e)[2] for e in events]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_preview_s_events_come_first(up: Run) -> None:
     events = up("up", "--emulate", "--yes", "--json").lines
     assert [e["sequence"] for e in events] == list(range(len(events)))
@@ -201,6 +205,8 @@ def test_emulate_leaves_the_environment_as_it_was(
     assert Path.cwd() == project
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_verbose_logs_to_stderr_and_tells_no_secret(dev: Run) -> None:
     ran = dev("up", "--emulate", "--yes", "--skip-preview", "-v")
     assert ran.code == 0
@@ -226,6 +232,8 @@ def test_the_kubeconfig_is_usable_when_asked_for(up: Run) -> None:
     assert yaml.safe_load(shown)["kind"] == "Config"
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_history_is_kept(up: Run, project: Path) -> None:
     (entry,) = (project / ".pulumi/history/demo/dev").glob("*.history.json")
     assert json.loads(entry.read_text())["kind"] == "update"

@@ -110,7 +110,9 @@ def test_a_step_that_fails(scene: Scene, project: Path) -> None:
     entries = f"  one: {cluster()}\n  two: {cluster()}\n"
     (project / "topology.yaml").write_text(f"clusters:\n{entries}")
     rule = {"method": "POST", "path": "clusters", "capacity": True}
-    httpx.post(f"{scene.url}/_emulator/faults", json=rule, trust_env=False).raise_for_status()
+    httpx.post(
+        f"{scene.url}/_emulator/faults", json=rule, trust_env=False, verify=False
+    ).raise_for_status()
     ran = scene.run("up", "--yes", "--skip-preview")
     assert ran.code != 0
     assert "      at topology.yaml:2:3\n" in ran.out or "      at topology.yaml:3:3\n" in ran.out

@@ -179,6 +179,8 @@ def test_what_is_in_use_is_not_taken_away(made: Scene, command: str) -> None:
     assert made.run(command, *flags, "--allow", "gate:busy,evict-jobs").code == 0
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_who_cannot_be_asked_makes_the_gate_refuse(
     made: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stack_copies import StackCopies
 
-from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.emulator.server import Server, environment
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.store import Backend
@@ -70,14 +71,24 @@ class ForeignProject:
 
 @pytest.fixture(params=["yaml", "nodejs", "go"])
 def foreign(
-    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    dev: Run,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    stack_copies: StackCopies,
 ) -> Iterator[ForeignProject]:
-    (project / "__main__.py").write_text(PROGRAM)
-    with serve(seed="foreign") as server:
+    def lead_to(server: Server) -> None:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
+
+    def make(server: Server) -> None:
+        lead_to(server)
+        (project / "__main__.py").write_text(PROGRAM)
         assert dev("config", "set", "gpuform:form", "plugin").code == 0
         assert dev("up", "--yes").code == 0
+
+    with stack_copies.serving("foreign", project, make) as server:
+        lead_to(server)
         (project / "__main__.py").unlink()
         settings = project / "Pulumi.yaml"
         settings.write_text(

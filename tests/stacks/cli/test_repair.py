@@ -99,6 +99,8 @@ def test_nobody_repairs_what_nobody_has_reviewed(train: Any) -> None:
     assert asked(scene) == ["approve"]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_automatic_ones_are_repaired_without_a_person(train: Any) -> None:
     scene = train("{approve: automatic}")
     propose(scene)
@@ -107,6 +109,8 @@ def test_automatic_ones_are_repaired_without_a_person(train: Any) -> None:
     assert "Next:" not in ran.out
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_what_is_not_declared_is_told_by_all_who_look(train: Any) -> None:
     scene = train("")
     propose(scene)
@@ -131,6 +135,8 @@ def test_status_tells_what_the_next_run_repairs(train: Any) -> None:
     assert "`gpuform repair` does HOST_AWARE" in scene.run("status", "--refresh").out
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_saved_plan_is_bound_to_the_proposal(train: Any) -> None:
     scene = train("{max_unhealthy: 4}")
     id_ = propose(scene)
@@ -200,6 +206,8 @@ def test_one_node_by_hand_and_nothing_else(train: Any) -> None:
     assert "was repaired at" in again.out + again.err
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_repair_by_name_of_a_node_that_works_leaves_nothing_to_do(train: Any) -> None:
     scene = train("")
 

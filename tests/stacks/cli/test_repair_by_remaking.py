@@ -227,6 +227,8 @@ def kill_after_delete(scene: Scene, monkeypatch: pytest.MonkeyPatch, node: str) 
     shutil.rmtree(state / "locks", ignore_errors=True)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_repair_of_a_node_alone_is_resumed_by_the_same_command(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +300,8 @@ def test_a_node_that_its_scheduler_cannot_use(scene: Scene) -> None:
     assert servers(scene) == before
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_cluster_of_tensorone_is_restarted(scene: Scene) -> None:
     declared(scene, WORKBENCH)
     (found,) = control(scene, "_emulator/objects")["tensorone"]["clusters"]

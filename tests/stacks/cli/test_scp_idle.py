@@ -107,6 +107,8 @@ def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[Scene, str]) -> No
     assert states(scene) == {"RUNNING"}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_looks_of_a_dry_run_or_a_status_are_not_remembered(pool: tuple[Scene, str]) -> None:
     scene, _ = pool
     show_all_gpus(scene)
@@ -116,6 +118,8 @@ def test_looks_of_a_dry_run_or_a_status_are_not_remembered(pool: tuple[Scene, st
         advance(scene, LOOK)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_job_or_a_busy_gpu_begins_the_time_anew(pool: tuple[Scene, str]) -> None:
     scene, cluster = pool
     show_all_gpus(scene)
@@ -136,6 +140,8 @@ def test_a_job_or_a_busy_gpu_begins_the_time_anew(pool: tuple[Scene, str]) -> No
     assert states(scene) == {"RUNNING"}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_the_five_busiest_gpus_stop_no_pool(pool: tuple[Scene, str]) -> None:
     scene, _ = pool
     for _ in range(5):
@@ -145,6 +151,8 @@ def test_the_five_busiest_gpus_stop_no_pool(pool: tuple[Scene, str]) -> None:
         advance(scene, LOOK)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_lens_of_another_cluster_stops_no_pool(pool: tuple[Scene, str]) -> None:
     scene, _ = pool
     foreign = [

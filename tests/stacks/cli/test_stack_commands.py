@@ -70,6 +70,17 @@ def test_select(dev: Run) -> None:
     assert "dev*" in dev("stack", "ls").out
 
 
+def test_after_unselect_each_command_asks_for_the_stack(dev: Run) -> None:
+    assert dev("stack", "output").code == 0
+
+    assert dev("stack", "unselect").code == 0
+
+    refused = dev("stack", "output")
+    assert refused.code != 0
+    assert "--stack" in refused.err
+    assert dev("stack", "output", "--stack", "dev").code == 0
+
+
 def test_rm_wants_a_confirmation(dev: Run, terminal: None) -> None:
     assert dev("stack", "rm", "dev", answers="no\n").code == 1
     assert dev("stack", "rm", "dev", answers="dev\n").code == 0
@@ -223,7 +234,7 @@ def test_an_emulator_whose_clock_runs(run: Run, monkeypatch: pytest.MonkeyPatch)
         real = [0.0]
         server.clock._real, server.clock._seen = lambda: real[0], 0.0
         for _ in range(2):
-            told.append(httpx.get(f"{server.url}/_emulator/clock").json()["now"])
+            told.append(httpx.get(f"{server.url}/_emulator/clock", verify=False).json()["now"])
             real[0] += 2.0
         server.close()
 

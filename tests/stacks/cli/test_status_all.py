@@ -157,7 +157,9 @@ def test_some_of_them(run: Any, made: Path) -> None:
 def test_the_platforms_are_asked_on_request(run: Any, made: Path, emulator: Any) -> None:
     path = "^/compute/clusters/[0-9a-f-]{36}$"
     rule = {"method": "GET", "path": path, "status": 403, "count": None}
-    httpx.post(f"{emulator.url}/_emulator/faults", json=rule, trust_env=False).raise_for_status()
+    httpx.post(
+        f"{emulator.url}/_emulator/faults", json=rule, trust_env=False, verify=False
+    ).raise_for_status()
     assert run("status", "--all").code == 0
     ran = run("status", "--all", "--refresh")
     assert ran.code == 1
@@ -173,6 +175,8 @@ def test_costs_are_summed_by_currency(run: Any, made: Path) -> None:
     assert "32.00 USD/h" in run("status", "--all").out.splitlines()[-1]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_lens_is_shown_once(run: Any, made: Path, emulator: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("LENS_URL", environment(emulator.url)["LENS_URL"])
     ran = run("status", "--all")

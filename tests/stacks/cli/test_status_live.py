@@ -37,7 +37,7 @@ def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
 
         def fault(**rule: Any) -> None:
             url = f"{server.url}/_emulator/faults"
-            httpx.post(url, json=rule, trust_env=False).raise_for_status()
+            httpx.post(url, json=rule, trust_env=False, verify=False).raise_for_status()
 
         yield dev, fault
 

@@ -64,6 +64,8 @@ def test_the_new_one_comes_first_and_the_old_one_goes_idle(world: World, old: st
     assert not preview(world.stack).has_changes
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_without_stock_the_old_one_stays(world: World, old: str) -> None:
     run_job(world, old, 600)
     fault = {
@@ -91,6 +93,8 @@ def test_jobs_that_do_not_end_keep_the_old_one_until_they_have(world: World, old
     assert len(ids(world)) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_another_volume_is_not_the_kept_one(world: World, old: str) -> None:
     path = world.folder / "topology.yaml"
     path.write_text(path.read_text().replace("size_tib: 5}", "size_tib: 5}\n  b: {platform: "

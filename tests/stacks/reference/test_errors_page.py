@@ -13,6 +13,8 @@ from gpuform.stacks.reference.source import modules
 
 # The file, which test_generated.py compares with what is generated: that takes seconds.
 PAGE = (Path(__file__).parents[3] / "docs/reference/errors.md").read_text()
+# Reading every module of gpuform takes seconds, once a process.
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
 PASSED_ON = {
     # What says the remedy of another error again, or of what it was given from outside.
     "providers/aios/records.py": 1,
@@ -49,8 +51,6 @@ def error(message: str) -> ErrorText:
     return next(each for each in error_texts() if each.message == message)
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
 def test_no_remedy_in_the_source_is_missing() -> None:
     """Counted in another way: every `hint=` of a call."""
     found = {each.where for each in error_texts()}
@@ -67,9 +67,10 @@ def test_no_remedy_in_the_source_is_missing() -> None:
 
 
 def test_every_error_is_on_the_page_but_for_those_that_are_passed_on() -> None:
+    page = " ".join(PAGE.split())
     for each in error_texts():
         if not each.is_passed_on:
-            assert f"| {' '.join(plain(each.message).split())} " in " ".join(PAGE.split())
+            assert f"| {' '.join(plain(each.message).split())} " in page
     passed_on = Counter(each.where.split(":")[0] for each in error_texts() if each.is_passed_on)
     assert dict(passed_on) == PASSED_ON
 

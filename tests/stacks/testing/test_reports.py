@@ -147,6 +147,8 @@ def test_no_proxy_is_asked_for_the_emulator(written: Written, project: Path) -> 
         assert done.code == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_wrong_file_is_no_traceback(written: Written, project: Path) -> None:
     written("cases: {a: {expct: {}}}")
     done = in_a_process(project, "test")

@@ -87,20 +87,16 @@ def test_a_temporary_folder_with_too_long_a_path_is_told(hanging: Path, tmp_path
     assert "internal error" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "to_group"),
     [
         (signal.SIGINT, True),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (
-                (signal.SIGINT, False),
-                (signal.SIGTERM, False),
-                (signal.SIGTERM, True),
-                (signal.SIGHUP, True),
-                (signal.SIGKILL, False),
-            )
-        ),
+        (signal.SIGINT, False),
+        (signal.SIGTERM, False),
+        (signal.SIGTERM, True),
+        (signal.SIGHUP, True),
+        (signal.SIGKILL, False),
     ],
 )
 def test_a_signal_ends_all_that_was_begun(

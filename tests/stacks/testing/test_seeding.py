@@ -49,23 +49,19 @@ def played(file: Path, text: str) -> dict[str, Result]:
     return {each.case.name: each for each in Playing(2).play(read_cases([file], Path()))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "example",
     [
         "01-together-training",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in (
-                "02-scp-fabric",
-                "03-tensorone-dev",
-                "04-aios-registry",
-                "05-health-gated",
-                "06-slurm-scale-down",
-                "07-kubernetes-volumes",
-                "08-modules",
-                "09-certified-cluster",
-            )
-        ),
+        "02-scp-fabric",
+        "03-tensorone-dev",
+        "04-aios-registry",
+        "05-health-gated",
+        "06-slurm-scale-down",
+        "07-kubernetes-volumes",
+        "08-modules",
+        "09-certified-cluster",
     ],
 )
 def test_a_state_starts_a_case_as_it_is(example: str, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Running:
             "PULUMI_BACKEND_URL": None,
             **environment(emulator.url),
         }
-        httpx.post(f"{emulator.url}/_emulator/reset", trust_env=False)
+        httpx.post(f"{emulator.url}/_emulator/reset", trust_env=False, verify=False)
         self("stack", "init", "dev")
         self.printed = ""
 

@@ -1,0 +1,50 @@
+"""The limit of processor time for tests that are not marked as slow; `conftest.py` sets it."""
+
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import pytest
+
+LIMIT_S = 1.0
+"""Processor time of a fast test: its own process and all children that have ended."""
+_FIRST_IMPORT_S = 0.002
+"""What the first test of a process that imports a module may use for it."""
+
+
+def measure_processor_time() -> float:
+    """Return the seconds of processor time that this process and its ended children have used."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in spent)
+
+
+@pytest.fixture(autouse=True)
+def limited_processor_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Limit each test that is not marked as slow.
+
+    Fixtures of modules and sessions are set up before and taken down after: they do not count.
+    """
+    is_slow = request.node.get_closest_marker("slow") is not None
+    with nullcontext() if is_slow else limit_processor_time(LIMIT_S):
+        yield
+
+
+@contextmanager
+def limit_processor_time(limit_s: float) -> Iterator[None]:
+    """Fail the test whose block uses more than `limit_s`.
+
+    Processor time, as a busy machine makes no test slower in it. The imports of the first test of
+    a process are not held against it.
+    """
+    began, modules = measure_processor_time(), len(sys.modules)
+    yield
+    used = measure_processor_time() - began
+    imported = max(0, len(sys.modules) - modules)
+    if used > limit_s + imported * _FIRST_IMPORT_S:
+        pytest.fail(
+            f"the test used {used:.1f} s of processor time, and a fast test may use {limit_s:.1f}"
+            " s: make its set-up cheaper (a fixture for the module, fewer cases, no process of its"
+            " own), or mark it @pytest.mark.slow",
+            pytrace=False,
+        )

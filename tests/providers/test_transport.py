@@ -1,0 +1,50 @@
+"""Whom clients trust: nobody over http, and over https one set of authorities for all of them."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from gpuform.providers.calls import get_trust
+from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.store import Store
+
+
+def test_without_tls_no_authorities_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/there/is/no/such/file")
+
+    assert get_trust("http://127.0.0.1:8080") is False
+
+
+def test_all_clients_share_the_authorities_of_the_machine() -> None:
+    trust = get_trust("https://api.together.ai")
+
+    assert isinstance(trust, ssl.SSLContext)
+    assert trust.verify_mode is ssl.CERT_REQUIRED
+    assert trust.check_hostname
+    assert get_trust("https://api.tensorone.ai") is trust
+
+
+def test_other_authorities_of_the_environment_are_other_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usual = get_trust("https://api.together.ai")
+    (tmp_path / "own.pem").write_text("")
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+
+    own = get_trust("https://api.together.ai")
+
+    assert isinstance(own, ssl.SSLContext)
+    assert own is not usual
+    assert own.get_ca_certs() == []
+
+
+def test_an_address_of_the_emulator_can_still_be_built() -> None:
+    with Store(None, seed="tests") as store:
+        routes = create_app(store, Clock(store)).url_map.bind("emulator.test")
+
+        (reset,) = [rule for rule in routes.map.iter_rules() if rule.rule == "/_emulator/reset"]
+
+        assert routes.build(reset.endpoint, {"seed": "2"}) == "/_emulator/reset?seed=2"
