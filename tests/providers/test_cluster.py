@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuform.providers.actions import Settings
 from gpuform.providers.calls import serving
 from gpuform.providers.emulator.together import MEMBER_KEY
 from gpuform.providers.errors import (
@@ -15,6 +16,7 @@ from gpuform.providers.errors import (
     OutOfCapacity,
     PermissionDenied,
 )
+from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle, decoded_kube_config, look_at
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 from gpuform.schemas.together import wire
@@ -253,7 +255,7 @@ class TestVolumes:
         volume_id: str,
     ) -> None:
         with emulator.serving():
-            lifecycle._actions()._client.delete_volume(volume_id)
+            client_for(Settings()).delete_volume(volume_id)
         other = {**cluster_inputs, "volume_id": volume_id}
         with emulator.serving("other"), pytest.raises(GpuformError, match="it is deleting"):
             lifecycle.create(other)

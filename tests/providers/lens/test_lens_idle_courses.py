@@ -32,6 +32,8 @@ NODE = "train-001"
 GPUS = 8
 WANTED = Idleness(5.0, 3600.0, "below 5% for 1h")
 START = 1_800_100_000.0
+SCHEDULER = "gpuform.providers.scp.nodes.taking.declared_scheduler"
+"""The door by which a taking finds who gives the nodes their jobs."""
 FAULTS = (
     *(["honest"] * 100),
     *("foreign", "partial", "shorter", "old", "dropped", "error in 200", "error", "zeros", "null"),
@@ -128,7 +130,7 @@ def look(clock: Clock, cluster: Cluster, client: LensClient, intents: Intents) -
     call = Call(clock=clock, intents=intents)
     taking = NodeTaking(call, "pool", "pool train", {"drain": {"kubernetes": {}}})
     with pytest.MonkeyPatch.context() as patch, serving(call):
-        patch.setattr(NodeTaking, "_scheduler", lambda _: Simulated(clock, [NODE]))
+        patch.setattr(SCHEDULER, lambda *_: Simulated(clock, [NODE]))
         patch.setattr("time.time", lambda: clock.time)
         patch.setattr(idleness, "client_for", lambda _: client)
         return idleness.judged(call, Settings(), "pool", taking, [node], WANTED)

@@ -31,6 +31,8 @@ WANTED = Idleness(5.0, 3600.0, "below 5% for 1h")
 MADE_AT = "2027-01-15T07:00:00Z"
 START = 1_800_100_000.0
 LOOK = 600.0
+SCHEDULER = "gpuform.providers.scp.nodes.taking.declared_scheduler"
+"""The door by which a taking finds who gives the nodes their jobs."""
 
 
 def points(*uses: float | None, node: str = "train-001") -> list[Properties]:
@@ -93,7 +95,7 @@ class Watched:
     def __post_init__(self) -> None:
         self.scheduler = Simulated(self.clock, ["train-001"])
         self.intents = Intents(Unkept())
-        self.monkeypatch.setattr(NodeTaking, "_scheduler", lambda _: self.scheduler)
+        self.monkeypatch.setattr(SCHEDULER, lambda *_: self.scheduler)
         self.monkeypatch.setattr(idleness, "client_for", lambda _: self)
 
     def heatmap(self, retry: object) -> GpuHeatmap:
@@ -392,7 +394,7 @@ def test_what_was_stopped_as_idle_stays_so_and_starts_without_idle(
     world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = Simulated(world.clock, [f"train-00{number}" for number in range(1, 4)])
-    monkeypatch.setattr(NodeTaking, "_scheduler", lambda _: scheduler)
+    monkeypatch.setattr(SCHEDULER, lambda *_: scheduler)
     declared = {**pool_inputs, "drain": ASKED, "idle": IDLE}
     pool = world.create("NodePool", declared)
     assert idleness_of(declared) is not None

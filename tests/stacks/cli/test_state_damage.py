@@ -288,7 +288,7 @@ class TestJournal:
     def test_of_another_version(self, run: Run, files: Files) -> None:
         text = b'{"gpuform-journal":9,"base":""}'
         files.journal.parent.mkdir(parents=True, exist_ok=True)
-        files.journal.write_bytes(journal._line(text))
+        files.journal.write_bytes(journal.checksummed_line(text))
         before = files.all()
         shows = (("stack", "export"), ("stack", "export", "--show-secrets"), ("state", "list"))
         for args in (*shows, ("state", "repair"), ("preview",), ("state", "taint", "a", "--yes")):
