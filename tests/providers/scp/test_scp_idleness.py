@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
+from idle_looks import SCHEDULER, WANTED, start_clock
 from simulated_scheduler import Simulated
 
 from gpuform.providers.actions import Settings
@@ -27,12 +29,8 @@ Properties = dict[str, Any]
 
 ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
 IDLE = {"below": "5%", "for": "1h", "then": "stop"}
-WANTED = Idleness(5.0, 3600.0, "below 5% for 1h")
 MADE_AT = "2027-01-15T07:00:00Z"
-START = 1_800_100_000.0
 LOOK = 600.0
-SCHEDULER = "gpuform.providers.scp.nodes.taking.declared_scheduler"
-"""The door by which a taking finds who gives the nodes their jobs."""
 
 
 def points(*uses: float | None, node: str = "train-001") -> list[Properties]:
@@ -59,23 +57,11 @@ OVERVIEW = Overview(total_nodes=4, utilization=0.0)
 
 
 @dataclass
-class Clock:
-    time: float = START
-    is_platforms = False
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float, cancelled: object) -> None:
-        self.time += seconds
-
-
-@dataclass
 class Watched:
     """One node, who gives it its jobs, and what Lens says."""
 
     monkeypatch: pytest.MonkeyPatch
-    clock: Clock = field(default_factory=Clock)
+    clock: FakeClock = field(default_factory=start_clock)
     told: GpuHeatmap | GpuformError = QUIET
     overview_: Overview = OVERVIEW
     workloads: list[Consumer] | GpuformError = field(default_factory=list)
