@@ -24,22 +24,6 @@ from gpuform.schemas.together import wire
 Properties = dict[str, Any]
 
 
-@pytest.fixture
-def lifecycle() -> ClusterLifecycle:
-    return ClusterLifecycle()
-
-
-@pytest.fixture
-def ready(
-    lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
-) -> tuple[str, Properties, Properties]:
-    """A cluster that is Ready: its id, its outputs and its checked inputs."""
-    with emulator.serving():
-        inputs = {**lifecycle.check({}, cluster_inputs).inputs, "__provider": "pickled"}
-        created = lifecycle.create(inputs)
-    return created.id, {**created.outs, "__provider": "pickled"}, inputs
-
-
 def _cluster(status: str = "Ready", nodes: int = 2, **fields: Any) -> wire.Cluster:
     workers = [{"node_id": f"n{at}", "host_name": f"host-{at}"} for at in range(nodes)]
     known = {"cluster_id": "c1", "num_gpus": 16, "status": status, "gpu_worker_nodes": workers}
