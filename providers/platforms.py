@@ -32,7 +32,7 @@ class Unusable:
 
 def platforms() -> Mapping[str, Platform]:
     """The platforms that can be used, by their names."""
-    return _found()[0]
+    return find_platforms()[0]
 
 
 def own_platforms() -> Mapping[str, Platform]:
@@ -42,7 +42,7 @@ def own_platforms() -> Mapping[str, Platform]:
 
 def unusable_platforms() -> Mapping[str, Unusable]:
     """The platforms that are announced and cannot be used, by their names."""
-    return _found()[1]
+    return find_platforms()[1]
 
 
 @cache
@@ -52,7 +52,7 @@ def all_settings() -> tuple[Setting, ...]:
 
 
 @cache
-def _found() -> tuple[Mapping[str, Platform], Mapping[str, Unusable]]:
+def find_platforms() -> tuple[Mapping[str, Platform], Mapping[str, Unusable]]:
     found = {name: _own(name) for name in _OWN}
     unusable: dict[str, Unusable] = {}
     announced: dict[str, list[tuple[str, EntryPoint]]] = {}

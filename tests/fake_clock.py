@@ -1,15 +1,15 @@
 """A clock that stands still until a test or a sleeper moves it."""
 
 import threading
+from dataclasses import dataclass
 
 
+@dataclass
 class FakeClock:
-    """The platform's clock, moved by the test."""
+    """The platform's clock, or this machine's, moved by the test."""
 
-    is_platforms = True
-
-    def __init__(self) -> None:
-        self.time = 1000.0
+    time: float = 1000.0
+    is_platforms: bool = True
 
     def now(self) -> float:
         return self.time

@@ -47,7 +47,7 @@ class Checked:
     @classmethod
     def of(cls, path: Path, schema: dict[str, Any]) -> "Checked":
         checked = cls(yaml.safe_load(path.read_text(encoding="utf-8")), schema)
-        checked._program()
+        checked.check_program()
         return checked
 
     def section(self, name: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Checked:
     def _say(self, place: str, text: str) -> None:
         self.problems.append(f"{place}: {text}")
 
-    def _program(self) -> None:
+    def check_program(self) -> None:
         self._names("program", self.program, KEYS, {"name", "runtime", "resources"})
         if self.program.get("runtime") != "yaml":
             self._say("runtime", "is not yaml")

@@ -53,7 +53,7 @@ class EntryTaking:
     def release(self) -> None:
         """Uncordons what was taken. Raises GpuformError when nodes may stay cordoned."""
         drain = Drains.beside(self._call.intents).find(self._id)
-        if drain is not None and not undo(self._call, drain, self._scheduler):
+        if drain is not None and not undo(self._call, drain, self._find_scheduler):
             raise GpuformError(
                 f"{', '.join(drain.cordoned)} may still be cordoned",
                 hint="run it again to uncordon",
@@ -61,7 +61,7 @@ class EntryTaking:
 
     def _draining(self, names: Sequence[str]) -> Draining:
         subject = DrainedObject(self._id, self._what, [Worker(name) for name in names])
-        return Draining(self._call, subject, self._scheduler, self._wanted)
+        return Draining(self._call, subject, self._find_scheduler, self._wanted)
 
-    def _scheduler(self) -> Scheduler:
+    def _find_scheduler(self) -> Scheduler:
         return declared_scheduler(self._wanted, self._what)

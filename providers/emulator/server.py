@@ -4,11 +4,11 @@ import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.request import getproxies
 
 from flask import Flask
@@ -20,6 +20,9 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.platforms import platforms
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
 
 _HOST = "127.0.0.1"
 _HANDSHAKE = b"\x16"  # the type of TLS's first record
@@ -117,6 +120,16 @@ class Server:
     def environment(self) -> dict[str, str]:
         """The variables that point clients at this very emulator."""
         return environment(self.url, self.store.identity)
+
+    @contextlib.contextmanager
+    def serve_through(self, wrap: "Callable[[WSGIApplication], WSGIApplication]") -> Iterator[None]:
+        """Answer through `wrap(app)` within the block, for tests that watch or change answers."""
+        inner = self._http.app
+        self._http.app = wrap(inner)
+        try:
+            yield
+        finally:
+            self._http.app = inner
 
     def _stop_on_request(self) -> bool:
         """Stop soon, after the answer; return whether this process is there for the emulator."""

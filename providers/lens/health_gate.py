@@ -55,7 +55,7 @@ class HealthGateActions:
         def probe() -> Look[Seen]:
             overview, heatmap = _look(self._client, want.condition)
             reason = _find_reason(want.condition, overview, heatmap)
-            outputs = _outputs(overview, heatmap, reason)
+            outputs = outputs_of(overview, heatmap, reason)
             return Look(Observed({}, outputs), reason or "passed", done=not reason)
 
         limit = 60.0 * (want.wait_minutes or WAIT_MINUTES)
@@ -69,7 +69,7 @@ class HealthGateActions:
         if id_ != ID:
             return None
         if not known:
-            return Observed({}, _outputs(self._client.overview(), None, ""))
+            return Observed({}, outputs_of(self._client.overview(), None, ""))
         names = HealthGateOutputs.model_fields
         stored = {name: value for name, value in call.known.items() if name in names}
         stored["amiss_now"] = self._amiss_now(known) if stored.get("ready") else None
@@ -134,7 +134,7 @@ def _find_reason(condition: ConditionInputs, overview: Overview, heatmap: GpuHea
     return ", ".join(filter(None, (amiss(condition, overview, heatmap), *gaps)))
 
 
-def _outputs(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:
+def outputs_of(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:
     return HealthGateOutputs(
         ready=not reason,
         not_ready_reason=reason or None,

@@ -24,7 +24,10 @@ T = TypeVar("T")
 AVAILABLE = "AVAILABLE"
 """The one state of products that is documented."""
 
-_listed: WeakKeyDictionary[ScpClient, dict[str, Sequence[Any] | GpuformError]] = WeakKeyDictionary()
+known_lists: WeakKeyDictionary[ScpClient, dict[str, Sequence[Any] | GpuformError]]
+known_lists = WeakKeyDictionary()
+"""What this process was answered, by what was asked; an error where there was no answer."""
+
 _lock = threading.Lock()
 _told: WeakSet[ScpClient] = WeakSet()
 """The clients whose failed look-up Pulumi's host has shown."""
@@ -129,7 +132,7 @@ def _advice(value: str, known: Sequence[str]) -> str:
 def _once(client: ScpClient, what: str, send: Callable[[], Sequence[T]]) -> Sequence[T]:
     """A list of the platform's, asked for once; planning does not wait for one without answer."""
     with _lock:
-        kept = _listed.setdefault(client, {})
+        kept = known_lists.setdefault(client, {})
         if what not in kept:
             try:
                 kept[what] = send()

@@ -33,7 +33,6 @@ from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 from gpuform.schemas.together.remediations import (
     Remediation,
-    RemediationPage,
     remediation_approve,
     remediation_create,
 )
@@ -48,7 +47,6 @@ KEY_CONFIG = "together:apiKey"
 
 _CLUSTERS = "/compute/clusters"
 _VOLUMES = "/compute/clusters/storage/volumes"
-_MOST_PAGES = 100
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _HINTS = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
@@ -161,19 +159,6 @@ class TogetherClient:
         """Begins the deletion; Conflict while a cluster has it, NotFound when it is gone."""
         self._api.ask(wire.VolumeDeleted, "DELETE", _VOLUMES + at(volume_id))
 
-    def remediations(self, cluster_id: str, instance_id: str) -> Sequence[Remediation]:
-        """All repairs of a machine (SDK, `clusters.remediations.list`), in the platform's order."""
-        found: list[Remediation] = []
-        params: dict[str, str] = {}
-        for _ in range(_MOST_PAGES):
-            path = _remediations(cluster_id, instance_id)
-            page = self._api.ask(RemediationPage, "GET", path, params=params)
-            found += page.remediations
-            if not (page.has_next and page.next_page_token):
-                break
-            params = {"page_token": page.next_page_token}
-        return found
-
     def remediation(self, cluster_id: str, instance_id: str, id_: str) -> Remediation:
         """One repair; NotFound where there is none of this id."""
         return self._api.ask(Remediation, "GET", _remediations(cluster_id, instance_id) + at(id_))
@@ -198,18 +183,6 @@ class TogetherClient:
         """
         path = _remediations(cluster_id, instance_id) + at(id_) + "/approve"
         return self._api.ask(Remediation, "POST", path, body=remediation_approve(mode, comment))
-
-    def reject_remediation(
-        self, cluster_id: str, instance_id: str, id_: str, comment: str = ""
-    ) -> Remediation:
-        """Rejects a proposal, which is CANCELLED then; Conflict where it is none any more."""
-        path = _remediations(cluster_id, instance_id) + at(id_) + "/reject"
-        return self._api.ask(Remediation, "POST", path, body={"comment": comment})
-
-    def cancel_remediation(self, cluster_id: str, instance_id: str, id_: str) -> Remediation:
-        """Cancels a repair that is proposed or queued; Conflict once it has begun."""
-        path = _remediations(cluster_id, instance_id) + at(id_) + "/cancel"
-        return self._api.ask(Remediation, "POST", path)
 
     def regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
         """What each region supports, which says nothing about what is free there."""

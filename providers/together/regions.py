@@ -20,7 +20,9 @@ from gpuform.schemas.together.gpu_types import unknown_gpu_type
 from gpuform.schemas.together.wire import DriverVersion, Region
 from gpuform.schemas.values import UNKNOWN
 
-_listed: WeakKeyDictionary[TogetherClient, Sequence[Region] | str] = WeakKeyDictionary()
+known_regions: WeakKeyDictionary[TogetherClient, Sequence[Region] | str] = WeakKeyDictionary()
+"""What this process was answered; the error's message where there was no answer."""
+
 """By client: the regions, or why they could not be listed. Once per process."""
 _lock = threading.Lock()
 _told: WeakSet[TogetherClient] = WeakSet()
@@ -62,14 +64,14 @@ def problems(client: TogetherClient, call: Call, values: Mapping[str, Any]) -> I
 
 def _list_once(client: TogetherClient) -> Sequence[Region] | str:
     with _lock:
-        found = _listed.get(client)
+        found = known_regions.get(client)
         if found is None:
             try:
                 # Planning must not wait for a platform that does not answer: one attempt.
                 found = client.regions(Retry.NEVER)
             except GpuformError as error:
                 found = error.message
-            _listed[client] = found
+            known_regions[client] = found
         return found
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator
 
 from gpuform.schemas.ids import Line
-from gpuform.schemas.models import WireList, WireModel
+from gpuform.schemas.models import WireModel
 
 _MODE: Final = "REMEDIATION_MODE_"
 _TRIGGER: Final = "REMEDIATION_TRIGGER_"
@@ -66,14 +66,6 @@ class Remediation(WireModel):
     active_health_check_run_id: str | None = None
     passive_health_check_event_id: str | None = None
     linked_alerts: tuple[LinkedAlert, ...] = ()
-
-
-class RemediationPage(WireList):
-    """Some of them, and how to ask for the next ones."""
-
-    remediations: tuple[Remediation, ...]
-    has_next: bool = False
-    next_page_token: str = ""
 
 
 def remediation_create(mode: str, reason: str) -> dict[str, Any]:

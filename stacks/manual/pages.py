@@ -60,7 +60,7 @@ def page_names() -> list[str]:
     """All names, sorted; the first page of a folder stands before the others."""
     found = {
         file.relative_to(folder).with_suffix("").as_posix()
-        for folder in _folders()
+        for folder in page_folders()
         for file in folder.rglob("*.md")
     }
     return sorted(found, key=lambda name: name.removesuffix("index").split("/"))
@@ -68,7 +68,7 @@ def page_names() -> list[str]:
 
 def read_page(name: str) -> Page:
     """The page of a name of `page_names`."""
-    file = next(path for folder in _folders() if (path := folder / f"{name}.md").exists())
+    file = next(path for folder in page_folders() if (path := folder / f"{name}.md").exists())
     return Page(name, _readable(file.read_text(encoding="utf-8"), name))
 
 
@@ -90,8 +90,11 @@ def find_page(given: str) -> str:
     return found[0]
 
 
-def _folders() -> list[Path]:
-    """It is no package of modules: `importlib.resources` does not find it in a clone."""
+def page_folders() -> list[Path]:
+    """Return the folders of the pages.
+
+    Their package has no modules, and `importlib.resources` does not find it in a clone.
+    """
     return [path for path in map(Path, import_module(PACKAGE).__path__) if path.is_dir()]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from declared import SCP_POOL
 from processes.limits import LAST_RESORT
 from real_slurm import MISSING, Slurm, running, until
 
@@ -26,24 +27,17 @@ NODES = ("slurm-worker-0", "slurm-worker-1", "slurm-worker-2")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "06-slurm-scale-down"
 
 
-POOL = """\
+POOL = f"""\
 config:
-  image: {}
+  image: {{}}
 node_pools:
   train:
-    platform: scp
-    node_pool_id: POOL001-krw1a
-    region_id: kr-west1
-    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
-    subnet_id: ab313c43291e4b678f4bacffe10768ae
-    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
-    os_user_password: Only4Tests!
-    image_id: "{{ config.image }}"
+{SCP_POOL}    image_id: "{{{{ config.image }}}}"
     cluster_fabric_name: train-a
     gpu_node_name_prefix: train
     count: 6
-    drain: {wait_minutes: 60, slurm: {via: local}}
-    rollout: {max_unavailable: 1}
+    drain: {{wait_minutes: 60, slurm: {{via: local}}}}
+    rollout: {{max_unavailable: 1}}
 """
 POOL_NODES = tuple(f"train-00{number}" for number in range(1, 7))
 OLD_IMAGE, NEW_IMAGE = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd", "IMAGE-7XFMaJpLsapKvskFMjCtmm"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from declared import SCP_POOL
 from real_slurm import MISSING, Slurm, running, until
 
 pytestmark = [
@@ -17,26 +18,12 @@ pytestmark = [
 TOPOLOGY = """\
 node_pools:
   {name}:
-    platform: scp
-    node_pool_id: POOL001-krw1a
-    region_id: kr-west1
-    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
-    subnet_id: ab313c43291e4b678f4bacffe10768ae
-    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
-    os_user_password: Only4Tests!
-    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+{scp}    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
     cluster_fabric_name: train-a
     gpu_node_name_prefix: train
     nodes: {nodes}
   other:
-    platform: scp
-    node_pool_id: POOL001-krw1a
-    region_id: kr-west1
-    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
-    subnet_id: ab313c43291e4b678f4bacffe10768ae
-    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
-    os_user_password: Only4Tests!
-    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+{scp}    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
     cluster_fabric_name: train-b
     gpu_node_name_prefix: batch
     count: 2
@@ -58,7 +45,7 @@ def shown(slurm: Slurm) -> dict[str, set[str]]:
 def declared(project: Any, *numbers: int) -> None:
     nodes = ", ".join(f'"{number:03d}": {{}}' for number in numbers)
     (project.directory / "topology.yaml").write_text(
-        TOPOLOGY.format(name="train", nodes=f"{{{nodes}}}")
+        TOPOLOGY.format(name="train", nodes=f"{{{nodes}}}", scp=SCP_POOL)
     )
 
 

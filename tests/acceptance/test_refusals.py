@@ -12,7 +12,7 @@ RESERVED = {**CLUSTER, "billing_type": "RESERVED"}
 WRONG = {
     "twelve GPUs": ({**CLUSTER, "num_gpus": 12}, "num_gpus", "8 or 16"),
     "a reservation without days": (RESERVED, "duration_days", "90"),
-    "no days": ({**RESERVED, "duration_days": 0}, "duration_days", "90"),
+    "no days": ({**RESERVED, "duration_days": 0}, "duration_days", "the least is 1"),
     "too many days": ({**RESERVED, "duration_days": 91}, "duration_days", "90"),
     "days on demand": ({**CLUSTER, "duration_days": 30}, "duration_days", "RESERVED"),
     "contradicting drivers": (
@@ -132,7 +132,7 @@ def test_without_a_stack_the_command_says_which_there_are(project):
 def test_up_asks_and_does_nothing_without_an_answer(project):
     project.declare(CLUSTER)
     refused = project.run("up")
-    assert refused.code != 0
+    assert refused.code == 1
     assert "--yes" in refused.text
     assert project.objects["clusters"] == []
 
@@ -152,7 +152,7 @@ def test_a_reserved_cluster_is_replaced_or_destroyed_only_with_permission(projec
     project.declare({**RESERVED, "duration_days": 30, "cluster_name": "other"})
     assert project.objects["clusters"] == [cluster]
     misspelt = project.run("preview", "--allow", "destroy-all")
-    assert misspelt.code != 0
+    assert misspelt.code == 1
     assert "destroy-reserved" in misspelt.text
     project.ok("preview", "--allow", "destroy-reserved")
     project.ok("up", "--yes", GPUFORM_ALLOW="destroy-reserved")

@@ -51,11 +51,12 @@ def platform(
 
 def _forget_failed_lookups() -> None:
     """What a process could not look up once it does not try again: the faults of other tests."""
-    for kept in offers._listed.values():
+    for kept in offers.known_lists.values():
         for what in [what for what, found in kept.items() if isinstance(found, GpuformError)]:
             del kept[what]
-    for client in [client for client, found in regions._listed.items() if isinstance(found, str)]:
-        del regions._listed[client]
+    known = regions.known_regions
+    for client in [client for client, found in known.items() if isinstance(found, str)]:
+        del known[client]
 
 
 @pytest.fixture(params=MADE, ids=str)

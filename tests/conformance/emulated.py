@@ -14,6 +14,7 @@ import yaml
 from conformance.catalogue import ROOMS
 from conformance.described import Described, Request
 from processes.limits import LAST_RESORT
+from served import rewrite_answers, watch_requests
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import clock_from
@@ -195,43 +196,20 @@ class Platform:
 
     @contextlib.contextmanager
     def watching(self, hook: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-        """Calls `hook` with the WSGI environment of every request, before it is served."""
-        inner = self.server._http.app
-
-        def app(environ: Any, start_response: Any) -> Any:
-            hook(environ)
-            return inner(environ, start_response)
-
-        self.server._http.app = app
-        try:
+        """Call `hook` with the WSGI environment of every request, before it is served."""
+        with watch_requests(self.server, hook):
             yield
-        finally:
-            self.server._http.app = inner
 
     @contextlib.contextmanager
     def answering(self, rewrite: Callable[[str, str, Any], Any]) -> Iterator[None]:
-        """Puts `rewrite(method, path, answer)` in the place of every product answer of 200."""
-        inner = self.server._http.app
+        """Put `rewrite(method, path, answer)` in the place of every product answer of 200."""
 
-        def app(environ: dict[str, Any], start_response: Any) -> Any:
-            head: list[Any] = []
-            chunks = inner(environ, lambda *given: head.append(given))
-            status, headers = head[-1][:2]
+        def rewrite_products(environ: dict[str, Any], answer: Any) -> Any:
             path = product_path(environ)
-            body = b"".join(chunks)
-            if path and status.startswith("20"):
-                told = rewrite(environ["REQUEST_METHOD"], path, json.loads(body))
-                body = json.dumps(told).encode()
-                headers = [(n, v) for n, v in headers if n.lower() != "content-length"]
-                headers.append(("Content-Length", str(len(body))))
-            start_response(status, headers)
-            return [body]
+            return rewrite(environ["REQUEST_METHOD"], path, answer) if path else answer
 
-        self.server._http.app = app
-        try:
+        with rewrite_answers(self.server, rewrite_products):
             yield
-        finally:
-            self.server._http.app = inner
 
     def _admin(self, method: str, path: str, body: Any = None) -> Any:
         answer = self.http.request(method, f"/_emulator/{path}", json=body)

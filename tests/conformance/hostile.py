@@ -98,26 +98,24 @@ HARMLESS: Final[Mapping[str, Proxy]] = {"the-list-is-empty": no_listed}
 @contextlib.contextmanager
 def behind(platform: Platform, proxy: Proxy, room: str = "") -> Iterator[None]:
     """Puts a proxy before every platform, or before one room alone."""
-    http = platform.server._http
-    inner = http.app
 
-    def app(environ: dict[str, Any], start_response: Any) -> Any:
-        path = str(environ["PATH_INFO"])
-        rooms = [name for name, each in ROOMS.items() if path.startswith(f"{each.prefix}/")]
-        answer = None
-        if rooms and room in ("", rooms[0]):
-            short = path.removeprefix(ROOMS[rooms[0]].prefix)
-            answer = proxy(Asked(environ["REQUEST_METHOD"], rooms[0], short))
-        if answer is None:
-            return inner(environ, start_response)
-        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        status, kind, body = answer
-        headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
-        start_response(f"{status} Told", headers)
-        return [body]
+    def wrap(inner: Any) -> Any:
+        def app(environ: dict[str, Any], start_response: Any) -> Any:
+            path = str(environ["PATH_INFO"])
+            rooms = [name for name, each in ROOMS.items() if path.startswith(f"{each.prefix}/")]
+            answer = None
+            if rooms and room in ("", rooms[0]):
+                short = path.removeprefix(ROOMS[rooms[0]].prefix)
+                answer = proxy(Asked(environ["REQUEST_METHOD"], rooms[0], short))
+            if answer is None:
+                return inner(environ, start_response)
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            status, kind, body = answer
+            headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
+            start_response(f"{status} Told", headers)
+            return [body]
 
-    http.app = app
-    try:
+        return app
+
+    with platform.server.serve_through(wrap):
         yield
-    finally:
-        http.app = inner

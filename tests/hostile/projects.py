@@ -1,6 +1,6 @@
 """The stacks that courses play with: what each platform's topology declares, by variant."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from textwrap import dedent
 
@@ -207,6 +207,18 @@ def _lens(what: str = "Trains.", cluster_id: str = "east-001", at_least: int = 2
     return _aios(what, cluster_id, nodes=0) + needs + dedent(gate)
 
 
+def _of_nodes(name: str, build: Callable[..., str]) -> Project:
+    """Return the project of a pool of SCP nodes; `build` writes its topology."""
+    topologies = {
+        BASE: build(),
+        GROWN: build(count=6),
+        RENAMED: build(name="renamed"),
+        LESS: build(count=2),
+        ROLLED: build(image="IMAGE-8XFMaJpLsapKvskFMjCtmm"),
+    }
+    return Project(name, "scp", topologies, "scp:GpuNode", "node")
+
+
 PROJECTS = {
     each.name: each
     for each in (
@@ -234,45 +246,9 @@ PROJECTS = {
             "scp:GpuNode",
             "node",
         ),
-        Project(
-            "pool",
-            "scp",
-            {
-                BASE: _pool(),
-                GROWN: _pool(count=6),
-                RENAMED: _pool(name="renamed"),
-                LESS: _pool(count=2),
-                ROLLED: _pool(image="IMAGE-8XFMaJpLsapKvskFMjCtmm"),
-            },
-            "scp:GpuNode",
-            "node",
-        ),
-        Project(
-            "fleet",
-            "scp",
-            {
-                BASE: _fleet(),
-                GROWN: _fleet(count=6),
-                RENAMED: _fleet(name="renamed"),
-                LESS: _fleet(count=2),
-                ROLLED: _fleet(image="IMAGE-8XFMaJpLsapKvskFMjCtmm"),
-            },
-            "scp:GpuNode",
-            "node",
-        ),
-        Project(
-            "slurm",
-            "scp",
-            {
-                BASE: _slurm(),
-                GROWN: _slurm(count=6),
-                RENAMED: _slurm(name="renamed"),
-                LESS: _slurm(count=2),
-                ROLLED: _slurm(image="IMAGE-8XFMaJpLsapKvskFMjCtmm"),
-            },
-            "scp:GpuNode",
-            "node",
-        ),
+        _of_nodes("pool", _pool),
+        _of_nodes("fleet", _fleet),
+        _of_nodes("slurm", _slurm),
         Project(
             "tensorone",
             "tensorone",

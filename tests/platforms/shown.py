@@ -6,7 +6,7 @@ from typing import Any, Final, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 
 from gpuform.providers.aios.cluster import look_at as look_at_record
-from gpuform.providers.lens.health_gate import _outputs as gate_outputs
+from gpuform.providers.lens.health_gate import outputs_of as gate_outputs
 from gpuform.providers.scp.one_node import inputs_of as node_inputs
 from gpuform.providers.scp.one_node import outputs_of as node_outputs
 from gpuform.providers.scp.pool.nodes import shown as shown_node

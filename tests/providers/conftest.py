@@ -17,6 +17,7 @@ from gpuform.providers.emulator.clock import Clock as VirtualClock
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.records import FolderRecords, Intents
+from gpuform.providers.together.cluster import ClusterLifecycle
 
 URL = "http://emulator.test"
 
@@ -167,3 +168,19 @@ def volume_inputs() -> dict[str, Any]:
 @pytest.fixture
 def cluster_inputs() -> dict[str, Any]:
     return {**CLUSTER, "__provider": "pickled"}
+
+
+@pytest.fixture
+def lifecycle() -> ClusterLifecycle:
+    return ClusterLifecycle()
+
+
+@pytest.fixture
+def ready(
+    lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: dict[str, Any]
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """A cluster that is Ready: its id, its outputs and its checked inputs."""
+    with emulator.serving():
+        inputs = {**lifecycle.check({}, cluster_inputs).inputs, "__provider": "pickled"}
+        created = lifecycle.create(inputs)
+    return created.id, {**created.outs, "__provider": "pickled"}, inputs

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuform.providers.actions import Settings
 from gpuform.providers.calls import serving
 from gpuform.providers.emulator.together import MEMBER_KEY
 from gpuform.providers.errors import (
@@ -15,27 +16,12 @@ from gpuform.providers.errors import (
     OutOfCapacity,
     PermissionDenied,
 )
+from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle, decoded_kube_config, look_at
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 from gpuform.schemas.together import wire
 
 Properties = dict[str, Any]
-
-
-@pytest.fixture
-def lifecycle() -> ClusterLifecycle:
-    return ClusterLifecycle()
-
-
-@pytest.fixture
-def ready(
-    lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
-) -> tuple[str, Properties, Properties]:
-    """A cluster that is Ready: its id, its outputs and its checked inputs."""
-    with emulator.serving():
-        inputs = {**lifecycle.check({}, cluster_inputs).inputs, "__provider": "pickled"}
-        created = lifecycle.create(inputs)
-    return created.id, {**created.outs, "__provider": "pickled"}, inputs
 
 
 def _cluster(status: str = "Ready", nodes: int = 2, **fields: Any) -> wire.Cluster:
@@ -253,7 +239,7 @@ class TestVolumes:
         volume_id: str,
     ) -> None:
         with emulator.serving():
-            lifecycle._actions()._client.delete_volume(volume_id)
+            client_for(Settings()).delete_volume(volume_id)
         other = {**cluster_inputs, "volume_id": volume_id}
         with emulator.serving("other"), pytest.raises(GpuformError, match="it is deleting"):
             lifecycle.create(other)

@@ -17,22 +17,6 @@ STUCK = [
 ]
 
 
-@pytest.fixture
-def lifecycle() -> ClusterLifecycle:
-    return ClusterLifecycle()
-
-
-@pytest.fixture
-def ready(
-    lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
-) -> tuple[str, Properties, Properties]:
-    """A cluster that is Ready: its id, its outputs and its checked inputs."""
-    with emulator.serving():
-        inputs = {**lifecycle.check({}, cluster_inputs).inputs, "__provider": "pickled"}
-        created = lifecycle.create(inputs)
-    return created.id, {**created.outs, "__provider": "pickled"}, inputs
-
-
 @pytest.fixture(params=STUCK, ids=lambda stuck: stuck[0])
 def stuck(request: Any, emulator: Any, ready: Any) -> Iterator[str]:
     """Every cluster shows a status that it does not leave; what has to be said of it."""

@@ -13,11 +13,6 @@ Properties = dict[str, Any]
 
 
 @pytest.fixture
-def lifecycle() -> ClusterLifecycle:
-    return ClusterLifecycle()
-
-
-@pytest.fixture
 def mixed(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
 ) -> tuple[str, Properties, Properties]:

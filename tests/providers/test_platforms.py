@@ -29,7 +29,7 @@ class Distributions:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = folder
-        self._monkeypatch = monkeypatch
+        self.monkeypatch = monkeypatch
 
     def install(self, distribution: str, module: str, text: str, *, name: str = "sixth") -> None:
         """A module whose PLATFORM the distribution announces under a name."""
@@ -43,12 +43,12 @@ class Distributions:
         (about / "entry_points.txt").write_text(
             f"[gpuform.platforms]\n{name} = {module}:PLATFORM\n"
         )
-        self._monkeypatch.syspath_prepend(folder)
+        self.monkeypatch.syspath_prepend(folder)
         forget()
 
 
 def forget() -> None:
-    found._found.cache_clear()
+    found.find_platforms.cache_clear()
     found.all_settings.cache_clear()
 
 
@@ -70,7 +70,7 @@ def test_gpuforms_own_come_first(installed: Distributions) -> None:
 def test_one_that_is_found_twice_is_one(installed: Distributions, tmp_path: Path) -> None:
     installed.install("good", "good_platform", GOOD)
     (tmp_path / "again").symlink_to(tmp_path / "good")
-    installed._monkeypatch.syspath_prepend(tmp_path / "again")
+    installed.monkeypatch.syspath_prepend(tmp_path / "again")
     forget()
     assert found.unusable_platforms() == {}
     assert "sixth" in found.platforms()

@@ -114,7 +114,7 @@ class KubernetesPlay(Play):
         dice = self.random.random()
         open_nodes = [
             name
-            for name, node in self.cluster._objects["nodes"].items()
+            for name, node in self.cluster.objects["nodes"].items()
             if not node["spec"].get("unschedulable")
         ]
         if dice < 0.15 and open_nodes:
@@ -125,7 +125,7 @@ class KubernetesPlay(Play):
                 self.random.choice(open_nodes), f"job-{self.jobs}", place, owner=owner, gpus=8
             )
         elif dice < 0.3:
-            running = [key for key in self.cluster._objects["pods"] if "kube-proxy" not in key]
+            running = [key for key in self.cluster.objects["pods"] if "kube-proxy" not in key]
             if running:
                 namespace, name = self.random.choice(running).split("/")
                 self.cluster.end(name, namespace)

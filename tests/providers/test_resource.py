@@ -212,7 +212,7 @@ def test_an_explicit_provider(run: Run, requests: list[Any]) -> None:
     secret = {rpc._special_sig_key: rpc._special_secret_sig, "value": "a-key"}
     assert provider.inputs == {"togetherApiKey": secret, "aiosRegistryUrl": "http://registry"}
     used = {each.name: each.provider for each in requests}
-    assert used["train"].endswith("::other-id") or "::other::" in used["train"]
+    assert used["train"].endswith("providers:gpuform::other::other-id")
     assert not used["data"]
 
 

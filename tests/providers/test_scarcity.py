@@ -23,11 +23,6 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def lifecycle() -> ClusterLifecycle:
-    return ClusterLifecycle()
-
-
-@pytest.fixture
 def declared(cluster_inputs: Properties) -> Properties:
     return {**cluster_inputs, "on_no_capacity": SEARCH}
 

@@ -58,5 +58,8 @@ def test_over_a_port_at_the_highest_log_level(
 def test_in_no_repr() -> None:
     client = client_for(Settings(environ={"TOGETHER_API_KEY": "a-secret-key"}))
     settings = Settings(environ={"TOGETHER_API_KEY": "a-secret-key"})
-    for thing in (client, client._api, client._api._errors, settings):
+    parts = [each for each in vars(client).values() if hasattr(each, "__dict__")]
+    inner = [value for part in parts for value in vars(part).values() if hasattr(value, "__dict__")]
+    assert len(parts) + len(inner) > 2
+    for thing in (client, *parts, *inner, settings):
         assert "a-secret-key" not in repr(thing)

@@ -12,9 +12,10 @@ from cluster_with_jobs import (
     create_cluster,
 )
 
-from gpuform.providers.calls import serving
+from gpuform.providers.calls import Call, serving
 from gpuform.providers.draining import Draining
 from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.together.client import TogetherClient
 
 
@@ -30,7 +31,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
         raise Killed
 
     place, name = {
-        "wait": (Draining, "_wait"),
+        "wait": (Call, "sleep"),
         "asking": (Draining, "asking"),
         "send": (TogetherClient, "update_cluster"),
     }[what]
@@ -154,13 +155,14 @@ class TestBusy:
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         started: list[str] = []
-        cordon = Draining._cordon
+        cordon = KubernetesScheduler.cordon
 
-        def then_start(self: Draining, drain: Any) -> None:
-            cordon(self, drain)
+        def then_start(scheduler: KubernetesScheduler, *given: Any) -> Any:
+            cordoned = cordon(scheduler, *given)
             started.append(cluster.run(0, node=None, name="new", gpus=8))
+            return cordoned
 
-        monkeypatch.setattr(Draining, "_cordon", then_start)
+        monkeypatch.setattr(KubernetesScheduler, "cordon", then_start)
         cluster.update(cluster.declared())
         assert cluster.workers == ["0", "1", "2"]
         assert "ml/new" not in cluster.ended

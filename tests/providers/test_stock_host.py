@@ -23,6 +23,7 @@ from processes.commands import in_a_process
 from processes.limits import LAST_RESORT
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
+from served import watch_requests
 
 from gpuform.providers.calls import stock_host
 from gpuform.providers.emulator.server import Server, environment, serve
@@ -279,16 +280,13 @@ def test_unknown_values_and_failures_pass_the_wire(host: Any) -> None:
 def test_many_calls_run_at_a_time(host: Any, server: Server) -> None:
     """Twelve creates meet at a barrier, which four threads could never reach together."""
     together = threading.Barrier(12, timeout=LAST_RESORT)
-    inner = server._http.app
 
-    def app(environ: Any, start_response: Any) -> Any:
+    def meet(environ: dict[str, Any]) -> None:
         if environ["REQUEST_METHOD"] == "POST" and environ["PATH_INFO"].endswith("/volumes"):
             together.wait()
-        return inner(environ, start_response)
 
     provider = serialize_provider(SharedVolumeLifecycle())
     host.Check(provider_pb2.CheckRequest(news=_struct({"__provider": provider})))
-    server._http.app = app
     requests = [
         provider_pb2.CreateRequest(
             properties=_struct(
@@ -302,6 +300,7 @@ def test_many_calls_run_at_a_time(host: Any, server: Server) -> None:
         )
         for number in range(12)
     ]
-    answers = [host.Create.future(request) for request in requests]
-    ready = [_dict(answer.result().properties)["ready"] for answer in answers]
+    with watch_requests(server, meet):
+        answers = [host.Create.future(request) for request in requests]
+        ready = [_dict(answer.result().properties)["ready"] for answer in answers]
     assert ready == [True] * 12

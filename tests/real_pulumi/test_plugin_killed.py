@@ -111,29 +111,29 @@ def dying(platform: Platform, described: Described, point: str, pid: int) -> Ite
     """Kills a process and all that it has started at a point of the create."""
     assert described.create
     create = (described.create.method, described.create.path)
-    inner, looks = platform.server._http.app, {"answered": 1, "waiting": 3}
+    looks = {"answered": 1, "waiting": 3}
     seen: list[str] = []
 
-    def app(environ: dict[str, Any], start_response: Any) -> Any:
-        asked = (environ["REQUEST_METHOD"], product_path(environ))
-        if seen or asked == create:
-            seen.append(asked[0])
-        if not seen or not asked[1]:
+    def wrap(inner: Any) -> Any:
+        def app(environ: dict[str, Any], start_response: Any) -> Any:
+            asked = (environ["REQUEST_METHOD"], product_path(environ))
+            if seen or asked == create:
+                seen.append(asked[0])
+            if not seen or not asked[1]:
+                return inner(environ, start_response)
+            if point == "unsent":
+                kill(pid)
+                raise DroppedConnection
+            if point == "unanswered" or len(seen) > looks[point]:
+                answer = b"".join(inner(environ, start_response))
+                kill(pid)
+                return [answer]
             return inner(environ, start_response)
-        if point == "unsent":
-            kill(pid)
-            raise DroppedConnection
-        if point == "unanswered" or len(seen) > looks[point]:
-            answer = b"".join(inner(environ, start_response))
-            kill(pid)
-            return [answer]
-        return inner(environ, start_response)
 
-    platform.server._http.app = app
-    try:
+        return app
+
+    with platform.server.serve_through(wrap):
         yield
-    finally:
-        platform.server._http.app = inner
 
 
 def kill(pid: int) -> None:

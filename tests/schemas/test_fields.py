@@ -59,7 +59,10 @@ def test_what_is_walked() -> None:
     assert {"StackEntryInputs", "GateInputs"} <= names
 
 
-@pytest.mark.parametrize(("platform", "kind"), all_kinds())
+@pytest.mark.parametrize(
+    ("platform", "kind"),
+    [each for each in all_kinds() if short_names(lifecycle_class(*each).inputs)],
+)
 def test_a_reference_is_to_a_kind_of_the_same_platform(platform: str, kind: str) -> None:
     model = lifecycle_class(platform, kind).inputs
     for short, name in short_names(model).items():

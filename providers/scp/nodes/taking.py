@@ -121,7 +121,7 @@ class NodeTaking:
         drain = self.earlier
         if drain is None or any(is_leaving(node.state) for node in nodes):
             return
-        if not undo(self._call, drain, self._scheduler):
+        if not undo(self._call, drain, self._find_scheduler):
             raise GpuformError(
                 f"{', '.join(drain.cordoned)} may still be cordoned",
                 hint="run it again to uncordon",
@@ -139,9 +139,9 @@ class NodeTaking:
         if Permission.UNLOCK in permissions.given() or is_short:
             able = list(nodes)  # the permission is asked for before a locked one is deleted
         subject = DrainedObject(self._id, self._what, _workers(able))
-        return Draining(self._call, subject, self._scheduler, self._wanted)
+        return Draining(self._call, subject, self._find_scheduler, self._wanted)
 
-    def _scheduler(self) -> Scheduler:
+    def _find_scheduler(self) -> Scheduler:
         """Raises GpuformError when nobody can be asked."""
         return declared_scheduler(self._wanted, self._what)
 

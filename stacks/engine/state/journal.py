@@ -48,7 +48,7 @@ class Record:
     def encode(self) -> bytes:
         head = value_json.dump({"op": self.op, **self.facts})
         parts = b"".join(b',"%s":%s' % (name.encode(), text) for name, text in self.raw.items())
-        return _line(head[:-1] + parts + b"}")
+        return checksummed_line(head[:-1] + parts + b"}")
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Journal:
         lines = [record.encode() for record in (*filter(None, [self._denied]), *records)]
         if not self._begun:
             head: dict[str, Json] = {"gpuform-journal": VERSION, "base": self.base}
-            lines.insert(0, _line(value_json.dump(head)))
+            lines.insert(0, checksummed_line(value_json.dump(head)))
         self.log.append(b"".join(lines))
         self._begun, self._denied = True, None
 
@@ -387,7 +387,7 @@ _APPLY: dict[str, _Apply] = {
 }
 
 
-def _line(text: bytes) -> bytes:
+def checksummed_line(text: bytes) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 

@@ -169,7 +169,9 @@ def test_an_endpoint_answers_as_documented(endpoint: Endpoint, prepared: Prepare
         assert content == {"gpu_node_id": prepared.ids["node"]}
 
 
-@each_endpoint
+@pytest.mark.parametrize(
+    "endpoint", [each for each in ENDPOINTS if each.listed or isinstance(each.body, dict)], ids=str
+)
 def test_a_parameter_that_is_not_documented_is_refused(
     endpoint: Endpoint, prepared: Prepared
 ) -> None:

@@ -66,7 +66,7 @@ class Kubernetes:
         self._clock = clock
         self._lock = threading.RLock()
         self._version = 100
-        self._objects: dict[str, dict[str, Json]] = {"nodes": {}, "pods": {}}
+        self.objects: dict[str, dict[str, Json]] = {"nodes": {}, "pods": {}}
         self._history: list[tuple[float, dict[str, dict[str, Json]]]] = []
         self._snapshots: dict[str, list[Json]] = {}
         self.manners = Manners()
@@ -133,7 +133,7 @@ class Kubernetes:
 
     def end(self, name: str, namespace: str = "ml") -> None:
         """A pod has done its work."""
-        pod = copy.deepcopy(self._objects["pods"][f"{namespace}/{name}"])
+        pod = copy.deepcopy(self.objects["pods"][f"{namespace}/{name}"])
         pod["status"]["phase"] = "Succeeded"
         self._put("pods", f"{namespace}/{name}", pod)
 
@@ -141,19 +141,19 @@ class Kubernetes:
         """A node leaves the cluster with all that runs there."""
         with self._lock:
             self._remember()
-            self._objects["nodes"].pop(name, None)
-            pods = self._objects["pods"]
+            self.objects["nodes"].pop(name, None)
+            pods = self.objects["pods"]
             for key in [k for k, pod in pods.items() if pod["spec"]["nodeName"] == name]:
                 del pods[key]
 
     def node(self, name: str) -> Json:
-        return self._objects["nodes"][name]
+        return self.objects["nodes"][name]
 
     def jobs_on(self, node: str) -> list[str]:
         """What really runs there, whatever the API shows."""
         return [
             key
-            for key, pod in self._objects["pods"].items()
+            for key, pod in self.objects["pods"].items()
             if pod["spec"]["nodeName"] == node and pod["status"]["phase"] == "Running"
             if "kube-proxy" not in key
         ]
@@ -242,16 +242,16 @@ class Kubernetes:
         for until, objects in self._history:
             if until > moment:
                 return objects
-        return self._objects
+        return self.objects
 
     def _get(self, name: str) -> Answer:
-        node = self._objects["nodes"].get(name)
+        node = self.objects["nodes"].get(name)
         if node is None or name in self.manners.hidden_nodes or self.manners.is_foreign:
             return _missing(name)
         return Answer(200, {"kind": "Node", "apiVersion": "v1", **node})
 
     def _change_node(self, name: str, call: Call) -> Answer:
-        node = self._objects["nodes"].get(name)
+        node = self.objects["nodes"].get(name)
         if node is None:
             return _missing(name)
         asked = call.body["metadata"].get("resourceVersion")
@@ -262,7 +262,7 @@ class Kubernetes:
         return Answer(200, {"kind": "Node", "apiVersion": "v1", **changed})
 
     def _evict(self, key: str) -> Answer:
-        pod = self._objects["pods"].get(key)
+        pod = self.objects["pods"].get(key)
         if pod is None:
             return _missing(key)
         changed = copy.deepcopy(pod)
@@ -275,11 +275,11 @@ class Kubernetes:
             self._remember()
             self._version += 1
             body["metadata"]["resourceVersion"] = str(self._version)
-            self._objects[resource][key] = body
+            self.objects[resource][key] = body
 
     def _remember(self) -> None:
         """The objects as they were until now."""
-        self._history.append((self._clock.now(), {k: dict(v) for k, v in self._objects.items()}))
+        self._history.append((self._clock.now(), {k: dict(v) for k, v in self.objects.items()}))
 
 
 def written(moment: float) -> str:

@@ -64,7 +64,7 @@ class Slurm:
     place = "on the stand-in"
 
     def __init__(self, clock: Any, nodes: Sequence[str], figure: float = 480.0) -> None:
-        self._clock = clock
+        self.clock = clock
         self._history: list[tuple[float, dict[str, Any], list[Job]]] = []
         self.nodes: dict[str, Any] = {
             name: {"state": "IDLE", "drain": False, "reason": "", "address": name} for name in nodes
@@ -100,7 +100,7 @@ class Slurm:
     def start(self, node: str, name: str, minutes: float, user: int = 2002) -> Job:
         """A job of somebody's begins on a node."""
         self._remember()
-        now = self._clock.now()
+        now = self.clock.now()
         made = Job(len(self.jobs) + 1, name, [node], [], user, began=now, ends=now + minutes * 60)
         self.jobs.append(made)
         return made
@@ -116,7 +116,7 @@ class Slurm:
         self._remember()
         for job in self.jobs:
             if name in job.nodes and job.state in _ON_NODES:
-                job.state, job.ends = "NODE_FAIL", self._clock.now()
+                job.state, job.ends = "NODE_FAIL", self.clock.now()
         if is_static:
             self.nodes[name]["state"] = "DOWN+NOT_RESPONDING"
         else:
@@ -130,7 +130,7 @@ class Slurm:
     def _settle(self) -> None:
         """Jobs end when their time has come."""
         for job in self.jobs:
-            if job.state == "RUNNING" and job.ends <= self._clock.now():
+            if job.state == "RUNNING" and job.ends <= self.clock.now():
                 self._remember(job.ends)
                 job.state = "COMPLETED" if job.code == 0 else "FAILED"
                 if job.path:
@@ -138,11 +138,11 @@ class Slurm:
                     job.printed += f"gpuform: exit code {job.code} on {','.join(job.nodes)}\n"
 
     def _remember(self, moment: float | None = None) -> None:
-        at = self._clock.now() if moment is None else moment
+        at = self.clock.now() if moment is None else moment
         self._history.append((at, copy.deepcopy(self.nodes), copy.deepcopy(self.jobs)))
 
     def _then(self) -> tuple[dict[str, Any], list[Job]]:
-        moment = self._clock.now() - self.manners.lag_s
+        moment = self.clock.now() - self.manners.lag_s
         for until, nodes, jobs in self._history:
             if until > moment:
                 return nodes, jobs
@@ -165,7 +165,7 @@ class Slurm:
     def _queue(self, options: Sequence[str]) -> str:
         given = dict(option.partition("=")[::2] for option in options)
         jobs = self._then()[1]
-        forgotten = self._clock.now() - self.manners.forgets_after_s
+        forgotten = self.clock.now() - self.manners.forgets_after_s
         shown = [job for job in jobs if job.state in _ON_NODES or job.ends > forgotten]
         if self.manners.hides_jobs:
             shown = [job for job in shown if job.user == UID]
@@ -213,7 +213,7 @@ class Slurm:
         given = dict(option.partition("=")[::2] for option in options)
         wanted = given["--nodelist"].split(",")
         nodes = [self.manners.runs_elsewhere.get(node, node) for node in wanted]
-        now = self._clock.now()
+        now = self.clock.now()
         job = Job(len(self.jobs) + 1, given["--job-name"], nodes, wanted, began=now)
         job.ends, job.path = now + job.runs_for, given["--output"]
         self.jobs.append(job)
@@ -247,7 +247,7 @@ class Slurm:
         }
         for job in self.jobs:
             if job.number in numbers and job.state in _ON_NODES:
-                job.state, job.ends = "CANCELLED", self._clock.now()
+                job.state, job.ends = "CANCELLED", self.clock.now()
         return Output("", "", 0)
 
 

@@ -219,8 +219,9 @@ def test_a_node_that_is_not_shown_yet_is_not_forgotten(
     assert thing.refresh() is False
 
 
+@pytest.mark.parametrize("first", [[], [node(memory=7)]], ids=["as before", "and changed"])
 def test_a_node_that_is_made_again_is_not_taken_for_the_one_before(
-    west: Any, stack: Stack, registry: LaggingRegistry
+    west: Any, stack: Stack, registry: LaggingRegistry, first: list[Any]
 ) -> None:
     thing = stack.thing("a")
     thing.up(node())
@@ -228,23 +229,8 @@ def test_a_node_that_is_made_again_is_not_taken_for_the_one_before(
     registry.fixed_lag = 20.0
     thing.delete()
     thing.id, thing.state = "", {}
-    thing.up(node())
-    (entry,) = entries(registry)
-    assert thing.state["object_id"] == entry["_id"]
-    assert thing.refresh() is True
-
-
-def test_a_node_that_is_made_again_and_changed_is_not_taken_for_the_one_before(
-    west: Any, stack: Stack, registry: LaggingRegistry
-) -> None:
-    thing = stack.thing("a")
-    thing.up(node())
-    registry.clock.moment += 1000
-    registry.fixed_lag = 20.0
-    thing.delete()
-    thing.id, thing.state = "", {}
-    thing.up(node(memory=7))
-    thing.up(node())
+    for declared in (*first, node()):
+        thing.up(declared)
     (entry,) = entries(registry)
     assert thing.state["object_id"] == entry["_id"]
     assert thing.refresh() is True

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from gpuform.providers.actions import Settings
@@ -267,15 +268,16 @@ def test_a_killed_run_is_gone_on_with_and_never_doubled(
 ) -> None:
     """Killed before its n-th request: the next run finds what there is, and one test remains."""
     declared, sent = world.declared(), []
-    asked = KubernetesClient._asked
+    send = httpx.Client.send
 
-    def counted(client: KubernetesClient, *arguments: Any, **more: Any) -> Any:
-        sent.append(arguments[0])
-        if len(sent) == at_request:
-            raise Killed
-        return asked(client, *arguments, **more)
+    def counted(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
+        if "/api/" in request.url.path or "/apis/" in request.url.path:
+            sent.append(request.method)
+            if len(sent) == at_request:
+                raise Killed
+        return send(client, request, **more)
 
-    monkeypatch.setattr(KubernetesClient, "_asked", counted)
+    monkeypatch.setattr(httpx.Client, "send", counted)
     with pytest.raises(Killed):
         world.create(declared)
     monkeypatch.undo()

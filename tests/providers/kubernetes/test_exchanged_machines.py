@@ -1,9 +1,10 @@
 """Nodes whose machine is another one by the end of their test."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from served import rewrite_answers
 
 from tests.providers.kubernetes.test_lying_readiness import LyingWorld, at_fault, proven, world
 from tests.providers.kubernetes.test_repair_of_failed import Managed
@@ -15,25 +16,13 @@ __all__ = ["world"]  # the fixture
 def exchanged(world: LyingWorld, name: str) -> Iterator[list[str]]:
     """Once something is put into the list, the platform tells another machine for the node."""
     told: list[str] = []
-    http = world.cluster.server._http
-    inner = http.app
 
-    def app(environ: dict[str, Any], start_response: Any) -> Any:
-        head: list[Any] = []
-        body = b"".join(inner(environ, lambda *given: head.append(given)))
-        status, headers = head[-1][:2]
-        if told and environ["PATH_INFO"].startswith("/together/") and status.startswith("20"):
-            body = json.dumps(_with_machine(json.loads(body), name, told[0])).encode()
-            headers = [each for each in headers if each[0].lower() != "content-length"]
-            headers.append(("Content-Length", str(len(body))))
-        start_response(status, headers)
-        return [body]
+    def rewrite(environ: dict[str, Any], answer: Any) -> Any:
+        is_platform = environ["PATH_INFO"].startswith("/together/")
+        return _with_machine(answer, name, told[0]) if told and is_platform else answer
 
-    http.app = app
-    try:
+    with rewrite_answers(world.cluster.server, rewrite):
         yield told
-    finally:
-        http.app = inner
 
 
 def _with_machine(value: Any, name: str, machine: str) -> Any:

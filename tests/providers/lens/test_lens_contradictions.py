@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_document import HEATMAP, OVERVIEW
@@ -20,21 +21,6 @@ from .lens_stand_in import success
 URL = "http://lens-contradicts.test"
 
 
-class Clock:
-    """A clock that moves only when somebody waits."""
-
-    is_platforms = False
-
-    def __init__(self) -> None:
-        self.time = 1_800_000_000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float, cancelled: object) -> None:
-        self.time += seconds
-
-
 def passed(condition: Any, answers: dict[str, Any]) -> tuple[bool, str]:
     """Create a gate on what Lens answers, and return whether it opened, and why not."""
 
@@ -45,7 +31,7 @@ def passed(condition: Any, answers: dict[str, Any]) -> tuple[bool, str]:
     inputs = {"condition": condition, "wait_minutes": 1.0, "__provider": "p"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LENS_URL", URL)
-        call = Call(urn="urn:pulumi:dev::p::t::gate", clock=Clock())
+        call = Call(urn="urn:pulumi:dev::p::t::gate", clock=FakeClock(is_platforms=False))
         with mount(URL, httpx.MockTransport(answer)), serving(call):
             outs = HealthGateLifecycle().create(inputs).outs
     return outs["ready"], outs.get("not_ready_reason", "")
@@ -274,7 +260,7 @@ def test_a_gate_opens_on_the_first_answer_that_is_evidence(course: list[str]) ->
     inputs = {"condition": condition, "wait_minutes": 30.0, "__provider": "p"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LENS_URL", URL)
-        call = Call(urn="urn:pulumi:dev::p::t::gate", clock=Clock())
+        call = Call(urn="urn:pulumi:dev::p::t::gate", clock=FakeClock(is_platforms=False))
         with mount(URL, httpx.MockTransport(answer)), serving(call):
             outs = HealthGateLifecycle().create(inputs).outs
     assert outs["ready"] is True

@@ -11,8 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
+from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from idle_looks import SCHEDULER, START, WANTED, start_clock
 from simulated_scheduler import Simulated
 
 from gpuform.providers.actions import Settings
@@ -23,33 +25,18 @@ from gpuform.providers.lens.client import LensClient
 from gpuform.providers.records import Intents, Unkept
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.nodes import NodeTaking
-from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.scp.outputs import NodeOutputs
 
 from .lens_stand_in import success, workload
 
 NODE = "train-001"
 GPUS = 8
-WANTED = Idleness(5.0, 3600.0, "below 5% for 1h")
-START = 1_800_100_000.0
 FAULTS = (
     *(["honest"] * 100),
     *("foreign", "partial", "shorter", "old", "dropped", "error in 200", "error", "zeros", "null"),
     *("overview only", "page lost", "empty"),
 )
 NO_EVIDENCE = ("foreign", "dropped", "error in 200", "error", "zeros", "null", "page lost")
-
-
-@dataclass
-class Clock:
-    time: float = START
-    is_platforms = False
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float, cancelled: object) -> None:
-        self.time += seconds
 
 
 @dataclass
@@ -122,13 +109,13 @@ class Cluster:
         return shown
 
 
-def look(clock: Clock, cluster: Cluster, client: LensClient, intents: Intents) -> Verdict:
+def look(clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intents) -> Verdict:
     """One look of `gpuform expire` at the node; no job is on it."""
     node = NodeOutputs.model_validate({"id": "n-1", "gpu_node_name": NODE, "state": "RUNNING"})
     call = Call(clock=clock, intents=intents)
     taking = NodeTaking(call, "pool", "pool train", {"drain": {"kubernetes": {}}})
     with pytest.MonkeyPatch.context() as patch, serving(call):
-        patch.setattr(NodeTaking, "_scheduler", lambda _: Simulated(clock, [NODE]))
+        patch.setattr(SCHEDULER, lambda *_: Simulated(clock, [NODE]))
         patch.setattr("time.time", lambda: clock.time)
         patch.setattr(idleness, "client_for", lambda _: client)
         return idleness.judged(call, Settings(), "pool", taking, [node], WANTED)
@@ -139,7 +126,7 @@ def client_of(cluster: Cluster) -> LensClient:
 
 
 def test_an_idle_node_is_idle_when_lens_shows_all_of_it() -> None:
-    clock, cluster, intents = Clock(), Cluster(64), Intents(Unkept())
+    clock, cluster, intents = start_clock(), Cluster(64), Intents(Unkept())
     client = client_of(cluster)
     verdicts = []
     for _ in range(7):
@@ -167,7 +154,7 @@ step = st.tuples(
 def test_no_course_makes_a_gpu_at_work_idle(
     course: list[tuple[float, str, str, float, int]], top: int
 ) -> None:
-    clock, cluster, intents = Clock(), Cluster(top), Intents(Unkept())
+    clock, cluster, intents = start_clock(), Cluster(top), Intents(Unkept())
     client = client_of(cluster)
     looks: list[tuple[float, bool, bool]] = []
     for pause, fault, work, jump, seed in course:

@@ -16,6 +16,7 @@ from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.plugin.servicer import Servicer
 from gpuform.providers.plugin.settings import settings_of
 from gpuform.providers.plugin.wire import from_struct, to_struct
+from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.values import Secret
 from gpuform.schemas.values import UNKNOWN
 
@@ -243,12 +244,12 @@ def test_a_state_with_a_version_of_another_type_differs_and_is_no_crash(plugin: 
 
 
 def test_an_error_that_nobody_foresaw_tells_no_value(
-    plugin: Any, servicer: Servicer, monkeypatch: pytest.MonkeyPatch
+    plugin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise KeyError("hush")
 
-    monkeypatch.setattr(servicer, "_lifecycle", broken)
+    monkeypatch.setattr(ClusterLifecycle, "delete", broken)
     _, text = refused(plugin.Delete, provider_pb2.DeleteRequest(urn=URN, id="c-1"))
     assert "unexpected KeyError" in text
     assert "hush" not in text

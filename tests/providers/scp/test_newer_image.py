@@ -21,7 +21,7 @@ NEWER = "IMAGE-" + "N" * 22
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a process that has not asked yet."""
-    monkeypatch.setattr(offers, "_listed", WeakKeyDictionary())
+    monkeypatch.setattr(offers, "known_lists", WeakKeyDictionary())
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_it_is_told_after_a_refresh_and_plans_nothing(
     for thing, kind in ((pool, NodePoolLifecycle), (solo, GpuNodeLifecycle)):
         assert "newer_image" not in thing.outs
         assert [*kind.notices(thing.inputs, thing.outs, 0)] == []
-        offers._listed.clear()
+        offers.known_lists.clear()
         seen = world.refresh(thing)
         assert seen.outs["newer_image"] == {"id": NEWER, "name": "RHEL 8.10 for BM"}
         assert world.changes(seen) == {}
@@ -58,7 +58,7 @@ def test_an_update_keeps_it_and_a_look_without_answer_too(
     assert pool.outs["newer_image"]["id"] == NEWER
     pool = world.update(pool, {**pool_inputs, "count": 3})
     assert pool.outs["newer_image"]["id"] == NEWER
-    offers._listed.clear()
+    offers.known_lists.clear()
     world.fault("GET", "images", status=503, count=None)
     assert world.refresh(pool).outs["newer_image"]["id"] == NEWER
     pool.outs["newer_image"] = {"name": 3}
@@ -67,7 +67,7 @@ def test_an_update_keeps_it_and_a_look_without_answer_too(
 
 def test_many_resources_share_one_list(world: Any, pool_inputs: Properties) -> None:
     pool = world.create("NodePool", pool_inputs)
-    offers._listed.clear()
+    offers.known_lists.clear()
     world.sent()
     for _ in range(3):
         world.refresh(pool)

@@ -1,13 +1,14 @@
 """Whether nodes of SCP are idle: by looks at their scheduler and at Lens that are remembered."""
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from fake_clock import FakeClock
+from hypothesis import example, given
 from hypothesis import strategies as st
+from idle_looks import SCHEDULER, WANTED, start_clock
 from simulated_scheduler import Simulated
 
 from gpuform.providers.actions import Settings
@@ -27,9 +28,7 @@ Properties = dict[str, Any]
 
 ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
 IDLE = {"below": "5%", "for": "1h", "then": "stop"}
-WANTED = Idleness(5.0, 3600.0, "below 5% for 1h")
 MADE_AT = "2027-01-15T07:00:00Z"
-START = 1_800_100_000.0
 LOOK = 600.0
 
 
@@ -57,23 +56,11 @@ OVERVIEW = Overview(total_nodes=4, utilization=0.0)
 
 
 @dataclass
-class Clock:
-    time: float = START
-    is_platforms = False
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float, cancelled: object) -> None:
-        self.time += seconds
-
-
-@dataclass
 class Watched:
     """One node, who gives it its jobs, and what Lens says."""
 
     monkeypatch: pytest.MonkeyPatch
-    clock: Clock = field(default_factory=Clock)
+    clock: FakeClock = field(default_factory=start_clock)
     told: GpuHeatmap | GpuformError = QUIET
     overview_: Overview = OVERVIEW
     workloads: list[Consumer] | GpuformError = field(default_factory=list)
@@ -93,7 +80,7 @@ class Watched:
     def __post_init__(self) -> None:
         self.scheduler = Simulated(self.clock, ["train-001"])
         self.intents = Intents(Unkept())
-        self.monkeypatch.setattr(NodeTaking, "_scheduler", lambda _: self.scheduler)
+        self.monkeypatch.setattr(SCHEDULER, lambda *_: self.scheduler)
         self.monkeypatch.setattr(idleness, "client_for", lambda _: self)
 
     def heatmap(self, retry: object) -> GpuHeatmap:
@@ -350,26 +337,27 @@ def test_other_nodes_or_another_bound_are_another_time(watched: Watched) -> None
     assert not watched.look(replace(WANTED, below=10.0)).is_idle
 
 
-@given(course=st.lists(st.tuples(st.floats(1.0, 1800.0), st.booleans()), max_size=40))
-def test_never_idle_while_a_look_within_the_time_was_not_quiet_or_too_far(
-    course: list[tuple[float, bool]],
+pauses = st.sampled_from([60, 300, 600, 899, 900, 900, 901, 1800])
+usually = st.sampled_from([True] * 15 + [False])
+
+
+@given(course=st.lists(st.tuples(pauses, usually), min_size=5, max_size=40))
+@example(course=[(900, True)] * 5)
+def test_idle_after_quiet_looks_over_the_time_none_too_far_from_the_next(
+    course: list[tuple[int, bool]],
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         watched = Watched(monkeypatch)
-        seen: list[tuple[float, bool]] = []
+        quiet_since: float | None = None
         for pause, is_quiet in course:
             watched.clock.time += pause
             watched.told = QUIET if is_quiet else BUSY
-            verdict = watched.look()
-            seen.append((watched.clock.time, is_quiet))
-            if verdict.is_idle:
-                began = watched.clock.time - WANTED.lasting
-                first = max(at for at, (time, _) in enumerate(seen) if time <= began)
-                window = seen[first:]
-                assert all(quiet for _, quiet in window)
-                times = [time for time, _ in window]
-                gaps = [b - a for a, b in itertools.pairwise(times)]
-                assert all(gap <= idleness.GAP for gap in gaps)
+            if not is_quiet:
+                quiet_since = None
+            elif quiet_since is None or pause > 900:
+                quiet_since = watched.clock.time
+            quiet_s = 0.0 if quiet_since is None else watched.clock.time - quiet_since
+            assert watched.look().is_idle == (quiet_s >= WANTED.lasting)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +380,7 @@ def test_what_was_stopped_as_idle_stays_so_and_starts_without_idle(
     world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = Simulated(world.clock, [f"train-00{number}" for number in range(1, 4)])
-    monkeypatch.setattr(NodeTaking, "_scheduler", lambda _: scheduler)
+    monkeypatch.setattr(SCHEDULER, lambda *_: scheduler)
     declared = {**pool_inputs, "drain": ASKED, "idle": IDLE}
     pool = world.create("NodePool", declared)
     assert idleness_of(declared) is not None

@@ -1,9 +1,20 @@
-"""One real Slurm for the tests of a module, where its commands are installed."""
+"""One real Slurm for the tests of a module, where it is installed, and emulated ones."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from real_slurm import MISSING, Slurm, running
+from slurm_emulated import SlurmCluster, slurm_cluster
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.calls import Call
+from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.records import FolderRecords, Intents
+from gpuform.providers.together.client import client_for
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +32,25 @@ def slurm(started: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
         monkeypatch.setenv(name, started.environment[name])
     yield started
     started.settle()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serve(seed="slurm") as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """A Together cluster whose scheduler is Slurm on its Kubernetes; its platform is emulated."""
+    for name, value in environment(server.url).items():
+        monkeypatch.setenv(name, value)
+    made = slurm_cluster(server)
+    with closing(client_by(made.kubeconfig, "train")), closing(client_for(Settings())):
+        yield made
+
+
+@pytest.fixture
+def call(server: Server, tmp_path: Path) -> Iterator[Call]:
+    with closing(EmulatorClock(server.url)) as clock:
+        yield Call(clock=clock, intents=Intents(FolderRecords(tmp_path / "intents")))

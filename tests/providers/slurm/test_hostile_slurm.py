@@ -35,7 +35,7 @@ def slurm() -> Slurm:
 
 @pytest.fixture
 def call(slurm: Slurm, tmp_path: Path) -> Call:
-    return Call(clock=slurm._clock, intents=Intents(FolderRecords(tmp_path)))
+    return Call(clock=slurm.clock, intents=Intents(FolderRecords(tmp_path)))
 
 
 def make_tester(call: Call, slurm: Slurm, category: CategoryInputs) -> SlurmTester:

@@ -1,49 +1,22 @@
 """A SLURM cluster that gets smaller: its jobs are Slurm's, and Kubernetes tells who goes."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from slurm_emulated import SlurmCluster, slurm_cluster
+from slurm_emulated import SlurmCluster
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.emulator.server import Server
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.records import Drains, FolderRecords, Intents
+from gpuform.providers.records import Drains
 from gpuform.providers.slurm import slurm_scheduler
-from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.schemas.slurm import SlurmInputs
 
 Properties = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serve(seed="slurm-shrinking") as server:
-        yield server
-
-
-@pytest.fixture
-def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    for name, value in environment(server.url).items():
-        monkeypatch.setenv(name, value)
-    made = slurm_cluster(server)
-    with closing(client_by(made.kubeconfig, "train")), closing(client_for(Settings())):
-        yield made
-
-
-@pytest.fixture
-def call(server: Server, tmp_path: Path) -> Iterator[Call]:
-    with closing(EmulatorClock(server.url)) as clock:
-        yield Call(clock=clock, intents=Intents(FolderRecords(tmp_path / "intents")))
 
 
 def shrink(call: Call, cluster: SlurmCluster, **drain: Any) -> Properties:

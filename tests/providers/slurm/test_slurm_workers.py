@@ -1,42 +1,11 @@
 """Workers of a SLURM cluster as its Slurm has them, in each refresh."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-import pytest
-from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+from slurm_emulated import NODES, SlurmCluster
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.emulator.server import Server, environment, serve
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.records import FolderRecords, Intents
-from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serve(seed="slurm-workers") as server:
-        yield server
-
-
-@pytest.fixture
-def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    for name, value in environment(server.url).items():
-        monkeypatch.setenv(name, value)
-    made = slurm_cluster(server)
-    with closing(client_by(made.kubeconfig, "train")), closing(client_for(Settings())):
-        yield made
-
-
-@pytest.fixture
-def call(server: Server, tmp_path: Path) -> Iterator[Call]:
-    with closing(EmulatorClock(server.url)) as clock:
-        yield Call(clock=clock, intents=Intents(FolderRecords(tmp_path / "intents")))
 
 
 def read(call: Call, cluster: SlurmCluster) -> dict[str, Any]:

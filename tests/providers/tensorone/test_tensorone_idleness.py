@@ -226,16 +226,19 @@ class TestStopped:
         assert seen.outs["stopped_by"] == off.outs["stopped_by"]
         assert world.plan(seen, idle.inputs)["state"][1] == "stays"
 
-    @pytest.mark.parametrize("drop", ["after", "before"])
-    def test_an_answer_to_the_stop_that_is_lost(self, world: Any, idle: Any, drop: str) -> None:
+    @pytest.mark.parametrize(("drop", "status"), [("after", "stopped"), ("before", "running")])
+    def test_an_answer_to_the_stop_that_is_lost(
+        self, world: Any, idle: Any, drop: str, status: str
+    ) -> None:
         """The next one goes on, and knows who has stopped it."""
-        world.fault("POST", "/stop$", drop=drop)
+        world.fault("POST", "/stop$", drop=drop, count=None)
         with suppress(GpuformError):
             stop(world, idle)
         world.heal()
         world.advance(60)
         seen = world.refresh(idle)
-        if seen.outs["status"] == "running":
+        assert seen.outs["status"] == status
+        if status == "running":
             assert "stopped_by" not in seen.outs
             assert verdict(world, seen).is_idle
             seen = stop(world, seen)

@@ -151,6 +151,7 @@ class TestItsWork:
             ({"gpu_utilization": None}, UNKNOWN_USE),
             ({"gpu_utilization": "busy"}, UNKNOWN_USE),
             ({"gpu_utilization": 900}, UNKNOWN_USE),
+            ({"gpu_utilization": -1.0}, UNKNOWN_USE),
             ({"timestamp": "2020-01-01T00:00:00Z"}, f"{UNKNOWN_USE} now"),
             ({"timestamp": None}, f"{UNKNOWN_USE} now"),
         ],

@@ -234,7 +234,7 @@ def test_a_state_tells_what_the_block_does_not(dev: Run, project: Path) -> None:
     text = (project / "topology.yaml").read_text()
     assert "    gpu_type: H100_SXM\n" in text
     assert "    driver_version: CUDA_12_6_560\n" in text
-    assert "    volume_id: v-1\n" in text or "    volume: v-1\n" in text
+    assert "    volume_id: v-1\n" in text, text
     assert "instance_type is as it is in the state, not var.type" in ran.out + ran.err
 
 

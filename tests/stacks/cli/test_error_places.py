@@ -36,7 +36,7 @@ def block(text: str) -> str:
 def test_the_argument_of_a_program(scene: Scene, project: Path) -> None:
     (project / "__main__.py").write_text(PROGRAM)
     ran = scene.run("preview")
-    assert ran.code != 0
+    assert ran.code == 1
     assert block(ran.out) == (
         "  together:SharedVolume (data):\n"
         "    error: pulumi-python:dynamic/gpuform.together:SharedVolume resource 'data': property "
@@ -114,7 +114,7 @@ def test_a_step_that_fails(scene: Scene, project: Path) -> None:
         f"{scene.url}/_emulator/faults", json=rule, trust_env=False, verify=False
     ).raise_for_status()
     ran = scene.run("up", "--yes", "--skip-preview")
-    assert ran.code != 0
+    assert ran.code == 1
     assert "      at topology.yaml:2:3\n" in ran.out or "      at topology.yaml:3:3\n" in ran.out
     assert "|   ^^^\n" in ran.out
 
@@ -134,7 +134,7 @@ def test_a_line_with_a_secret_is_not_shown(scene: Scene, project: Path, form: st
         )
         ran = scene.run("preview")
         assert "      at __main__.py:2:" in ran.out
-    assert ran.code != 0
+    assert ran.code == 1
     assert "Hunter2" not in ran.out + ran.err
 
 

@@ -290,28 +290,6 @@ def test_a_busy_cluster_is_not_stopped_by_its_schedule(declare: Any, platform: S
     assert platform.writes == ["POST v1/clusters/cluster_abc123/stop"]
 
 
-def test_one_busy_gpu_of_four_is_work(declare: Any, platform: StandIn) -> None:
-    """TensorOne reports one figure for all GPUs."""
-    run = declare(closed_now())
-    platform.use = 2.0
-    assert (run("expire", "--yes").code, platform.writes) == (1, [])
-
-
-@pytest.mark.parametrize("use", [-1.0, 250.0])
-def test_a_use_that_cannot_be_is_not_idle(declare: Any, platform: StandIn, use: float) -> None:
-    run = declare(closed_now())
-    platform.use = use
-    ran = run("expire", "--yes")
-    assert (ran.code, platform.writes) == (1, [])
-    assert "TensorOne does not tell the use of its GPUs" in ran.err
-
-
-def test_a_use_of_an_hour_ago_is_not_of_now(declare: Any, platform: StandIn) -> None:
-    run = declare(closed_now())
-    platform.measured_ago = 3600
-    assert (run("expire", "--yes").code, platform.writes) == (1, [])
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_cluster_that_nobody_measures_is_stopped_and_the_plan_says_so(

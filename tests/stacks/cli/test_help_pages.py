@@ -127,7 +127,7 @@ def test_what_a_reader_without_a_browser_sees(tmp_path: Path, monkeypatch: Any) 
         "<!-- file: a.md -->\n```markdown\n# no heading\n<!-- kept -->\n\n\n\n[a](b.md)\n```\n\n"
         "## B\n\nb\n\n### `c` of [d](two.md)\n\n## B\n\nagain\n"
     )
-    monkeypatch.setattr("gpuform.stacks.manual.pages._folders", lambda: [tmp_path])
+    monkeypatch.setattr("gpuform.stacks.manual.pages.page_folders", lambda: [tmp_path])
     page = read_page("guides/one")
     assert page.text.startswith(
         "# One\n\nSee [two](concepts/two#a-part), [here](guides/one#b), [out](https://a.b/c.md).\n\n"

@@ -60,5 +60,5 @@ def test_a_cluster_that_is_not_there(run: Run) -> None:
 def test_a_claim_that_is_wrong(run: Run) -> None:
     assert run("config", "set", "scratch", "50 GB").exit_code == 0
     done = run("manifests")
-    assert done.exit_code != 0
+    assert done.exit_code == 1
     assert "50 GB" in done.output

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from declared import BENCH
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent
@@ -29,20 +30,6 @@ node_pools:
     image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
     server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
     os_user_password: Only4Tests!
-"""
-BENCH = """\
-clusters:
-  bench:
-    platform: tensorone
-    name: bench
-    gpu_type: A100
-    gpu_count: 2
-    storage_gb: 100
-    region: us-west-2
-    project_id: proj_456
-    docker_image: a/b:c
-shared_volumes:
-  data: {platform: together, volume_name: data, region: us-central-8, size_tib: 1}
 """
 
 

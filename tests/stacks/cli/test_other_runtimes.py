@@ -69,7 +69,7 @@ class ForeignProject:
         return id_
 
 
-@pytest.fixture(params=["yaml", "nodejs", "go"])
+@pytest.fixture
 def foreign(
     dev: Run,
     project: Path,
@@ -77,6 +77,8 @@ def foreign(
     request: pytest.FixtureRequest,
     stack_copies: StackCopies,
 ) -> Iterator[ForeignProject]:
+    runtime = getattr(request, "param", "yaml")
+
     def lead_to(server: Server) -> None:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
@@ -91,30 +93,27 @@ def foreign(
         lead_to(server)
         (project / "__main__.py").unlink()
         settings = project / "Pulumi.yaml"
-        settings.write_text(
-            settings.read_text().replace("runtime: python", f"runtime: {request.param}")
-        )
+        settings.write_text(settings.read_text().replace("runtime: python", f"runtime: {runtime}"))
         yield ForeignProject(dev, project, server.url)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("status",),
-        ("drift",),
-        ("orphans", "--platform", "together"),
-        ("stack", "export"),
-        ("state", "list"),
-        ("config",),
-        ("stack", "history"),
-        ("refresh", "--preview-only"),
-    ],
-    ids=" ".join,
-)
-def test_what_needs_the_state_alone_works(foreign: ForeignProject, command: list[str]) -> None:
-    ran = foreign.run(*command)
+OF_THE_STATE = [
+    ["status"],
+    ["drift"],
+    ["orphans", "--platform", "together"],
+    ["stack", "export"],
+    ["state", "list"],
+    ["config"],
+    ["stack", "history"],
+    ["refresh", "--preview-only"],
+]
 
-    assert ran.code == 0, ran.out + ran.err
+
+@pytest.mark.parametrize("foreign", ["yaml", "nodejs", "go"], indirect=True)
+def test_what_needs_the_state_alone_works(foreign: ForeignProject) -> None:
+    for command in OF_THE_STATE:
+        ran = foreign.run(*command)
+        assert ran.code == 0, (command, ran.out + ran.err)
 
 
 def test_destroy_deletes_what_the_state_has_and_what_an_interrupted_create_left(
@@ -129,13 +128,10 @@ def test_destroy_deletes_what_the_state_has_and_what_an_interrupted_create_left(
     assert foreign.volumes() == set()
 
 
-@pytest.mark.parametrize("command", ["status", "doctor", "orphans"])
-def test_what_an_interrupted_create_left_is_named(foreign: ForeignProject, command: str) -> None:
+def test_what_an_interrupted_create_left_is_named(foreign: ForeignProject) -> None:
     left = foreign.leave_an_interrupted_create()
-
-    ran = foreign.run(command)
-
-    assert left in ran.out
+    for command in ("status", "doctor", "orphans"):
+        assert left in foreign.run(command).out, command
 
 
 def test_refresh_takes_what_an_interrupted_create_left_into_the_state(
@@ -150,16 +146,12 @@ def test_refresh_takes_what_an_interrupted_create_left_into_the_state(
     assert left in {each.get("id") for each in resources}
 
 
-@pytest.mark.parametrize(
-    "command", [("up", "--yes"), ("preview",), ("destroy", "--yes", "--run-program")]
-)
-def test_what_runs_the_program_names_the_pulumi_cli(
-    foreign: ForeignProject, command: list[str]
-) -> None:
-    ran = foreign.run(*command)
-
-    assert ran.code == 1
-    assert "Use the Pulumi CLI for this project" in ran.err
+@pytest.mark.parametrize("foreign", ["yaml", "nodejs", "go"], indirect=True)
+def test_what_runs_the_program_names_the_pulumi_cli(foreign: ForeignProject) -> None:
+    for command in (["up", "--yes"], ["preview"], ["destroy", "--yes", "--run-program"]):
+        ran = foreign.run(*command)
+        assert ran.code == 1, command
+        assert "Use the Pulumi CLI for this project" in ran.err, command
 
 
 def test_doctor_finds_no_problem_in_the_runtime(foreign: ForeignProject) -> None:

@@ -57,5 +57,5 @@ def test_a_request_lies_in_its_call_and_the_call_in_its_step(scene: Scene, proje
 
 def test_a_profile_that_cannot_be_written(scene: Scene) -> None:
     ran = scene.run("up", "--yes", "--profile", "no/such/folder.json")
-    assert ran.code != 0
+    assert ran.code == 1
     assert "the profile no/such/folder.json cannot be written" in ran.err

@@ -39,7 +39,7 @@ def previewed(scene: Scene, topology: str) -> str:
     ran = scene.run("preview")
     told = ran.out + ran.err
     assert SECRET not in told
-    assert ran.code == 0 or "error: " in told
+    assert (ran.code == 0) == ("error: " not in told)
     return told
 
 
@@ -56,19 +56,24 @@ QUESTIONS = [
 ]
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_it_makes_nothing_of_a_secret(proposed: Scene, question: str) -> None:
-    text = question if "{{" in question else f"{{{{ {question} }}}}"
-    told = previewed(proposed, TOPOLOGY.replace("volume_name: data", f'volume_name: "{text}"'))
-    assert "makes something of a secret" in told
+def test_it_makes_nothing_of_a_secret(proposed: Scene) -> None:
+    for question in QUESTIONS:
+        text = question if "{{" in question else f"{{{{ {question} }}}}"
+        told = previewed(proposed, TOPOLOGY.replace("volume_name: data", f'volume_name: "{text}"'))
+        assert "makes something of a secret" in told, question
 
 
-def test_a_secret_chooses_nothing_by_name(proposed: Scene) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ("config[config.token]", "error: a proposal makes something of a secret"),
+        ("shared_volumes[config.token].id", "shared_volumes[...] names no entry"),
+    ],
+)
+def test_a_secret_chooses_nothing_by_name(proposed: Scene, chosen: str, expected: str) -> None:
     """Whether the name is there would tell."""
-    for chosen in ("config[config.token]", "shared_volumes[config.token].id"):
-        own = f'volume_name: "{{{{ {chosen} }}}}"'
-        told = previewed(proposed, TOPOLOGY.replace("volume_name: data", own))
-        assert "error: a proposal makes something of a secret" in told or "names no entry" in told
+    own = f'volume_name: "{{{{ {chosen} }}}}"'
+    assert expected in previewed(proposed, TOPOLOGY.replace("volume_name: data", own))
 
 
 def test_it_passes_a_secret_on_and_makes_of_it_what_the_project_makes(proposed: Scene) -> None:
@@ -81,12 +86,14 @@ def test_it_makes_anything_of_what_is_not_secret(proposed: Scene) -> None:
     assert "error: " not in previewed(proposed, TOPOLOGY + more)
 
 
-@pytest.mark.parametrize(
-    "limit", ["pattern: 'p.*'", "min_length: 5", "enum: [a, b]", "type: integer", "max_length: 3"]
-)
-def test_it_holds_no_secret_against_limits_of_its_own(proposed: Scene, limit: str) -> None:
-    told = previewed(proposed, TOPOLOGY.replace("{secret: true}", f"{{secret: true, {limit}}}"))
-    assert "config.token: a proposal holds a secret against limits that no file" in told
+LIMITS = ["pattern: 'p.*'", "min_length: 5", "enum: [a, b]", "type: integer", "max_length: 3"]
+
+
+def test_it_holds_no_secret_against_limits_of_its_own(proposed: Scene) -> None:
+    for limit in LIMITS:
+        told = previewed(proposed, TOPOLOGY.replace("{secret: true}", f"{{secret: true, {limit}}}"))
+        expected = "config.token: a proposal holds a secret against limits that no file"
+        assert expected in told, limit
 
 
 def test_nor_by_the_input_of_a_module(proposed: Scene) -> None:
@@ -100,7 +107,7 @@ def test_nor_by_the_input_of_a_module(proposed: Scene) -> None:
 def test_a_secret_that_is_declared_as_none_is_one(proposed: Scene) -> None:
     """It is encrypted in the stack's settings."""
     told = previewed(proposed, TOPOLOGY.replace("{secret: true}", "{default: x}"))
-    assert "[secret]" in told or "unchanged" in told
+    assert "unchanged" in told
 
 
 def test_a_number_in_a_secret_object_is_not_told(scene: Scene) -> None:
@@ -114,6 +121,6 @@ def test_a_number_in_a_secret_object_is_not_told(scene: Scene) -> None:
     )
     assert scene.run("config", "set", "--secret", "ob", '{"n": 77123}').code == 0
     ran = scene.run("preview")
-    assert ran.code != 0
+    assert ran.code == 1
     assert "tags.n" in ran.out + ran.err
     assert "77123" not in ran.out + ran.err

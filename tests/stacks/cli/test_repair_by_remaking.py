@@ -150,15 +150,6 @@ def test_nobody_makes_anew_what_nobody_has_reviewed(scene: Scene) -> None:
     assert "its state is ERROR, and it is not repaired: it waits for a review" in up.out + up.err
 
 
-def test_above_max_unhealthy_nothing_happens_and_the_plan_says_why(scene: Scene) -> None:
-    declared(scene, POOL, "repair: {approve: automatic}")
-    before = servers(scene)
-    fail(scene, "train-worker-0", "train-worker-1")
-    ran = scene.run("repair", "--yes")
-    assert (ran.code, servers(scene)) == (0, before)
-    assert "2 of 3 nodes are unhealthy, more than repair.max_unhealthy (25%)" in ran.out
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_without_a_declaration_up_makes_it_anew_as_ever(scene: Scene) -> None:

@@ -1,11 +1,9 @@
 """`preview --save-plan` and `up --plan`, over an emulator whose requests are counted."""
 
-import json
 import os
 import stat
 import subprocess
 import sys
-import urllib.request
 from importlib.metadata import version
 
 import pytest
@@ -152,80 +150,14 @@ def test_overtaken_by_another_run(made: Scene) -> None:
     ]
 
 
-@pytest.mark.slow
-def test_overtaken_by_a_refresh_that_found_something(made: Scene) -> None:
-    made.run("config", "set", "gpus", "24")
-    made.save()
-    entries = made.run("stack", "export").json["deployment"]["resources"]
-    (cluster,) = [entry for entry in entries if entry["urn"] == TRAIN]
-    request = urllib.request.Request(
-        f"{made.url}/together/v1/compute/clusters/{cluster['id']}",
-        data=json.dumps({"num_gpus": 32}).encode(),
-        method="PUT",
-        headers={
-            "Authorization": f"Bearer {os.environ['TOGETHER_API_KEY']}",
-            "Content-Type": "application/json",
-        },
-    )
-    urllib.request.urlopen(request).close()
-    assert made.run("refresh", "--yes").code == 0
-    assert f"state of {TRAIN} changed since the plan" in made.refused()
-
-
-@pytest.mark.slow
-def test_runs_that_change_nothing_do_not_overtake_it(made: Scene) -> None:
-    made.run("config", "set", "gpus", "24")
-    made.save()
-    made.run("config", "rm", "gpus")
-    before = made.state
-    made.write_program(("import pulumi\n", "# a remark\nimport pulumi\n"))
-    assert made.run("up", "--yes", "--expect-no-changes").code == 0
-    assert made.run("refresh", "--yes", "--expect-no-changes").code == 0
-    assert made.state != before
-    made.run("config", "set", "gpus", "24")
-    ran = made.apply()
-    assert ran.code == 0, ran.err
-
-
-@pytest.mark.parametrize(
-    ("args", "moved"),
-    [
-        (("set", "gpus", "24"), "configuration key demo:gpus was set since the plan"),
-        (("set", "type", "H200_SXM"), "configuration key demo:type changed since the plan"),
-        (("rm", "type"), "configuration key demo:type was removed since the plan"),
-        (
-            ("set", "--secret", "type", "H100_SXM"),
-            "configuration key demo:type changed since the plan",
-        ),
-    ],
-)
-def test_overtaken_by_the_configuration(scene: Scene, args: tuple[str, ...], moved: str) -> None:
-    scene.run("config", "set", "type", "H100_SXM")
+def test_overtaken_by_the_configuration(scene: Scene) -> None:
     scene.save()
-    scene.run("config", *args)
-    assert f"\n  {moved}\n" in scene.refused()
+    scene.run("config", "set", "gpus", "24")
+    assert "\n  configuration key demo:gpus was set since the plan\n" in scene.refused()
 
 
-@pytest.mark.parametrize(
-    ("change", "moved"),
-    [
-        (("size_tib=5", "size_tib=6"), f"{DATA} declares other inputs: size_tib"),
-        (
-            ("size_tib=5", "size_tib=5, opts=pulumi.ResourceOptions(protect=True)"),
-            f"{DATA} declares other options: protect",
-        ),
-        (
-            ("print(", "SharedVolume('more', volume_name='m', region=region, size_tib=1)\nprint("),
-            f"{DATA.replace('::data', '::more')} is declared, and was not",
-        ),
-        (
-            ("    volume_id=data.id,\n", ""),
-            f"{TRAIN} declares other inputs: volume_id and options: {FOLLOWING}",
-        ),
-        (('"place", {', '"spot", {'), f"{STACK} declares other outputs"),
-    ],
-)
-def test_overtaken_by_the_program(scene: Scene, change: tuple[str, str], moved: str) -> None:
+def test_overtaken_by_the_program(scene: Scene) -> None:
     scene.save()
-    scene.write_program(change)
+    scene.write_program(("    volume_id=data.id,\n", ""))
+    moved = f"{TRAIN} declares other inputs: volume_id and options: {FOLLOWING}"
     assert f"\n  program: {moved}\n" in scene.refused()

@@ -138,31 +138,3 @@ def test_a_job_or_a_busy_gpu_begins_the_time_anew(pool: tuple[Scene, str]) -> No
     ran = scene.run("expire", "--yes")
     assert "Lens: overview: utilization is 90%, and no GPU of gpuHeatmap" in ran.out + ran.err
     assert states(scene) == {"RUNNING"}
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-def test_the_five_busiest_gpus_stop_no_pool(pool: tuple[Scene, str]) -> None:
-    scene, _ = pool
-    for _ in range(5):
-        ran = scene.run("expire", "--yes")
-        assert (ran.code, states(scene)) == (0, {"RUNNING"}), ran.err
-        assert "of the 8 GPUs of train-worker-0" in ran.out + ran.err
-        advance(scene, LOOK)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-def test_a_lens_of_another_cluster_stops_no_pool(pool: tuple[Scene, str]) -> None:
-    scene, _ = pool
-    foreign = [
-        {"nodeName": "foreign-1", "deviceId": gpu, "value": 0.4, "gpuModel": "MI300X"}
-        for gpu in range(5)
-    ]
-    metric = {"serial": 1, "unit": "%", "yAxisMax": 100, "yAxisMin": 0, "data": foreign}
-    send(scene, "_emulator/lens/settings", {"heatmap": {"utilization": metric}})
-    for _ in range(5):
-        ran = scene.run("expire", "--yes")
-        assert (ran.code, states(scene)) == (0, {"RUNNING"}), ran.err
-        assert "Lens: no answer names train-worker-0: Lens may not watch" in ran.out + ran.err
-        advance(scene, LOOK)

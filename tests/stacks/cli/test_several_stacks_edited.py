@@ -1,6 +1,7 @@
 """A topology that somebody edits while `up --all --plan` runs: what the plan shows, or nothing."""
 
 import contextlib
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from estates import Estate, make_estate
+from served import watch_requests
 
 from gpuform.providers.emulator.server import Server, serve
 
@@ -62,15 +64,15 @@ def editing(server: Server, is_moment: Asked, edit: Callable[[], None]) -> Itera
 
     Yields the bodies of the changes of clusters that reach the platform.
     """
-    inner, bodies = server._http.app, list[Any]()
+    bodies: list[Any] = []
     done: list[bool] = []
     count = 0
 
-    def app(environ: dict[str, Any], start_response: Any) -> Any:
+    def hook(environ: dict[str, Any]) -> None:
         nonlocal count
         method, path = str(environ["REQUEST_METHOD"]), str(environ["PATH_INFO"])
         if "_emulator" in path:
-            return inner(environ, start_response)
+            return
         count += 1
         if not done and is_moment(method, path, count):
             done.append(True)
@@ -78,28 +80,11 @@ def editing(server: Server, is_moment: Asked, edit: Callable[[], None]) -> Itera
         if method == "PUT" and "/storage/" not in path and PROBE not in path:
             data = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
             bodies.append(json.loads(data))
-            environ["wsgi.input"] = _Body(data)
-        return inner(environ, start_response)
+            environ["wsgi.input"] = io.BytesIO(data)
 
-    server._http.app = app
-    try:
+    with watch_requests(server, hook):
         yield bodies
-    finally:
-        server._http.app = inner
     assert done, "the moment never came"
-
-
-class _Body:
-    """A request's body that was read once, for who reads it again."""
-
-    def __init__(self, data: bytes) -> None:
-        self._rest = data
-
-    def read(self, size: int = -1) -> bytes:
-        taken, self._rest = (
-            (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
-        )
-        return taken
 
 
 @pytest.mark.parametrize(

@@ -6,24 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
+from declared import BENCH
 
 from gpuform.providers.emulator.server import environment, serve
 
 Run = Any
-TOPOLOGY = """\
-clusters:
-  bench:
-    platform: tensorone
-    name: bench
-    gpu_type: A100
-    gpu_count: 2
-    storage_gb: 100
-    region: us-west-2
-    project_id: proj_456
-    docker_image: a/b:c
-shared_volumes:
-  data: {platform: together, volume_name: data, region: us-central-8, size_tib: 1}
-"""
 
 
 @pytest.fixture
@@ -32,7 +19,7 @@ def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
     with serve(seed="status-live") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
-        (project / "topology.yaml").write_text(TOPOLOGY)
+        (project / "topology.yaml").write_text(BENCH)
         assert dev("up", "--yes", "--skip-preview").code == 0
 
         def fault(**rule: Any) -> None:

@@ -10,8 +10,9 @@ from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning import EventBus, StepFailed
+from gpuform.stacks.engine.planning import EventBus, StepDone, StepFailed
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
+from gpuform.stacks.engine.urn import STACK_TYPE
 
 
 def test_an_object_that_is_not_ready_is_kept_and_the_step_fails(lab):
@@ -133,15 +134,15 @@ def test_what_runs_when_another_resource_fails_is_finished_and_kept(lab):
     assert outcome.snapshot.pending_operations == []
 
 
-def test_an_exception_that_nobody_expects_still_leaves_the_state_written(lab, monkeypatch):
+def test_an_exception_that_nobody_expects_still_leaves_the_state_written(lab):
     lab.up("Machine('a', size=1)")
     (lab.directory / "__main__.py").write_text("from lab import Machine\nMachine('a', size=2)\n")
 
-    def broken(*_arguments: object) -> None:
-        raise ZeroDivisionError
+    def listen(event: object) -> None:
+        if isinstance(event, StepDone) and event.step.state.type == STACK_TYPE:
+            raise ZeroDivisionError
 
-    deployment = Deployment(lab.subject(), Options("update", False), EventBus())
-    monkeypatch.setattr(Deployment, "_keep_stack_outputs", broken)
+    deployment = Deployment(lab.subject(), Options("update", False), EventBus([listen]))
     with pytest.raises(ZeroDivisionError):
         deployment.run()
     written = Snapshot.from_json(lab.written[-1], lab.crypter)

@@ -1,5 +1,6 @@
 """What expressions cannot reach, and texts that are none."""
 
+import re
 from typing import Any
 
 import pytest
@@ -17,41 +18,89 @@ def refusal(text: str) -> str:
     return f"{caught.value}\n{caught.value.hint}"
 
 
-@pytest.mark.parametrize("value", ["x", "s", "m", "ask", "range", "self", "1", "none", "s.upper"])
+KINDS = {
+    "x": "a list",
+    "s": "a text",
+    "m": "a map",
+    "1": "a number",
+    "none": "a null",
+    **dict.fromkeys(("ask", "range", "self", "s.upper"), "a function"),
+}
+"""Values by what a refusal calls them."""
+
+
+@pytest.mark.parametrize("value", KINDS)
 @pytest.mark.parametrize(
-    "form",
+    ("form", "name"),
     [
-        *["{}.__class__", "{}['__class__']", "{}.__init__.__globals__", "{}['__doc__']"],
-        *["{}.function", "{}.__call__", "{}.func", "{}._TemplateReference__context"],
-        *["[{}] | map(attribute='__class__')", "[{}] | groupby('__class__')"],
-        *["[{}] | sort(attribute='__class__')", "[{}] | map(attribute='function')"],
-        *["[{}] | selectattr('__class__') | first", "[{}] | min(attribute='__class__')"],
-        *["{} | attr('__class__')", "'{{0.__class__}}'.format({})", "'%r' % {}"],
-        *["[{}] | map('attr', '__class__')", "'%r' | format({})", "{} | pprint"],
+        *[("{}.__class__", "__class__"), ("{}['__class__']", "__class__")],
+        *[("{}.__init__.__globals__", "__init__"), ("{}['__doc__']", "__doc__")],
+        *[("{}.function", "function"), ("{}.__call__", "__call__"), ("{}.func", "func")],
+        ("{}._TemplateReference__context", "_TemplateReference__context"),
+        *[("[{}] | map(attribute='__class__')", "__class__")],
+        *[("[{}] | map(attribute='function')", "function")],
+        *[("[{}] | groupby('__class__')", "__class__")],
+        *[("[{0}, {0}] | sort(attribute='__class__')", "__class__")],
+        *[("[{0}, {0}] | min(attribute='__class__')", "__class__")],
+        *[("[{}] | selectattr('__class__') | first", "__class__")],
     ],
 )
-def test_nothing_of_python_is_in_reach(value: str, form: str) -> None:
-    expression = form.format(value if value != "1" else "(1)")
-    found = ""
-    try:
-        found = str(parse(f"{{{{ {expression} }}}}").evaluate(VARIABLES))
-    except ExpressionError as error:
-        found = str(error)
-    assert "<" not in found
-    assert "object at" not in found
+def test_no_value_has_an_attribute_of_python(value: str, form: str, name: str) -> None:
+    kind = KINDS[value]
+    expected = f"there is no '{name}': there is a" if value == "m" else f"{kind} has no '{name}'"
+    assert refusal(f"{{{{ {form.format(f'({value})')} }}}}") == f"{expected}\n"
+
+
+@pytest.mark.parametrize("value", KINDS)
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("{} | attr('__class__')", "there is no filter called attr\nthere are abs, b64decode, "),
+        ("{} | pprint", "there is no filter called pprint\nthere are abs, b64decode, "),
+        ("'%r' | format({})", "there is no filter called format\ndid you mean float?"),
+        ("[{}] | map('attr', '__class__')", "No filter named 'attr'.\n"),
+        ("'{{0.__class__}}'.format({})", "a text has no 'format'\n"),
+        ("'%r' % {}", "% formats no text here\nput texts together with ~"),
+    ],
+)
+def test_no_filter_or_format_shows_an_attribute(value: str, form: str, expected: str) -> None:
+    assert refusal(f"{{{{ {form.format(f'({value})')} }}}}").startswith(expected)
+
+
+FORMS = ["{}", "{}()", "[{}]", "{} ~ ''", "{} | string", "{}.a", "{}[0]"]
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *["self", "cycler", "joiner", "namespace", "lipsum", "dict", "caller", "super", "loop"],
+        *["cycler", "joiner", "namespace", "lipsum", "dict", "caller", "super", "loop"],
         *["context", "environment", "_", "__builtins__", "open", "import", "exec", "l_0_x"],
         *["result", "varargs", "kwargs", "undefined", "config", "resolve", "blocks"],
     ],
 )
-@pytest.mark.parametrize("form", ["{}", "{}()", "[{}]", "{} ~ ''", "{} | string", "{}.a", "{}[0]"])
+@pytest.mark.parametrize("form", FORMS)
 def test_there_are_no_other_names(name: str, form: str) -> None:
-    assert refusal(f"{{{{ {form.format(name)} }}}}")
+    assert refusal(f"{{{{ {form.format(name)} }}}}") == f"'{name}' is undefined\n"
+
+
+NO_VALUE = "a function is no value\ncall it: name(...)"
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    list(
+        zip(
+            FORMS,
+            [
+                *[NO_VALUE, "a function cannot be called\n", NO_VALUE, NO_VALUE, NO_VALUE],
+                *["a function has no 'a'\n", "a function has no 0\n"],
+            ],
+            strict=True,
+        )
+    ),
+)
+def test_the_template_itself_is_no_value(form: str, expected: str) -> None:
+    assert refusal(f"{{{{ {form.format('self')} }}}}") == expected
 
 
 @pytest.mark.parametrize("expression", ["undefined._fail_with_undefined_error", "u.__class__"])
@@ -88,9 +137,16 @@ def test_texts_that_are_no_expressions(text: str, told: str) -> None:
     assert f"{caught.value}\n{caught.value.hint}".startswith(told)
 
 
-def test_nothing_is_changed() -> None:
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        *[("x.append(2)", "a list has no 'append'"), ("x.clear()", "a list has no 'clear'")],
+        ("m.update({'b': 1})", "there is no 'update': there is a"),
+        ("m.pop('a')", "there is no 'pop': there is a"),
+    ],
+)
+def test_nothing_is_changed(expression: str, expected: str) -> None:
     variables: dict[str, Any] = {"x": [1], "m": {"a": 1}}
-    for expression in ("x.append(2)", "m.update({'b': 1})", "x.clear()", "m.pop('a')"):
-        with pytest.raises(ExpressionError):
-            parse(f"{{{{ {expression} }}}}").evaluate(variables)
+    with pytest.raises(ExpressionError, match=f"^{re.escape(expected)}$"):
+        parse(f"{{{{ {expression} }}}}").evaluate(variables)
     assert variables == {"x": [1], "m": {"a": 1}}

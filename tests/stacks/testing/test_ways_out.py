@@ -16,23 +16,17 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
+from declared import SCP_POOL
 from processes.commands import Result, in_a_process
 
 PROGRAMS = (
     *("sbatch", "scontrol", "squeue", "sinfo", "sacct", "scancel", "srun"),
     *("ssh", "sudo", "kubectl", "helm", "pulumi", "curl", "docker", "poetry", "true"),
 )
-POOL = """\
+POOL = f"""\
 node_pools:
   workers:
-    platform: scp
-    node_pool_id: POOL001-krw1a
-    region_id: kr-west1
-    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
-    subnet_id: ab313c43291e4b678f4bacffe10768ae
-    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
-    os_user_password: Only4Tests!
-    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+{SCP_POOL}    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
     cluster_fabric_name: train-a
     gpu_node_name_prefix: train
     count: 2

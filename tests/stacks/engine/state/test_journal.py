@@ -140,7 +140,7 @@ def test_a_journal_of_another_version_is_refused_and_stays(interrupted, lab):
     path, written, _ = interrupted("update")
     head, _, rest = path.read_bytes().partition(b"\n")
     text = head.partition(b" ")[2].replace(b'"gpuform-journal":1', b'"gpuform-journal":2')
-    path.write_bytes(journal._line(text) + rest)
+    path.write_bytes(journal.checksummed_line(text) + rest)
     before = path.read_bytes()
     with pytest.raises(JournalError, match="version") as told:
         recovered(path, written[0], lab.crypter)
@@ -268,7 +268,7 @@ def test_of_several_runs_the_one_that_fits_counts(interrupted, lab):
     whole = path.read_bytes()
     head = {"gpuform-journal": journal.VERSION}
     for base in (journal.digest(written[0]), "of another checkpoint"):
-        stray = journal._line(json.dumps({**head, "base": base}).encode())
+        stray = journal.checksummed_line(json.dumps({**head, "base": base}).encode())
         for both in (stray + whole, whole + stray):
             path.write_bytes(both)
             assert entries(recovered(path, written[0], lab.crypter)) == entries(outcome.snapshot)
@@ -282,7 +282,7 @@ def test_of_several_runs_each_is_told(interrupted, lab):
         {"new": 1},
         {"resource": b'{"urn":"%s","custom":true,"type":"t","id":"m-lost"}' % urn},
     )
-    stray = journal._line(b'{"gpuform-journal":1,"base":"another"}') + lost.encode()
+    stray = journal.checksummed_line(b'{"gpuform-journal":1,"base":"another"}') + lost.encode()
     path.write_bytes(path.read_bytes() + stray + stray)
     snapshot = Snapshot.from_json(written[0], lab.crypter)
     found = journal.recover(FileLog(path), written[0], snapshot, lab.crypter)

@@ -1,5 +1,6 @@
 """The stack lock: Pulumi's list-write-list, and the kernel's lock between gpuform processes."""
 
+import errno
 import json
 import os
 import socket
@@ -16,7 +17,7 @@ from processes.limits import LAST_RESORT
 from racing import go, ten
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import KernelLock, LockAttempt, kernel_lock
+from gpuform.stacks.engine.machine import KernelLock, LockAttempt
 from gpuform.stacks.engine.store import Backend, Patience
 from gpuform.stacks.engine.store.lock import LockedError
 from gpuform.stacks.engine.store.storage import files
@@ -54,6 +55,11 @@ def dead_pid() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait(timeout=LAST_RESORT)
     return process.pid
+
+
+def refuse_locks(*_: Any) -> None:
+    """Stand for the kernel's lock on a file system that has none."""
+    raise OSError(errno.ENOLCK, "No locks available")
 
 
 def url_of(folder: Path) -> str:
@@ -215,7 +221,7 @@ class TestLeftBehind:
     def test_without_the_kernels_lock_nothing_is_taken_over(
         self, folder: Path, own: Path, dead_pid: int, monkeypatch
     ) -> None:
-        monkeypatch.setattr(kernel_lock, "_flock", lambda handle: LockAttempt.UNSUPPORTED)
+        monkeypatch.setattr("fcntl.flock", refuse_locks)
         left = left_lock(folder, pid=dead_pid, engine="gpuform")
         with pytest.raises(LockedError, match="no longer runs"):
             file_lock(folder, own).acquire()
@@ -276,7 +282,7 @@ class TestCancel:
         assert "end it" in caught.value.hint
 
     def test_nor_where_the_kernel_cannot_tell(self, folder: Path, own: Path, monkeypatch) -> None:
-        monkeypatch.setattr(kernel_lock, "_flock", lambda handle: LockAttempt.UNSUPPORTED)
+        monkeypatch.setattr("fcntl.flock", refuse_locks)
         with file_lock(folder, own), pytest.raises(LockedError):
             file_lock(folder, own).cancel()
 
@@ -331,15 +337,18 @@ def test_the_kernels_lock_is_not_fooled_by_a_file_that_went_away(own: Path, monk
     """Between opening and locking, the last owner removes the file: another one would be new."""
     first = KernelLock(own)
     assert first.take() is LockAttempt.TAKEN
-    real, tries = kernel_lock._flock, []
+    import fcntl
 
-    def late(handle: int) -> LockAttempt:
-        if not tries:
-            first.release()
-        tries.append(handle)
-        return real(handle)
+    flock, tries = fcntl.flock, []
 
-    monkeypatch.setattr(kernel_lock, "_flock", late)
+    def late(handle: int, operation: int) -> None:
+        if operation != fcntl.LOCK_UN:
+            tries.append(handle)
+            if len(tries) == 1:
+                first.release()
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
     second = KernelLock(own)
     assert second.take() is LockAttempt.TAKEN
     assert len(tries) == 2

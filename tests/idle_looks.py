@@ -1,0 +1,17 @@
+"""What the tests of idle SCP nodes share: when they begin, what is declared, whose jobs run."""
+
+from typing import Final
+
+from fake_clock import FakeClock
+
+from gpuform.schemas.idleness import Idleness
+
+START: Final = 1_800_100_000.0
+WANTED: Final = Idleness(5.0, 3600.0, "below 5% for 1h")
+SCHEDULER: Final = "gpuform.providers.scp.nodes.taking.declared_scheduler"
+"""The function that finds who gives the nodes their jobs."""
+
+
+def start_clock() -> FakeClock:
+    """Return this machine's clock at START."""
+    return FakeClock(START, is_platforms=False)
