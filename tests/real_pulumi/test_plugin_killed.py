@@ -27,6 +27,7 @@ from processes.commands import (
     pulumi_argv,
 )
 from processes.limits import LAST_RESORT
+from processes.pinned_pulumi import has_language_host
 
 from gpuform.providers import permissions
 from gpuform.providers.emulator.faults import DroppedConnection
@@ -35,6 +36,7 @@ from gpuform.providers.emulator.server import environment
 POINTS = ("unsent", "unanswered", "answered", "waiting")
 """When: the request was about to be sent; it had its effect and nobody was told; the answer was
 there; the object was waited for."""
+ROOT = Path(__file__).parents[2]
 PROGRAM = "from gpuform.providers.catalog import resource_class\n"
 
 
@@ -266,7 +268,9 @@ def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
         told = process.communicate(timeout=LAST_RESORT)[0]
     assert process.returncode != 0, told
     assert {each["id"] for each in project.resources if each.get("id")} == platform.ids(CLUSTER)
-    assert "Traceback" not in told
+    assert str(ROOT) not in told.replace(str(tmp_path), ""), told
+    if not has_language_host():  # which may print a traceback of its own, whatever the program
+        assert "Traceback" not in told, told
     platform.server.clock.advance(24 * 3600)
     done = pulumi(folder, "up", *flags, **environ)
     assert done.code == 0, done.stdout
