@@ -32,10 +32,11 @@ for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") el
 
 ONE_CASE_IN = 12
 ONE_TEST_IN = 5
-ONE_REAL_CASE_IN = 8
+ONE_REAL_CASE_IN = 24
 """Of the cases of a slow test .ci/run plays the first of every twelve; of tests without cases by
-their names one in five. Of the programs that the real CLI plays it is one in eight, in four minutes
-with the tests that are marked `in_every_run`. The night plays all others."""
+their names one in five. Of the programs that the real CLI plays it is one in 24; with what is
+marked `in_every_run` they are up, preview, refresh, destroy, import and a kill, in 90 s of CPU. The
+night plays all others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

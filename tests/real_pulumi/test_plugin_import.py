@@ -105,7 +105,9 @@ def test_what_is_imported_has_no_changes(
     in_yaml.said(pulumi, "destroy", "--yes", "--skip-preview", "--exclude-protected")
 
 
-@pytest.mark.parametrize("form", ["plugin", "dynamic"])
+@pytest.mark.parametrize(
+    "form", [pytest.param("plugin", marks=pytest.mark.in_every_run), "dynamic"]
+)
 def test_the_option_settles_in_both_engines(
     form: str, platform: Platform, tmp_path: Path, gpuform: Cli
 ) -> None:

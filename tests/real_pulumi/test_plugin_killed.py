@@ -203,8 +203,9 @@ def test_gpuforms_destroy_goes_on(
     assert platform.ids(CLUSTER) == set()
 
 
-@pytest.mark.in_every_run
-@pytest.mark.parametrize("form", ["plugin", "dynamic"])
+@pytest.mark.parametrize(
+    "form", ["plugin", pytest.param("dynamic", marks=pytest.mark.in_every_run)]
+)
 def test_pulumis_destroy_is_refused_while_it_would_leave_what_was_made(
     form: str, platform: Platform, tmp_path: Path
 ) -> None:
@@ -242,8 +243,9 @@ def test_pulumis_destroy_of_nothing_else_leaves_the_record(
     assert platform.ids(CLUSTER) == set()
 
 
-@pytest.mark.in_every_run
-@pytest.mark.parametrize("form", ["plugin", "dynamic"])
+@pytest.mark.parametrize(
+    "form", ["plugin", pytest.param("dynamic", marks=pytest.mark.in_every_run)]
+)
 def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
     form: str, platform: Platform, tmp_path: Path
 ) -> None:
