@@ -270,8 +270,8 @@ def test_an_interruption_ends_the_wait_and_the_id_is_in_the_state(
         told = process.communicate(timeout=LAST_RESORT)[0]
     assert process.returncode != 0, told
     assert {each["id"] for each in project.resources if each.get("id")} == platform.ids(CLUSTER)
-    for folder in ("providers", "stacks"):
-        assert f'File "{ROOT / folder}' not in told, told
+    for package in ("providers", "stacks"):
+        assert f'File "{ROOT / package}' not in told, told
     if not has_language_host():  # which may print a traceback of its own, whatever the program
         assert "Traceback" not in told, told
     platform.server.clock.advance(24 * 3600)
