@@ -37,10 +37,11 @@ for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") el
 
 ONE_CASE_IN = 24
 ONE_TEST_IN = 8
-ONE_REAL_CASE_IN = 16
+ONE_REAL_CASE_IN = 24
 """Of the cases of a slow test .ci/run plays the first of every 24; of tests without cases by their
-names one in eight. Of the programs that the real CLI plays it is one in 16, with the tests that are
-marked `in_every_run`. The night plays all others."""
+names one in eight. Of the programs that the real CLI plays it is one in 24; with what is marked
+`in_every_run` they are up, preview, refresh, destroy, import and a kill, in 90 s of CPU. The night
+plays all others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

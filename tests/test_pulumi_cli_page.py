@@ -1,15 +1,50 @@
 """docs/reference/pulumi-cli.md tells of every scenario that is played against the Pulumi CLI."""
 
+from pathlib import Path
+
 import pytest
-from real_pulumi.table import PAGE, collected, row
+from real_pulumi.table import PAGE, collected, page, row
 
 from gpuform.stacks.engine.machine import LAST_TRIED
 
 
-def test_none_failed_with_the_version_that_is_named() -> None:
-    page = PAGE.read_text()
-    assert "| fails |" not in page
-    assert f"Pulumi CLI {'.'.join(map(str, LAST_TRIED))}." in page
+def test_all_were_played_with_the_version_that_is_named_and_none_failed() -> None:
+    shown = PAGE.read_text()
+    assert "fails |" not in shown
+    assert "not run |" not in shown
+    assert f"Pulumi CLI {'.'.join(map(str, LAST_TRIED))}." in shown
+
+
+def test_the_page_says_what_the_runs_say_of_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [("test_sdks", "test_go"), ("test_sdks", "test_python"), ("test_programs", "test_a[b]")]
+    monkeypatch.setattr("real_pulumi.table.collected", lambda: cases)
+    runs = []
+    for day, cli, outcome, name in (
+        ("2026-01-02", "3.1.0", "<failure/>", "test_go"),
+        ("2026-01-03", "3.2.0", "", "test_go"),
+        ("2026-01-02", "3.1.0", "<skipped message='no host'/>", "test_python"),
+    ):
+        runs.append(tmp_path / f"{len(runs)}.xml")
+        runs[-1].write_text(
+            f"<testsuites><testsuite timestamp='{day}T01:02:03'>"
+            f"<testcase classname='tests.real_pulumi.test_sdks' name='{name}'>"
+            f"<properties><property name='pulumi_cli' value='{cli}'/>"
+            f"<property name='pulumi_sdk' value='3.5.0'/></properties>{outcome}"
+            "</testcase></testsuite></testsuites>"
+        )
+    written = page(runs)
+    assert (
+        "was last run on 2026-01-02 and 2026-01-03 with Pulumi CLI 3.1.0 and 3.2.0 and its Python "
+        "SDK 3.5.0."
+    ) in written
+    rows = [line for line in written.splitlines() if line.startswith("| ") and "Scen" not in line]
+    assert rows == [
+        "| a: `b` | each, on equal starts | not run |",
+        "| go | pulumi | passes |",
+        "| python | pulumi | skipped: no host |",
+    ]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ Whatever reads or writes Pulumi's wire stands on this room: the engine, and the 
 """
 
 from gpuform.providers.values.property_values import (
+    HASH_OF_NOTHING,
     OUTPUT,
     REFERENCE,
     UNKNOWN,
@@ -46,6 +47,7 @@ from gpuform.providers.values.redaction import (
 from gpuform.schemas.values import SECRET, SIGNATURE
 
 __all__ = [
+    "HASH_OF_NOTHING",
     "OUTPUT",
     "PART",
     "QUOTED",

@@ -7,8 +7,9 @@ everywhere, as on the wire.
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from gpuform.providers.values.redaction import texts_in
@@ -164,7 +165,20 @@ def equal(a: PropertyValue, b: PropertyValue) -> bool:
         return len(a) == len(b) and all(map(equal, a, b))
     if isinstance(a, Secret) and isinstance(b, Secret):
         return equal(a.value, b.value)
+    if isinstance(a, Asset | Archive) and isinstance(b, Asset | Archive):
+        return _is_same_file(a, b)
     return isinstance(a, bool) == isinstance(b, bool) and a == b
+
+
+def _is_same_file(a: Asset | Archive, b: Asset | Archive) -> bool:
+    """Return whether two files have the same content, or where one has no hash, the same place."""
+    if type(a) is not type(b) or (a.hash and b.hash):
+        return type(a) is type(b) and a.hash == b.hash
+    if isinstance(a, Archive) and isinstance(b, Archive) and a.assets and b.assets:
+        return a.assets.keys() == b.assets.keys() and all(
+            _is_same_file(member, b.assets[name]) for name, member in a.assets.items()
+        )
+    return replace(a, hash="") == replace(b, hash="")
 
 
 def unwrap(value: PropertyValue) -> PropertyValue:
@@ -310,10 +324,16 @@ def from_special(fields: Mapping[str, Any]) -> PropertyValue:
     raise ValueError(f"an object with the unrecognised signature {kind!r}")
 
 
+HASH_OF_NOTHING: Final = hashlib.sha256(b"").hexdigest()
+"""An asset that has this hash and no contents has an empty text, which the CLI leaves out."""
+
+
 def _file(fields: Mapping[str, Any]) -> Asset | Archive:
     name = "asset" if fields[SIGNATURE] == ASSET else "archive"
     contents = ("text" if name == "asset" else "assets", "path", "uri")
     given = {key: fields[key] for key in contents if fields.get(key) is not None}
+    if not given and name == "asset" and fields.get("hash") == HASH_OF_NOTHING:
+        given = {"text": ""}
     if len(given) != 1:
         raise ValueError(f"an {name} with {len(given)} contents instead of one")
     made = Asset if name == "asset" else Archive
@@ -331,7 +351,9 @@ def to_special(value: bytes | ResourceReference | Asset | Archive) -> dict[str, 
         if value.package_version:
             made["packageVersion"] = value.package_version
         return made
-    made = {SIGNATURE: ASSET if isinstance(value, Asset) else ARCHIVE, "hash": value.hash}
+    made = {SIGNATURE: ASSET if isinstance(value, Asset) else ARCHIVE}
+    if value.hash:
+        made["hash"] = value.hash
     contents = value.text if isinstance(value, Asset) else value.assets
     parts = {"text" if isinstance(value, Asset) else "assets": contents}
     parts |= {"path": value.path, "uri": value.uri}

@@ -4,7 +4,7 @@ import builtins
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from keyword import iskeyword
 from typing import Any, NoReturn
@@ -199,8 +199,11 @@ def _accept_values_of_flags(command: click.Command) -> None:
 
     def parse_args(context: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
-        words = (_without_value(flags, word) for word in args[:end])
-        return parse(context, [*(word for word in words if word is not None), *args[end:]])
+        words = [_without_value(flags, word) for word in args[:end]]
+        rest = parse(context, [*(word for word in words if word is not None), *args[end:]])
+        for option in _switched_off(flags, args[:end]):
+            context.params[option] = False
+        return rest
 
     setattr(command, "parse_args", parse_args)  # noqa: B010 - of this command alone
     if isinstance(command, click.Group):
@@ -217,6 +220,20 @@ def _without_value(flags: Mapping[str, click.Option], word: str) -> str | None:
     if _BOOLEANS[value.lower()]:
         return name
     return option.secondary_opts[0] if option.secondary_opts else None
+
+
+def _switched_off(flags: Mapping[str, click.Option], words: Sequence[str]) -> list[str]:
+    """Return the names of the parameters that --flag=false is the last word on.
+
+    Some differ from those that are not given: --refresh=false lifts what the project says.
+    """
+    is_on: dict[str, bool] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        option = flags.get(name)
+        if option is not None and option.expose_value and option.name is not None:
+            is_on[option.name] = _BOOLEANS.get(value.lower(), True)
+    return [name for name, on in is_on.items() if not on]
 
 
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}

@@ -53,7 +53,7 @@ _PROJECT: Final = """\
 | `description` | What the project is for. | |
 | `config` | Defaults of configuration keys: `type`, `default`, `secret`. | |
 | `backend.url` | Where the project's stacks live. | that of `gpuform login` |
-| `options.refresh` | `always`: previews, updates and destroys read the platforms first. | |
+| `options.refresh` | `always`: runs read the platforms first, unless with `--refresh=false`. | |
 | `requiredPulumiVersion` | Versions of Pulumi that it is for, such as `>=3.5.0 <4.0.0`. | |
 | `stackConfigDir` | Folder of the files `Pulumi.STACK.yaml`. | the project's folder |
 

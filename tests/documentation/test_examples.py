@@ -199,6 +199,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform stack select prod",
         "gpuform state delete train --yes",
         "gpuform stack rename staging --stack dev",
+        "gpuform stack rename organization/training/prod --stack prod",
     ],
     "configuration": [
         "gpuform stack init dev",

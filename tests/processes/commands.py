@@ -49,10 +49,14 @@ def pulumi_argv(folder: Path, *arguments: str) -> list[str]:
     """
     cli = find_pulumi()
     assert cli is not None, "the Pulumi CLI is not there"
-    is_python = "runtime: python" in (folder / "Pulumi.yaml").read_text()
-    if arguments and arguments[0] in RUNNING and is_python and not has_language_host():
+    runs_program = bool(arguments) and arguments[0] in RUNNING and not has_language_host()
+    if runs_program and _is_in_python(folder / "Pulumi.yaml"):
         return [sys.executable, str(Path(__file__).with_name("inline.py")), cli, *arguments]
     return [cli, *arguments]
+
+
+def _is_in_python(file: Path) -> bool:
+    return file.exists() and "runtime: python" in file.read_text()
 
 
 def environment_of_pulumi(environ: Mapping[str, str]) -> dict[str, str]:

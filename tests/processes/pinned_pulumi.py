@@ -33,6 +33,16 @@ def find_pulumi() -> str | None:
     return shutil.which("pulumi", path=search_path())
 
 
+def version_of_pulumi() -> str:
+    """Return the version of the CLI that `find_pulumi` finds, such as 3.274.1."""
+    cli = find_pulumi()
+    assert cli is not None, "no Pulumi CLI is there"
+    answer = subprocess.run([cli, "version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\d+\.\d+\.\d+", answer)
+    assert found, answer
+    return found[0]
+
+
 def has_language_host(language: str = "python") -> bool:
     """Return whether `pulumi` itself can run programs in a language: by its host, on PATH."""
     return shutil.which(f"pulumi-language-{language}", path=search_path()) is not None

@@ -1,19 +1,25 @@
 """What needs the Pulumi CLI: everything in this folder is skipped, by name, where it is not."""
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from processes.commands import Cli, in_a_warm_process
-from processes.pinned_pulumi import find_pulumi, has_language_host
+from processes.pinned_pulumi import find_pulumi, has_language_host, version_of_pulumi
 
 ABSENT = "no Pulumi CLI is on PATH, and tests/processes/pinned_pulumi.py has built none"
 HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder; a result file tells what each was played with."""
+    versions: list[tuple[str, object]] = []
+    if config.getoption("xmlpath") and find_pulumi() is not None:
+        versions = [("pulumi_cli", version_of_pulumi()), ("pulumi_sdk", version("pulumi"))]
     for item in items:
         if HERE in item.path.parents:
+            item.user_properties.extend(versions)
             item.add_marker("slow")
             item.add_marker("real_pulumi")
             if find_pulumi() is None:

@@ -8,14 +8,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from xml.etree import ElementTree as ET
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from processes.pinned_pulumi import find_pulumi
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -30,6 +24,8 @@ SECTIONS = {
     "test_overtaken": ("Killed and interrupted runs that the other goes on with", "both, in turn"),
     "test_workspace": ("The selected stack", "both, in turn"),
     "test_messages": ("What `pulumi up` shows", "pulumi"),
+    "test_other_runtimes": ("Projects in another language", "both, in turn"),
+    "test_others_in_records": ("Nodes of others in AIOS records", "pulumi"),
     "test_plugin_killed": ("Killed and interrupted creates", "both, in turn"),
     "test_several_stacks": ("Several stacks", "both, in turn"),
     "test_repairs": ("Repairs of nodes", "pulumi"),
@@ -40,18 +36,32 @@ SECTIONS = {
 """The modules in their order on the page: title, and which engine plays."""
 
 
+Case = tuple[str, str]
+"""The module and the name of a test."""
+
+
 def page(runs: Sequence[Path]) -> str:
-    """The page after these runs, of which a later one counts more than an earlier one."""
+    """Return the page after these runs, of which a later one counts more than an earlier one."""
     results = dict.fromkeys(collected(), "not run")
+    played: dict[Case, tuple[str, str, str]] = {}
     for run in runs:
-        for case in ET.parse(run).getroot().iter("testcase"):
-            module = case.attrib["classname"].split("real_pulumi.")[1].split(".")[0]
-            if (module, case.attrib["name"]) in results:
-                results[module, case.attrib["name"]] = _result(case)
-    return "\n".join(_lines(results))
+        for suite in ET.parse(run).getroot().iter("testsuite"):
+            for test in suite.iter("testcase"):
+                module = test.attrib["classname"].split("real_pulumi.")[1].split(".")[0]
+                case = (module, test.attrib["name"])
+                if case in results:
+                    results[case] = _result(test)
+                    played[case] = (suite.attrib["timestamp"][:10], *_versions(test))
+    return "\n".join(_lines(results, played))
 
 
-def collected() -> list[tuple[str, str]]:
+def _versions(test: ET.Element) -> tuple[str, str]:
+    """Return which CLI and which SDK a test was played with, as the folder's conftest.py kept."""
+    kept = {each.attrib["name"]: each.attrib["value"] for each in test.iter("property")}
+    return kept["pulumi_cli"], kept["pulumi_sdk"]
+
+
+def collected() -> list[Case]:
     """The module and the name of each test."""
     argv = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "real_pulumi"]
     done = subprocess.run([*argv, str(HERE)], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -64,7 +74,10 @@ def row(module: str, name: str) -> str:
     return f"| {scenario(name)} | {SECTIONS[module][1]} |"
 
 
-def _lines(results: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def _lines(
+    results: Mapping[Case, str], played: Mapping[Case, tuple[str, str, str]]
+) -> Iterator[str]:
+    dates, clis, sdks = (sorted(set(each)) for each in zip(*played.values(), strict=True))
     yield "# Beside the Pulumi CLI"
     yield ""
     yield (
@@ -73,9 +86,9 @@ def _lines(results: Mapping[tuple[str, str], str]) -> Iterator[str]:
     )
     yield ""
     yield (
-        f"The suite `tests/real_pulumi` was last run on {datetime.now(UTC):%Y-%m-%d} with "
-        f"Pulumi CLI {_cli()} and "
-        f"its Python SDK {version('pulumi')}. It runs wherever a Pulumi CLI is on PATH, or where "
+        f"The suite `tests/real_pulumi` was last run on {' and '.join(dates)} with "
+        f"Pulumi CLI {' and '.join(clis)} and "
+        f"its Python SDK {' and '.join(sdks)}. It runs wherever a Pulumi CLI is on PATH, or where "
         "`python tests/processes/pinned_pulumi.py` has built the one that "
         "`tests/real_pulumi/go.mod` pins: `python -m pytest -m real_pulumi tests/real_pulumi`. "
         "On equal starts it compares exit code, steps, the provider's calls and the state after "
@@ -102,15 +115,6 @@ def _result(case: ET.Element) -> str:
     if (skipped := case.find("skipped")) is not None:
         return f"skipped: {skipped.attrib['message']}"
     return "fails" if {each.tag for each in case} & {"failure", "error"} else "passes"
-
-
-def _cli() -> str:
-    cli = find_pulumi()
-    assert cli is not None, "no Pulumi CLI is there"
-    told = subprocess.run([cli, "version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"\d+\.\d+\.\d+", told)
-    assert found, told
-    return found[0]
 
 
 if __name__ == "__main__":

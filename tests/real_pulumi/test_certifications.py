@@ -13,7 +13,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "09-certified-cluster"
 FIGURE = "node training-worker-1: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB"
 
 
-@pytest.mark.parametrize("form", ["python", "pulumi-yaml"])
+@pytest.mark.parametrize(
+    "form", ["python", pytest.param("pulumi-yaml", marks=pytest.mark.language_host("yaml"))]
+)
 def test_a_node_below_the_floor_stops_what_depends_on_it(form: str, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     shutil.copytree(EXAMPLE / form, folder)

@@ -61,7 +61,6 @@ def project(tmp_path: Path) -> Iterator[Project]:
         yield Project(directory, environ, f"{server.url}/aios/clusters/{EAST}")
 
 
-@pytest.mark.in_every_run
 def test_a_destroy_needs_no_permission_for_nodes_of_the_stack(project: Project) -> None:
     assert [each["id"] for each in project.read_record()["nodes"]["nodeData"]] == ["node-1"]
     done = project.destroy()

@@ -19,8 +19,6 @@ from gpuform.providers.emulator.server import environment
 from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
-pytestmark = pytest.mark.language_host("yaml")
-
 PASSWORD = "Planted#1pass"
 
 
@@ -81,6 +79,7 @@ def in_yaml(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return Project(tmp_path, platform.server.url, program, {"imports:os_user_password": kept})
 
 
+@pytest.mark.language_host("yaml")
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_what_is_imported_has_no_changes(
     kind: Described, platform: Platform, in_yaml: Project
@@ -106,7 +105,9 @@ def test_what_is_imported_has_no_changes(
     in_yaml.said(pulumi, "destroy", "--yes", "--skip-preview", "--exclude-protected")
 
 
-@pytest.mark.parametrize("form", ["plugin", "dynamic"])
+@pytest.mark.parametrize(
+    "form", [pytest.param("plugin", marks=pytest.mark.in_every_run), "dynamic"]
+)
 def test_the_option_settles_in_both_engines(
     form: str, platform: Platform, tmp_path: Path, gpuform: Cli
 ) -> None:

@@ -40,7 +40,9 @@ def platform() -> Iterator[Platform]:
         yield platform
 
 
-@pytest.mark.parametrize("form", PROGRAMS)
+@pytest.mark.parametrize(
+    "form", ["dynamic", pytest.param("plugin", marks=pytest.mark.language_host("yaml"))]
+)
 def test_a_proposal_is_repaired_by_who_has_seen_it(
     form: str, platform: Platform, tmp_path: Path
 ) -> None:

@@ -37,8 +37,6 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
 
-pytestmark = pytest.mark.language_host("python")
-
 func main() {{
 	pulumi.Run(func(ctx *pulumi.Context) error {{
 		made, err := together.NewCluster(ctx, "train", &together.ClusterArgs{{ {inputs} }})
@@ -136,6 +134,7 @@ def inputs_in_go() -> str:
     return ", ".join(named)
 
 
+@pytest.mark.language_host("python")
 def test_python(work: Work) -> None:
     sdk = work.generate("python")
     site = work.folder / "site"

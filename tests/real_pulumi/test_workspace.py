@@ -87,6 +87,28 @@ def test_a_course_of_selections(project: Project, chooser: Cli) -> None:
     assert project.selected() == "dev"
 
 
+def test_a_renamed_project_lies_in_the_same_files(project: Project, chooser: Cli) -> None:
+    project.did(chooser, "stack", "init", "dev")
+    for stack in ("prod", "new"):
+        (project.folder / f"project/Pulumi.{stack}.yaml").unlink()
+    project.did(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
+    project.did(chooser, "stack", "rename", "organization/train/live", "--stack", "dev")
+    folder = project.folder / "state/.pulumi"
+    files = {path.relative_to(folder).parts for path in folder.rglob("*.json*")}
+    states = {parts for parts in files if parts[0] == "stacks" and ".attrs" not in parts[-1]}
+    assert states == {("stacks", "demo", "dev.json.bak"), ("stacks", "train", "live.json")}
+    assert {parts[:3] for parts in files if parts[0] == "history"} == {("history", "train", "live")}
+    assert [path.name for path in (project.folder / "project").glob("Pulumi.*.yaml")] == [
+        "Pulumi.live.yaml"
+    ]
+    refused = project.run(project.gpuform, "preview")
+    assert "'organization/train/live' is no stack of this project" in refused.stderr
+    assert "doesn't match Pulumi.yaml" in project.run(pulumi, "preview").stderr
+    (project.folder / "project/Pulumi.yaml").write_text("name: train\nruntime: python\n")
+    for cli in (project.gpuform, pulumi):
+        project.did(cli, "preview", "--expect-no-changes", "--stack", "live")
+
+
 def test_each_undoes_what_the_other_one_selected(project: Project, gpuform: Cli) -> None:
     for first, second in ((gpuform, pulumi), (pulumi, gpuform)):
         project.did(first, "stack", "init", "dev")

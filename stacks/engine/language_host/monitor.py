@@ -44,6 +44,7 @@ from gpuform.stacks.engine.registration import (
     from_request,
     read_from_request,
     source_of,
+    with_file_hashes,
 )
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import (
@@ -188,6 +189,7 @@ class Monitor:
 
     def _plan(self, asked: Registration | Read) -> list[Step] | Answer:
         """The steps of what is declared; an answer where there is nothing to do."""
+        asked = replace(asked, inputs=with_file_hashes(asked.inputs))
         if isinstance(asked, Read):
             return self._plan_read(asked)
         with span("step", "plan", asked.urn), self._lock:
@@ -304,6 +306,11 @@ class Monitor:
         with self._lock:
             step = self._steps.get(urn)
         if step is None or step.skipped:
+            return
+        try:
+            outputs = with_file_hashes(outputs)
+        except EngineError as error:
+            self.executor.fail(urn, error)
             return
         if step.state.type == STACK_TYPE:
             self.stack_outputs = {key: _unmarked(value) for key, value in outputs.items()}

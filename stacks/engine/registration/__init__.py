@@ -9,6 +9,7 @@ from gpuform.stacks.engine.registration.digests import (
     Digest,
     registration_digests,
 )
+from gpuform.stacks.engine.registration.file_hashes import with_file_hashes
 from gpuform.stacks.engine.registration.registration import (
     Read,
     Registration,
@@ -42,4 +43,5 @@ __all__ = [
     "registration_digests",
     "source_of",
     "timeouts_of",
+    "with_file_hashes",
 ]

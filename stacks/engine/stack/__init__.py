@@ -8,7 +8,7 @@ from gpuform.stacks.engine.stack.importing import StackImport
 from gpuform.stacks.engine.stack.live_reading import LiveResource, read_resources
 from gpuform.stacks.engine.stack.moving_records import is_anything_beside, move_records_into
 from gpuform.stacks.engine.stack.origin import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER, Origin
-from gpuform.stacks.engine.stack.renaming import rename_stack
+from gpuform.stacks.engine.stack.renaming import parse_new_name, rename_stack
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack.stack import Stack, Workspace, path_of_unsaved
 from gpuform.stacks.engine.stack.state_recovery import recover
@@ -30,6 +30,7 @@ __all__ = [
     "Workspace",
     "is_anything_beside",
     "move_records_into",
+    "parse_new_name",
     "path_of_unsaved",
     "read_resources",
     "recover",

@@ -1,11 +1,13 @@
-"""A stack gets another name: in its state, its settings and its history."""
+"""Rename a stack, and its project with it: in its state, its settings and its history."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
+from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.records import intents_follow, intents_of
 from gpuform.stacks.engine.stack.stack import Stack
 from gpuform.stacks.engine.stack.workspace import check_selectable, select_stack
@@ -13,35 +15,65 @@ from gpuform.stacks.engine.state import Snapshot, edits
 from gpuform.stacks.engine.store import Patience, full_name, read_sealed
 
 
-def rename_stack(
-    stack: Stack, new: str, environ: Mapping[str, str], patience: Patience | None = None
-) -> None:
-    """Renames an open stack, whose lock is held, and selects it.
+def parse_new_name(project: Project, name: str) -> tuple[str, str]:
+    """Return the project and the stack that `name` asks for.
 
-    The old state stays as a `.bak` file, as under the Pulumi CLI. What was cut off is gone on with
-    when it is done again. Raises EngineError before anything is changed.
+    Args:
+        project: gives the project of `NAME` and `organization/NAME`; `organization/PROJECT/NAME`
+            has its own.
+
+    Raises:
+        EngineError: the organization is another one, or `name` has more than three parts.
+    """
+    parts = name.split("/")
+    if len(parts) > 3 or (len(parts) > 1 and parts[0] != "organization"):
+        raise EngineError(
+            f"'{name}' is not a stack name",
+            hint="Write NAME, or organization/PROJECT/NAME to rename the project as well. The "
+            "first word is always `organization`.",
+        )
+    return (parts[1] if len(parts) == 3 else project.name), parts[-1]
+
+
+def rename_stack(
+    stack: Stack,
+    new_project: str,
+    new: str,
+    environ: Mapping[str, str],
+    patience: Patience | None = None,
+) -> None:
+    """Rename an open stack, whose lock is held, to `new` of `new_project`, and select it.
+
+    The old state stays as a `.bak` file, as under the Pulumi CLI. An interrupted rename continues
+    when it is repeated. With another project, Pulumi.yaml and the keys of the settings stay as they
+    are, also as under the Pulumi CLI; the stack is then selected for both names of the project.
+    Raises EngineError before anything is changed.
     """
     backend, project = stack.backend, stack.project
     check_selectable(project, environ)
     stack.refuse_overtaken()
-    renamed = edits.rename_stack(stack.snapshot, full_name(project.name, new))
+    renamed = edits.rename_stack(stack.snapshot, full_name(new_project, new))
     old_settings, new_settings = project.settings_path(stack.name), project.settings_path(new)
-    with backend.lock(project.name, new, patience):
-        if backend.exists(project.name, new):
-            _refuse_another(stack, new)
-        _refuse_other_settings(old_settings, new_settings)
+    with backend.lock(new_project, new, patience):
+        if backend.exists(new_project, new):
+            _refuse_another(stack, new_project, new)
+        if new_settings != old_settings:
+            _refuse_other_settings(old_settings, new_settings)
         names = dict(zip(_urns(stack.snapshot), _urns(renamed), strict=True))
-        before, after = stack.intents(), intents_of(backend, project.name, new)
+        before, after = stack.intents(), intents_of(backend, new_project, new)
         begun = (each.urn for each in before.all() if each.urn and urn.is_urn(each.urn))
-        names |= {each: urn.in_stack(each, new, project.name) for each in begun}
+        names |= {each: urn.in_stack(each, new, new_project) for each in begun}
         with intents_follow(before, after, names):
-            if old_settings.exists():
+            if old_settings.exists() and new_settings != old_settings:
                 replace_file(new_settings, old_settings.read_bytes(), mode=0o644)
-            backend.write(project.name, new, renamed.to_json(stack.crypter))
-        backend.move_side_files(project.name, stack.name, new)
+            backend.write(new_project, new, renamed.to_json(stack.crypter))
+        backend.move_side_files((project.name, stack.name), (new_project, new))
         backend.remove(project.name, stack.name)
-        old_settings.unlink(missing_ok=True)
-        select_stack(project, new, environ)
+        if new_settings != old_settings:
+            old_settings.unlink(missing_ok=True)
+        select_stack(project, new, environ, project_of_stack=new_project)
+        if new_project != project.name:
+            select_stack(replace(project, name=new_project), new, environ)
 
 
 def _urns(snapshot: Snapshot) -> list[str]:
@@ -51,14 +83,15 @@ def _urns(snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _refuse_another(stack: Stack, new: str) -> None:
-    """Unless the stack there is this one, from a renaming that was cut off."""
+def _refuse_another(stack: Stack, new_project: str, new: str) -> None:
+    """Refuse an existing stack, unless it is this one, from a rename that was interrupted."""
     backend, project = stack.backend, stack.project.name
     here = read_sealed(backend, project, stack.name).snapshot
-    there = read_sealed(backend, project, new).snapshot
-    expected = edits.rename_stack(here, full_name(project, new))
+    there = read_sealed(backend, new_project, new).snapshot
+    expected = edits.rename_stack(here, full_name(new_project, new))
     if there.resources != expected.resources or not there.resources:
-        raise EngineError(f"a stack named '{new}' exists already", hint="choose another name")
+        name = new if new_project == project else full_name(new_project, new)
+        raise EngineError(f"a stack named '{name}' exists already", hint="choose another name")
 
 
 def _refuse_other_settings(old: Path, new: Path) -> None:

@@ -32,10 +32,11 @@ def short_name(project: Project, name: str) -> str:
     """The name in its project. Raises StackNotFound for a stack of another project."""
     *owner, short = name.split("/")
     if owner and owner not in (["organization"], ["organization", project.name]):
+        renamed = f", or write `name: {owner[1]}` in Pulumi.yaml" if len(owner) == 2 else ""
         raise StackNotFound(
             f"'{name}' is no stack of this project, which is {project.name}",
             hint="name one of this project with --stack NAME, or select it: `gpuform stack select "
-            "NAME`",
+            f"NAME`{renamed}",
         )
     return short
 
@@ -52,21 +53,29 @@ def selected_stack(project: Project, environ: Mapping[str, str]) -> str | None:
     return _chosen(_read(_path(project, environ)), project, environ)
 
 
-def select_stack(project: Project, stack: str | None, environ: Mapping[str, str]) -> None:
+def select_stack(
+    project: Project,
+    stack: str | None,
+    environ: Mapping[str, str],
+    *,
+    project_of_stack: str | None = None,
+) -> None:
     """Select a stack for this project's folder and backend; None forgets the selection.
 
-    Raises EngineError for a file that cannot be understood, and leaves that as it is.
+    `project_of_stack` is another project, which Pulumi.yaml does not name yet. Raises EngineError
+    for a file that cannot be understood, and leaves that as it is.
     """
     path = _path(project, environ)
     settings = _read(path)
+    name = None if stack is None else full_name(project_of_stack or project.name, stack)
     by_backend = settings.setdefault("stacks", {})
-    if stack is None:
+    if name is None:
         by_backend.pop(configured_url(environ, project), None)
         settings.pop("stack", None)
     elif by_backend or _knows_backends(environ):
-        by_backend[configured_url(environ, project)] = full_name(project.name, stack)
+        by_backend[configured_url(environ, project)] = name
     else:
-        settings["stack"] = full_name(project.name, stack)
+        settings["stack"] = name
     if not by_backend:
         del settings["stacks"]
     try:

@@ -11,7 +11,7 @@ from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import graph
 from gpuform.stacks.engine.state.checkpoint import PendingOperation, ResourceState, Snapshot
-from gpuform.stacks.engine.state.references import rename_references
+from gpuform.stacks.engine.state.references import rename_references, rename_used_resources
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise
 
 
@@ -119,27 +119,37 @@ def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
 
 
 def rename_stack(snapshot: Snapshot, full_name: str) -> Snapshot:
-    """The state of a stack as it is under another name: `organization/<project>/<stack>`."""
+    """Return the state as it is under another name: `organization/<project>/<stack>`.
+
+    URNs among the properties change where they name a resource of this stack.
+    """
     _, project, stack = full_name.split("/")
     entries = [*snapshot.resources, *(o.resource for o in snapshot.pending_operations)]
     names = {known for entry in entries for known in {entry.urn, *graph.needs(entry)}}
     names |= {entry.view_of for entry in entries if entry.view_of}
     _require_urns(names)
-    moved = with_urns(snapshot, {name: urn.in_stack(name, stack, project) for name in names})
-    return replace(moved, stack=full_name)
+    renamed = {name: urn.in_stack(name, stack, project) for name in names}
+
+    def current(entry: ResourceState) -> ResourceState:
+        return rename_used_resources(entry, lambda urn: renamed.get(urn, urn))
+
+    return replace(_with_entries(with_urns(snapshot, renamed), current), stack=full_name)
 
 
 def with_urns(snapshot: Snapshot, names: dict[str, str]) -> Snapshot:
     """The state with URNs changed, old -> new, wherever they stand."""
+    return _with_entries(
+        snapshot, lambda entry: rename_references(entry, lambda urn: names.get(urn, urn))
+    )
 
-    def current(entry: ResourceState) -> ResourceState:
-        return rename_references(entry, lambda urn: names.get(urn, urn))
 
+def _with_entries(snapshot: Snapshot, change: Callable[[ResourceState], ResourceState]) -> Snapshot:
+    """Return the state with `change` applied to each entry, also to those of pending operations."""
     return replace(
         snapshot,
-        resources=[current(entry) for entry in snapshot.resources],
+        resources=[change(entry) for entry in snapshot.resources],
         pending_operations=[
-            PendingOperation(current(operation.resource), operation.type)
+            PendingOperation(change(operation.resource), operation.type)
             for operation in snapshot.pending_operations
         ],
     )

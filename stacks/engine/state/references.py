@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from gpuform.stacks.engine.state.checkpoint import ResourceState
 from gpuform.stacks.engine.state.graph import provider_urn
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue, ResourceReference
 
 
 def rename_references(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
@@ -27,6 +28,30 @@ def rename_references(entry: ResourceState, new: Callable[[str], str]) -> Resour
         deleted_with=maybe(entry.deleted_with),
         replace_with=each(entry.replace_with),
         view_of=maybe(entry.view_of),
+    )
+
+
+def rename_used_resources(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
+    """Return the entry with `new` applied to the URNs of the resources among its properties.
+
+    Secrets stay as they are, as under the Pulumi CLI.
+    """
+
+    def rename_map(properties: PropertyMap) -> PropertyMap:
+        return {key: rename_value(value) for key, value in properties.items()}
+
+    def rename_value(value: PropertyValue) -> PropertyValue:
+        if isinstance(value, ResourceReference):
+            return replace(value, urn=new(value.urn))
+        if isinstance(value, list):
+            return [rename_value(item) for item in value]
+        return rename_map(value) if isinstance(value, dict) else value
+
+    return replace(
+        entry,
+        inputs=rename_map(entry.inputs),
+        outputs=rename_map(entry.outputs),
+        replacement_trigger=rename_value(entry.replacement_trigger),
     )
 
 

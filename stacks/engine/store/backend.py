@@ -179,24 +179,21 @@ class Backend:
         )
         self.journal(project, stack).remove()
 
-    def move_side_files(self, project: str, old: str, new: str) -> None:
-        """Give the history and the tags of one stack to another, as a renamed stack has them."""
-        self._variants(project, new)
-        source, target = (
-            layout.folder("history", project, old),
-            layout.folder("history", project, new),
-        )
+    def move_side_files(self, old: tuple[str, str], new: tuple[str, str]) -> None:
+        """Move the history, the tags and the records of a stack to its new project and name."""
+        self._variants(*new)
+        source, target = layout.folder("history", *old), layout.folder("history", *new)
         for entry in self.storage.entries(source):
-            _, _, rest = entry.name.partition(f"{source}/{old}-")
+            _, _, rest = entry.name.partition(f"{source}/{old[1]}-")
             if rest:
-                self._move(entry.name, f"{target}/{new}-{rest}")
-        tags = layout.folder("stacks", project, f"{old}.pulumi-tags")
-        self._move(tags, layout.folder("stacks", project, f"{new}.pulumi-tags"))
-        self._move(layout.own(project, old, "expired"), layout.own(project, new, "expired"))
-        records = self.folder_of_records(project, old)
+                self._move(entry.name, f"{target}/{new[1]}-{rest}")
+        tags = layout.folder("stacks", old[0], f"{old[1]}.pulumi-tags")
+        self._move(tags, layout.folder("stacks", new[0], f"{new[1]}.pulumi-tags"))
+        self._move(layout.own(*old, "expired"), layout.own(*new, "expired"))
+        records = self.folder_of_records(*old)
         for entry in self.storage.entries(records):
             _, _, rest = entry.name.partition(f"{records}/")
-            self._move(entry.name, f"{self.folder_of_records(project, new)}/{rest}")
+            self._move(entry.name, f"{self.folder_of_records(*new)}/{rest}")
 
     def folder_of_records(self, project: str, stack: str) -> str:
         """Where the records of what a stack's runs have begun are (see `records`)."""

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gpuform.providers.values import (
+    HASH_OF_NOTHING,
     SECRET,
     SIGNATURE,
     UNKNOWN,
@@ -97,7 +98,10 @@ def encode(value: PropertyValue, crypter: Crypter | None, show_secrets: bool = F
     if isinstance(value, Secret):
         return _encode_secret(value, crypter, show_secrets)
     if isinstance(value, bytes | ResourceReference | Asset | Archive):
-        return encode_map(to_special(value), crypter, show_secrets=show_secrets)
+        fields = to_special(value)
+        if fields.get("text") == "" and fields.get("hash") == HASH_OF_NOTHING:
+            del fields["text"]  # the CLI has no empty texts in the state; the SDKs want them
+        return encode_map(fields, crypter, show_secrets=show_secrets)
     if isinstance(value, Unknown):
         return UNKNOWN_TEXT
     return number(value) if isinstance(value, float) or type(value) is int else value

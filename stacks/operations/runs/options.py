@@ -27,14 +27,14 @@ class RunOptions:
     that nothing can look for. With `require_checks` a plan fails whose checks could not be made.
     `repair_nodes` are the nodes that a repair is for, each as NODE or NODE=MODE; with none it is
     for all broken ones. `reviewed` says whether a person sees the plan, where that is asked
-    elsewhere.
+    elsewhere. `refresh` None: as the project says.
     """
 
     operation: Literal["update", "refresh", "destroy", "expire", "repair"] = "update"
     preview_only: bool = False
     skip_preview: bool = False
     parallel: int | None = None
-    refresh: bool = False
+    refresh: bool | None = None
     expect_no_changes: bool = False
     emulate: bool = False
     allow: tuple[str, ...] = ()

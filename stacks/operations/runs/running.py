@@ -21,7 +21,7 @@ from gpuform.stacks.engine.deployment import (
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import EventBus, Listener, PlanConstraint
-from gpuform.stacks.engine.project import StackSettings
+from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.expiry.noticing import is_out_of_credit, notices_of_entries
@@ -60,6 +60,12 @@ from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
 from gpuform.stacks.topology_runner import run_topology
 
 
+def _with_refresh_of_project(options: RunOptions, project: Project) -> RunOptions:
+    """Return the options with the project's `refresh: always`, where nothing was asked for."""
+    is_refreshing = project.always_refreshes and options.operation in ("update", "destroy")
+    return replace(options, refresh=is_refreshing) if options.refresh is None else options
+
+
 def run(
     selected: SelectedStack, options: RunOptions, caller: Caller, saved: SavedPlan | None = None
 ) -> RunResult:
@@ -70,8 +76,7 @@ def run(
     workspace, name = selected.workspace, selected.name
     if workspace.project.required_version:
         require_version(workspace.project.required_version, "Pulumi.yaml")
-    if workspace.project.always_refreshes and options.operation in ("update", "destroy"):
-        options = replace(options, refresh=True)
+    options = _with_refresh_of_project(options, workspace.project)
     if options.plan is not None:
         project = workspace.project.name
         saved = SavedPlan.read(options.plan, project, name, options.operation)
@@ -387,7 +392,7 @@ class PlannedRun:
         options = Options(
             operation=asked.operation,
             preview=preview,
-            refresh=asked.refresh,
+            refresh=bool(asked.refresh),
             parallel=parallel,
             rules=(*RULES, self.expiry.expired.refused),
             deletion_rules=DELETION_RULES,

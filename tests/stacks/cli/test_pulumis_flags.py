@@ -250,6 +250,14 @@ def test_a_project_that_always_refreshes(made: Scene) -> None:
     reads = len(made.gets)
     assert made.run("preview").code == 0
     assert len(made.gets) - reads > without
+    for flags in (["--refresh=false"], ["--refresh", "--refresh=false"]):
+        reads = len(made.gets)
+        assert made.run("preview", *flags).code == 0
+        assert len(made.gets) - reads == without
+    for flags in (["--refresh=true"], ["--refresh=false", "-r"]):
+        reads = len(made.gets)
+        assert made.run("preview", *flags).code == 0
+        assert len(made.gets) - reads > without
     file.write_text(file.read_text().replace("always", "sometimes"))
     ran = made.run("preview")
     assert (ran.code, "options.refresh can only be `always`" in ran.err) == (1, True)

@@ -449,13 +449,64 @@ class TestRename:
         assert not list((pulumi / "locks").rglob("*.json"))
 
     @pytest.mark.usefixtures("outputs")
+    def test_the_project_is_renamed_with_the_stack(self, dev: Run, project: Path) -> None:
+        """The files lie where Pulumi CLI 3.274.1 puts them; what it leaves stays as well."""
+        pulumi = project / ".pulumi"
+        (pulumi / "history/demo/dev").mkdir(parents=True)
+        (pulumi / "history/demo/dev/dev-17.history.json").write_text('{"kind": "update"}')
+        (pulumi / "backups/demo/dev").mkdir(parents=True)
+        (pulumi / "backups/demo/dev/dev.17.json").write_text("{}")
+        settings = (project / "Pulumi.dev.yaml").read_text()
+        ran = dev("stack", "rename", "organization/train/prod")
+        assert ran.code == 0, ran.err
+        assert "Write `name: train` in Pulumi.yaml before you run it again" in ran.out
+        assert (project / "Pulumi.prod.yaml").read_text() == settings
+        assert not (project / "Pulumi.dev.yaml").exists()
+        files = {str(path.relative_to(pulumi)) for path in pulumi.rglob("*") if path.is_file()}
+        assert {name for name in files if not name.startswith(("gpuform/", "meta"))} == {
+            "stacks/demo/dev.json.bak",
+            "stacks/train/prod.json",
+            "history/train/prod/prod-17.history.json",
+            "backups/demo/dev/dev.17.json",
+        }
+        refused = dev("preview")
+        assert refused.code != 0
+        assert dev("stack", "ls", "--json").json == []
+        assert "'organization/train/prod' is no stack of this project" in refused.err
+        assert "write `name: train` in Pulumi.yaml" in refused.err
+        path = project / "Pulumi.yaml"
+        path.write_text(path.read_text().replace("name: demo", "name: train"))
+        (row,) = dev("stack", "ls", "--json").json
+        assert (row["name"], row["current"]) == ("prod", True)
+        (entry,) = dev("stack", "export").json["deployment"]["resources"]
+        assert entry["urn"] == "urn:pulumi:prod::train::pulumi:pulumi:Stack::train-prod"
+        assert dev("stack", "output", "login", "--show-secrets").json["password"] == "hunter2"
+
+    @pytest.mark.usefixtures("outputs")
+    def test_the_project_is_renamed_alone(self, dev: Run, project: Path) -> None:
+        settings = (project / "Pulumi.dev.yaml").read_text()
+        assert dev("stack", "rename", "organization/train/dev").code == 0
+        assert (project / "Pulumi.dev.yaml").read_text() == settings
+        assert (project / ".pulumi/stacks/train/dev.json").exists()
+        assert not (project / ".pulumi/stacks/demo/dev.json").exists()
+
+    @pytest.mark.usefixtures("outputs")
     def test_what_is_refused(self, dev: Run, project: Path) -> None:
         assert dev("stack", "init", "prod").code == 0
         assert dev("stack", "select", "dev").code == 0
         before = (project / ".pulumi/stacks/demo/dev.json").read_bytes()
         assert "exists already" in dev("stack", "rename", "prod").err
         assert "is 'dev' already" in dev("stack", "rename", "dev").err
+        assert "is 'dev' already" in dev("stack", "rename", "organization/demo/dev").err
         assert "is not a stack name" in dev("stack", "rename", "a b").err
+        assert "is not a project name" in dev("stack", "rename", "organization/a*b/prod").err
+        for name in ("acme/train/prod", "organization/train/prod/x"):
+            assert f"'{name}' is not a stack name" in dev("stack", "rename", name).err
+        assert not (project / ".pulumi/stacks/train").exists()
+        (project / ".pulumi/stacks/train").mkdir()
+        (project / ".pulumi/stacks/train/live.json").write_bytes(before)
+        taken = dev("stack", "rename", "organization/train/live")
+        assert "'organization/train/live' exists already" in taken.err
         (project / "Pulumi.live.yaml").write_text("config: {}\n")
         assert "Pulumi.live.yaml exists already" in dev("stack", "rename", "live").err
         assert (project / ".pulumi/stacks/demo/dev.json").read_bytes() == before

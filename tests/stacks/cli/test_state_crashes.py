@@ -185,6 +185,18 @@ def test_a_new_name(stack: Run, killed: Killed) -> None:
         assert stack("config", "get", "token", "--stack", "live").out == "hunter2\n"
 
 
+def test_a_new_name_of_the_project(stack: Run, killed: Killed) -> None:
+    command = ("stack", "rename", "organization/train/live", "--stack", "dev")
+    for project in killed.at_every_point(*command):
+        if "dev" in [row["name"] for row in stack("stack", "ls", "--json").json]:
+            again = stack(*command)
+            assert again.code == 0, again.err
+        assert not (project / ".pulumi/stacks/demo/dev.json").exists()
+        path = project / "Pulumi.yaml"
+        path.write_text(path.read_text().replace("name: demo", "name: train"))
+        assert ids(stack, "live") == ["m-a"]
+
+
 def test_a_move(stack: Run, killed: Killed) -> None:
     command = ("state", "move", "--source", "dev", "--dest", "prod", "a", "--yes")
     for _ in killed.at_every_point(*command):

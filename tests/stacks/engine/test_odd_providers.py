@@ -136,8 +136,10 @@ def test_files_reach_the_provider_as_the_sdk_has_them(odd):
         text, here = pulumi.StringAsset("text"), pulumi.FileAsset("here")
         files = pulumi.AssetArchive({"t": text, "f": here, "d": pulumi.FileArchive("dir")})
         answer = "CreateResult('o-1', {**props, 'text': props['files'].assets['t'].text})"
-        Thing("a", files=files, remote=pulumi.RemoteAsset("http://x"), create=answer)
+        Thing("a", files=files, remote=pulumi.RemoteAsset("file:///dev/null"), create=answer)
         """
+    (odd.directory / "here").write_text("here")
+    (odd.directory / "dir").mkdir()
     assert odd.up(program).succeeded, odd.errors
     assert odd.state("a").outputs["text"] == "text"
     assert odd.state("a").outputs["files"] == odd.state("a").inputs["files"]

@@ -37,6 +37,10 @@ ASKED = {
         "Machine('b', opts=ResourceOptions(transforms=[lambda args: None]))",
         "resource 'b' uses transforms",
     ),
+    "state migrations": (
+        "Machine('b', opts=ResourceOptions(state_migrations=[lambda args: None]))",
+        "resource 'b' uses state_migrations",
+    ),
     "hooks": (
         f"Machine('b', opts=ResourceOptions(hooks={HOOKS}(after_create=[lambda args: None])))",
         "resource 'b' uses hooks",

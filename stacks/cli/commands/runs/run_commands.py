@@ -95,7 +95,12 @@ _ALWAYS = (
 )
 
 _REFRESH = click.option(
-    "--refresh", "-r", is_flag=True, help="Read every resource from its platform first."
+    "--refresh",
+    "-r",
+    is_flag=True,
+    default=None,
+    help="Read every resource from its platform first. --refresh=false lifts `options: {refresh: "
+    "always}` of Pulumi.yaml.",
 )
 _EXPECT = click.option(
     "--expect-no-changes", is_flag=True, help="Exit with 7 if anything changes (or would)."

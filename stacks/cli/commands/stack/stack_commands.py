@@ -1,5 +1,6 @@
 """`gpuform stack`: make, list, select, rename and remove stacks."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,13 @@ from gpuform.stacks.cli.opening import chosen_stack, opened_for_change, told_on,
 from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine, intents_of
-from gpuform.stacks.engine.stack import Workspace, rename_stack, short_name
+from gpuform.stacks.engine.stack import (
+    StackNotFound,
+    Workspace,
+    parse_new_name,
+    rename_stack,
+    short_name,
+)
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, full_name, name_the_last_good
 from gpuform.stacks.estate import read_estate
@@ -117,7 +124,9 @@ def list_stacks(everything: bool, as_json: bool) -> None:
     """
     with session() as current:
         workspace = workspace_of(current, runs_program=False)
-        project, selected = workspace.project.name, workspace.selected()
+        project, selected = workspace.project.name, None
+        with contextlib.suppress(StackNotFound):  # selected is a stack of another project
+            selected = workspace.selected()
         if everything:
             own = None if selected is None else full_name(project, selected)
             found = [(each, each.split("/")) for each in workspace.backend.stacks()]
@@ -235,19 +244,33 @@ def remove(
 def rename(name: str) -> None:
     """Give the stack another name, and select it.
 
-    Its state, settings and history go along; nothing changes on a platform. Resources whose names
-    the program makes from the stack's name are made anew by the next `up`.
+    The stack keeps its state, settings and history; nothing changes on a platform. The next `up`
+    recreates resources whose names the program makes from the stack's name.
+
+    `organization/PROJECT/NAME` renames the stack's project as well. Then write the project's new
+    name in Pulumi.yaml, and in the stack's settings the keys that begin with the old one.
 
     \b
-    Example:
+    Examples:
       gpuform stack rename staging --stack dev
+      gpuform stack rename organization/training/prod --stack prod
     """
     with session() as current, opened_for_change(current) as opened:
-        new = short_name(opened.project, name)
-        if new == opened.name:
+        old_project = opened.project.name
+        new_project, new = parse_new_name(opened.project, name)
+        if (new_project, new) == (old_project, opened.name):
             raise EngineError(f"the stack's name is '{new}' already")
-        rename_stack(opened, new, current.environ, patience(current.screen))
-        current.screen.print(f"Stack {opened.name} is now {new}, and selected.")
+        rename_stack(opened, new_project, new, current.environ, patience(current.screen))
+        if new_project == old_project:
+            current.screen.print(f"Stack {opened.name} is now {new}, and selected.")
+            return
+        full = full_name(new_project, new)
+        settings = opened.project.settings_path(new).name
+        current.screen.print(
+            f"Stack {opened.name} is now {full}, and selected.\n"
+            f"Write `name: {new_project}` in {opened.project.path.name} before you run it again; "
+            f"keys of {settings} that begin with `{old_project}:` begin with `{new_project}:` then."
+        )
 
 
 def _init(

@@ -20,6 +20,7 @@ from gpuform.stacks.engine.state import (
 from gpuform.stacks.engine.state.edits import EditRefused
 from gpuform.stacks.engine.state.integrity import verify
 from gpuform.stacks.engine.state.lookup import NoSuchResource
+from gpuform.stacks.engine.values import PropertyMap, ResourceReference
 
 TYPE = "pulumi-python:dynamic/lab:Machine"
 
@@ -194,6 +195,22 @@ class TestRename:
         assert all(u.startswith("urn:pulumi:prod::train::") for u in every)
         assert after.resources[0].urn.endswith("::train-prod")
         assert edits.rename_stack(after, "organization/demo/dev") == snapshot
+
+    def test_a_stack_whose_properties_name_its_resources(self, snapshot: Snapshot) -> None:
+        other = "urn:pulumi:dev::other::x:y:Z::a"
+        uses: PropertyMap = {
+            "own": [{"cluster": ResourceReference(A, "a-1")}],
+            "another": ResourceReference(other, "z-1"),
+            "text": A,
+        }
+        snapshot.resources.append(machine("x", inputs=uses))
+        after = edits.rename_stack(snapshot, "organization/train/prod")
+        new = A.replace("dev::demo", "prod::train")
+        assert after.resources[-1].inputs == {
+            "own": [{"cluster": ResourceReference(new, "a-1")}],
+            "another": ResourceReference(other, "z-1"),
+            "text": A,
+        }
 
 
 class TestLookup:
