@@ -35,7 +35,7 @@ TARGETS = {
         ["providers/creating"],
         [
             f"tests/providers/test_{name}.py"
-            for name in ("capacity", "creating", "scarcity", "overtaken")
+            for name in ("capacity", "creating", "evidence_of_creates", "scarcity", "overtaken")
         ],
     ),
     "draining": (
@@ -64,6 +64,10 @@ TARGETS = {
                 "dependent_replacements",
                 "events",
                 "importing",
+                "old_entries",
+                "plan_constraint",
+                "presentation",
+                "resource_diff",
                 "odd_providers",
                 "options",
                 "options_replacing",

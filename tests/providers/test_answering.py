@@ -72,7 +72,7 @@ def test_after_an_interruption_an_answer_has_so_many_more_seconds(
 ) -> None:
     """The first look begins the time; by default it is one second."""
     call.cancelled.set()
-    with pytest.raises(Cancelled, match="^interrupted: no answer in time$"):
+    with pytest.raises(Cancelled, match=r"^interrupted: no answer in time$"):
         answered(call, never.wait, patience=patience)
     assert time.looks == looks
 

@@ -95,7 +95,7 @@ def test_a_search_without_names_says_only_that_it_waits(call: Call, told: Any) -
     assert told.progress == ["out of stock; trying again for 30s"]
 
 
-@pytest.mark.parametrize(("deadline", "pauses"), [(20.0, [20.0]), (None, [])])
+@pytest.mark.parametrize(("deadline", "pauses"), [(20.0, [20.0]), (0.5, [0.5]), (None, [])])
 def test_the_deadline_of_the_call_ends_the_search_before_its_patience(
     call: Call, clock: Any, deadline: float | None, pauses: list[float]
 ) -> None:

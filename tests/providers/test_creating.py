@@ -1,10 +1,11 @@
 """Create exactly once, against a platform that loses answers, or the process, at every point."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from fake_clock import FakeClock
@@ -714,6 +715,172 @@ class Guarded(FolderRecords):
 
     def add(self, name: str, fields: Fields) -> None:
         super().write(name, fields)
+
+
+class TestWords:
+    """What a create records and reports, word for word."""
+
+    def test_the_intent_says_all_that_the_next_run_has_to_know(
+        self, platform: Platform, intents: Intents
+    ) -> None:
+        platform.objects.append(Candidate("leaving", leaving=True))
+        platform.call.hide(["hunter2"])
+        sent = {"num_gpus": 16, "note": "has hunter2 in it"}
+        attempt = Attempt(platform.send, "us-central-4", "H100_SXM", sent)
+        began = platform.call.clock.now()
+        assert platform.create(attempts=[attempt], clock_ahead=lambda: 7.0) == "c2"
+        assert intents.all() == [
+            Intent(
+                urn=platform.call.urn,
+                platform="together",
+                kind="Cluster",
+                name="train",
+                region="us-central-8",
+                started_at=began,
+                is_timed=True,
+                present_ids=("leaving",),
+                sent={"num_gpus": 16},
+                id="c2",
+                tried_region="us-central-4",
+                tried_gpu_type="H100_SXM",
+            )
+        ]
+
+    def test_a_found_object_is_reported_once_and_not_to_who_only_finds(
+        self, platform: Platform, told: Any
+    ) -> None:
+        platform.create()
+        assert told.progress == []
+        platform.create()
+        assert told.progress == ["found c1 again, created by an earlier attempt"]
+        platform.call.finds_only = True
+        platform.create()
+        assert len(told.progress) == 1
+
+    def test_who_only_finds_hears_what_was_sought(self, platform: Platform) -> None:
+        platform.call.finds_only = True
+        with pytest.raises(NothingMade):
+            platform.create()
+        assert platform.call.sought == TARGET
+
+    def test_a_taken_name_says_how_to_import_the_object(self, platform: Platform) -> None:
+        platform.objects += [Candidate("c 1", region=""), Candidate("c2")]
+        with pytest.raises(NameTaken) as raised:
+            platform.create()
+        assert raised.value.message == (
+            "together already has a Cluster named 'train' (c 1, c2), and no record says that this "
+            "project made it"
+        )
+        assert raised.value.hint == (
+            'to manage it, write `import: "c 1"` in the options of its entry (in Python '
+            'opts=pulumi.ResourceOptions(import_="c 1")) and run `gpuform up`, or let `gpuform '
+            "import together:Cluster NAME 'c 1'` declare it; otherwise give it another name"
+        )
+        platform.objects[:] = [Candidate("größe")]
+        with pytest.raises(NameTaken) as raised:
+            platform.create()
+        assert 'import_="größe"' in str(raised.value.hint)
+        platform.objects[:] = [Candidate("c2")]
+        with pytest.raises(NameTaken) as raised:
+            platform.create()
+        assert "write `import: c2` in" in str(raised.value.hint)
+
+    def test_a_lost_request_says_that_the_next_run_looks_again(
+        self, platform: Platform, told: Any
+    ) -> None:
+        platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+        with pytest.raises(UnknownOutcome) as raised:
+            platform.create(settle_time=90.0)
+        assert raised.value.message == (
+            "it is not known whether the Cluster 'train' was created: no answer"
+        )
+        assert raised.value.hint == (
+            "nothing of that name appeared within 90 s. Run it again: it looks once more before "
+            "anything is made"
+        )
+        assert set(told.progress) == {"looking for what an interrupted create may have made"}
+        assert told.warnings == []
+
+    def test_an_accepted_create_that_shows_nothing_says_so(self, platform: Platform) -> None:
+        platform.takes_effect = False
+        with pytest.raises(UnknownOutcome) as raised:
+            platform.create(has_hints=True)
+        assert raised.value.message == (
+            "together accepted the create of the Cluster 'train', and shows no such object"
+        )
+        assert raised.value.hint == "run it again: it looks once more before anything is made"
+
+    def test_a_found_answer_says_what_was_lost(self, platform: Platform, told: Any) -> None:
+        platform.answers(UnknownOutcome("no answer"))
+        platform.create()
+        assert told.warnings == ["the answer to the create was lost (no answer); found c1 again"]
+
+    def test_an_attempt_under_another_name_is_warned_of_with_where_it_went(
+        self, platform: Platform, intents: Intents, told: Any
+    ) -> None:
+        other = Intent(platform.call.urn, "together", "Cluster", "old", "us-central-8", 1.0)
+        intents.record(replace(other, tried_region="us-central-4", id="c0"))
+        intents.record(replace(other, name="older"))
+        intents.record(replace(other, name="settled", outcome="nothing"))
+        platform.create()
+        assert told.warnings == [
+            f"an earlier attempt may have created the Cluster {which}: look whether it exists "
+            "and delete it if so"
+            for which in ("'old' in us-central-4 (c0)", "'older' in us-central-8")
+        ]
+
+    def test_an_attempt_of_this_very_object_is_not_warned_of(
+        self, platform: Platform, told: Any
+    ) -> None:
+        platform.answers(Killed(), takes_effect=False)
+        with pytest.raises(Killed):
+            platform.create()
+        platform.answers(None)
+        platform.create()
+        assert told.warnings == []
+
+
+def test_one_name_is_created_once_at_a_time(platform: Platform, tmp_path: Path) -> None:
+    raised: list[str] = []
+
+    def meanwhile() -> None:
+        other = Platform(replace(platform.call, urn="urn:other", held=ExitStack()))
+        try:
+            other.create()
+        except NameTaken as error:
+            raised.append(error.message)
+        other.create(target=replace(TARGET, name="another"))
+
+    platform.answer = meanwhile
+    assert platform.create() == "c1"
+    assert raised == [
+        "another resource of this program is creating the Cluster 'train' on together"
+    ]
+
+
+def test_an_intent_of_another_resource_finds_nothing_for_this_one(
+    platform: Platform, intents: Intents
+) -> None:
+    platform.objects.append(Candidate("theirs"))
+    target = (TARGET.platform, TARGET.kind, TARGET.name, TARGET.region)
+    intents.record(Intent("urn:other", *target, 1.0, id="theirs"))
+    with pytest.raises(NameTaken, match="theirs"):
+        platform.create()
+
+
+@pytest.mark.parametrize(("pause", "is_recorded_again"), [(5.0, False), (5.5, True)])
+def test_a_request_that_waited_more_than_clocks_differ_is_recorded_with_its_new_time(
+    platform: Platform, intents: Intents, pause: float, is_recorded_again: bool
+) -> None:
+    began = platform.call.clock.now()
+
+    def send() -> str:
+        platform.call.clock.sleep(pause, platform.call.cancelled)
+        platform.call.changing()
+        assert intents.all()[0].started_at == began + (pause if is_recorded_again else 0.0)
+        return platform.send()
+
+    assert platform.create(attempts=[Attempt(send, sent=SENT)]) == "c1"
 
 
 FAULTS = st.sampled_from([None, *LOST, *DEFINITE, Killed()])
