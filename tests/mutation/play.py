@@ -153,7 +153,7 @@ class Player:
         everything = {f"{m.path}:{m.name}": m for path in self.paths for m in list_mutants(path)}
         if self.arguments.one_in > 1:
             share = self.arguments.one_in
-            everything = {n: m for n, m in everything.items() if not zlib.crc32(n.encode()) % share}
+            everything = {n: m for n, m in everything.items() if not _checksum(n) % share}
         known = self.results["mutants"]
         for name in set(known) - set(everything):
             del known[name]
@@ -162,7 +162,9 @@ class Player:
             left_out = set(_equivalent())
             is_due = {n: n not in known or known[n]["by"] == "" for n in everything}
             is_due |= dict.fromkeys(left_out, False)
-        return [mutant for name, mutant in everything.items() if is_due[name]]
+        # In no order of the source: what was played by any moment is a fair sample.
+        due = sorted((name for name in everything if is_due[name]), key=_checksum)
+        return [everything[name] for name in due]
 
     def _cover(self, items: dict[str, pytest.Item]) -> None:
         """Play tests once in a copy of this process, and keep which lines each one reaches."""
@@ -296,6 +298,10 @@ def _equivalent() -> dict[str, str]:
         for group in groups
         for name in group["mutants"]
     }
+
+
+def _checksum(name: str) -> int:
+    return zlib.crc32(name.encode())
 
 
 def _say(line: str) -> None:
