@@ -581,8 +581,8 @@ class TestWords:
         draining(call, scheduler, nodes=["w2", "w1"]).clear(2)
         assert told.warnings == [
             (
-                "w0, w3 of cluster train is cordoned too: the platform could take it in place of w1, "
-                "w2; uncordon it to be sure"
+                "w0, w3 of cluster train is cordoned too: the platform could take it in place of "
+                "w1, w2; uncordon it to be sure"
             )
         ]
         told.warnings.clear()
@@ -631,8 +631,8 @@ class TestEvictingWhatever:
         assert (drain.chosen, drain.cordoned) == (("w1", "w2"), ("w2",))
         assert told.warnings == [
             (
-                "pool train: it knows no node with the name, an id or an address of w1: removed as it "
-                f"is, for {EVICT}"
+                "pool train: it knows no node with the name, an id or an address of w1: removed as "
+                f"it is, for {EVICT}"
             )
         ]
 
