@@ -617,6 +617,20 @@ class TestLateObjects:
         assert (made, [each.id for each in intents.all()]) == ("c1", ["c1"])
         assert late.sent == 1
 
+    def test_the_id_of_an_answer_is_recorded_before_anybody_looks(
+        self, platform: Platform, intents: Intents
+    ) -> None:
+        def send() -> str:
+            def die() -> None:
+                raise Killed
+
+            platform.listing = die
+            return "hint"
+
+        with pytest.raises(Killed):
+            platform.create(attempts=[Attempt(send, sent=SENT)], has_hints=True)
+        assert [each.id for each in intents.all()] == ["hint"]
+
     def test_an_accepted_create_that_shows_nothing_stays_recorded(
         self, platform: Platform, intents: Intents
     ) -> None:
@@ -820,8 +834,9 @@ class TestWords:
     ) -> None:
         other = Intent(platform.call.urn, "together", "Cluster", "old", "us-central-8", 1.0)
         intents.record(replace(other, tried_region="us-central-4", id="c0"))
-        intents.record(replace(other, name="older"))
+        intents.record(replace(other, name="older", started_at=2.0))
         intents.record(replace(other, name="settled", outcome="nothing"))
+        intents.record(replace(other, name="elsewhere", urn="urn:of-another-resource"))
         platform.create()
         assert told.warnings == [
             f"an earlier attempt may have created the Cluster {which}: look whether it exists "

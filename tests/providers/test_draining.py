@@ -94,13 +94,16 @@ class TestClear:
         assert scheduler.asked == ["nodes", "cordon", "nodes", "nodes"]
         assert record_of(call) == drain
 
-    def test_jobs_are_waited_for(self, call: Call, scheduler: Simulated, clock: Any) -> None:
+    def test_jobs_are_waited_for(
+        self, call: Call, scheduler: Simulated, clock: Any, told: Any
+    ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 30)
         began = clock.now()
         draining(call, scheduler).clear(1)
         assert not scheduler.is_busy("w3")
         assert 30 * MINUTE <= clock.now() - began < 31 * MINUTE
+        assert told.progress == ["cordoning w3", "waiting for w3: ml/on-w3 (ada) (0s)"]
 
     def test_waiting_ends_and_all_is_as_it_was(
         self, call: Call, scheduler: Simulated, clock: Any
@@ -202,6 +205,23 @@ class TestClear:
         with pytest.raises(GpuformError, match="Kubernetes knows 3 of them: it does not know w3"):
             draining(call, scheduler).clear(4)
 
+    def test_an_earlier_attempt_is_undone_when_this_one_is_refused(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        draining(call, scheduler, nodes=["w0"]).clear(1)
+        with pytest.raises(GpuformError, match="there is no node w9"):
+            draining(call, scheduler, nodes=["w9"]).clear(1)
+        assert (scheduler.cordoned, record_of(call)) == ([], None)
+
+    def test_a_removal_that_the_platform_was_asked_for_is_not_undone_by_a_refusal(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        wanted = draining(call, scheduler, nodes=["w0"])
+        drain = wanted.asking(wanted.clear(1))
+        with pytest.raises(GpuformError, match="there is no node w9"):
+            draining(call, scheduler, nodes=["w9"]).clear(1)
+        assert (scheduler.cordoned, record_of(call)) == (["w0"], drain)
+
     def test_other_names_than_an_earlier_attempt_had(
         self, call: Call, scheduler: Simulated
     ) -> None:
@@ -286,6 +306,17 @@ class TestTroubles:
 
 class TestUnknownNodes:
     """A node that its scheduler does not show is not an idle node."""
+
+    def test_who_waits_for_nothing_does_not_wait_for_what_is_hidden(
+        self, call: Call, scheduler: Simulated, clock: Any
+    ) -> None:
+        scheduler.before = lambda what: (
+            scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
+        )
+        began = clock.now()
+        with pytest.raises(NotEnoughEvidence, match="address of w1"):
+            of_four(call, scheduler, on_busy="fail").clear(Taking({"w1": "deleted"}))
+        assert clock.now() - began < MINUTE
 
     def test_a_scheduler_without_nodes_lets_none_go(self, call: Call, scheduler: Simulated) -> None:
         scheduler.nodes_ = {}

@@ -117,3 +117,10 @@ def test_of_a_chain_that_stays_only_what_needs_a_root_is_looked_at(monkeypatch):
     )
     list(DependentReplacements(entries, Host()).compare(entries, ()))
     assert len(looked) < 3 * len(entries)
+
+
+def test_a_dependent_that_never_became_ready_is_not_replaced_for_that():
+    root = entry_of("urn:0", [], [])
+    broken = entry_of("urn:1", ["urn:0"], [], stays=True)
+    broken.init_errors, broken.replace_on_changes = ["still booting"], ["#initerror"]
+    assert DependentReplacements([root, broken], Host()).of(root, ()) == []
