@@ -13,7 +13,7 @@ from gpuform.stacks.engine.provider_host import Created, Diff
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Owners
-from gpuform.stacks.engine.values import Secret
+from gpuform.stacks.engine.values import UNKNOWN, Secret
 
 TYPE = "lab:Machine"
 POOL = "gpuform:scp:NodePool"
@@ -271,3 +271,37 @@ def test_the_parts_of_an_object_are_not_imported_beside_it():
 def test_the_parts_of_another_programs_resource_are_nobodys():
     host = Host(made_of={"m-7": ["n-1"]})
     owned(entry("b"), host=host).take(declared(id_="n-1"))
+
+
+VOLUME = "gpuform:together:SharedVolume"
+
+
+@pytest.mark.parametrize("region", ["us-central-8", Secret("us-central-8"), UNKNOWN])
+def test_an_input_behind_the_id_is_no_part_of_it(region: Any):
+    host = Host((FOUND, None))
+    (step, *_) = plan(host, declared(id_="vol-1@us-central-8", type_=VOLUME, region=region))
+    assert host.reads[0][0][:2] == (urn_of("a", VOLUME), "vol-1")
+    assert step.new is not None
+    assert step.new.import_id == "vol-1@us-central-8"
+    assert not importing.is_wanted(
+        declared(id_="vol-1@us-central-8", type_=VOLUME), entry(type_=VOLUME, id="vol-1")
+    )
+    ledger = owned(entry("b", VOLUME, id="vol-1"))
+    assert "import_ names vol-1, which" in refusal(ledger, declared(id_="vol-1@x", type_=VOLUME))
+
+
+@pytest.mark.parametrize("region", ["us-central-4", None])
+def test_an_input_behind_the_id_that_is_declared_otherwise_is_refused(region: Any):
+    with pytest.raises(EngineError) as raised:
+        plan(Host((FOUND, None)), declared(id_="vol-1@us-central-8", type_=VOLUME, region=region))
+    assert raised.value.message == (
+        f"{urn_of('a', VOLUME)}: import_ names the region us-central-8, and another one is declared"
+    )
+    assert raised.value.hint == "declare what is behind the @, or leave that out"
+
+
+def test_an_empty_input_behind_the_id_is_refused_before_anything_is_read():
+    host = Host((FOUND, None))
+    with pytest.raises(EngineError, match="vol-1@"):
+        plan(host, declared(id_="vol-1@ ", type_=VOLUME))
+    assert host.reads == []
