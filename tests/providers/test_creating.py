@@ -675,6 +675,16 @@ class TestConflicts:
         assert platform.create() == "c1"
         assert platform.sent == 1
 
+    def test_several_that_appeared_are_asked_about_by_name(self, platform: Platform) -> None:
+        def answer() -> None:
+            now = platform.call.clock.now()
+            platform.objects[:] = [Candidate("c1", now), Candidate("c2", now)]
+            raise self.CONFLICT
+
+        platform.answer = answer
+        with pytest.raises(AdoptionQuestion, match=r"c1 .*; c2 "):
+            platform.create()
+
     def test_the_next_attempt_is_made_only_when_nothing_appeared(self, platform: Platform) -> None:
         def full() -> str:
             platform.sent += 1
@@ -853,6 +863,57 @@ class TestWords:
         platform.answers(None)
         platform.create()
         assert told.warnings == []
+
+
+def test_the_platforms_clock_counts_where_this_machines_is_ahead(
+    platform: Platform, intents: Intents
+) -> None:
+    platform.call.clock.is_platforms = False  # type: ignore[misc]
+    platform.answers(UnknownOutcome("no answer"))
+    began = platform.call.clock.now()
+    made = Candidate("c1")
+    platform.listing = lambda: platform.objects.__setitem__(slice(None), [made] * platform.sent)
+    assert platform.create(clock_ahead=lambda: 3600.0) == "c1"
+    (intent,) = intents.all()
+    assert (intent.started_at, intent.is_timed) == (began - 3600.0, True)
+
+
+def test_an_attempt_that_is_known_to_have_made_nothing_is_not_looked_for(
+    platform: Platform, intents: Intents
+) -> None:
+    began = platform.call.clock.now()
+    target = (TARGET.platform, TARGET.kind, TARGET.name, TARGET.region)
+    intents.record(Intent(platform.call.urn, *target, began, outcome="nothing"))
+    assert platform.create() == "c1"
+    assert platform.call.clock.now() == began
+
+
+def test_an_object_of_long_ago_is_missed_for_the_settle_time_before_it_is_gone(
+    platform: Platform,
+) -> None:
+    """One look may meet a replica that lags behind."""
+    assert platform.create() == "c1"
+    platform.call.clock.sleep(86_400, platform.call.cancelled)
+    known, seen_at = platform.objects[:], platform.call.clock.now() + 50
+
+    def listing() -> None:
+        platform.objects[:] = known if platform.call.clock.now() >= seen_at else []
+
+    platform.listing = listing
+    assert platform.create() == "c1"
+    assert platform.sent == 1
+
+
+def test_the_last_look_is_at_the_end_of_the_settle_time(platform: Platform) -> None:
+    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    began = platform.call.clock.now()
+
+    def listing() -> None:
+        is_seen = platform.call.clock.now() >= began + 60.3
+        platform.objects[:] = [Candidate("c1", began + 1)] if is_seen else []
+
+    platform.listing = listing
+    assert platform.create(settle_time=60.5) == "c1"
 
 
 def test_one_name_is_created_once_at_a_time(platform: Platform, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,6 +105,7 @@ class TestClear:
         assert not scheduler.is_busy("w3")
         assert 30 * MINUTE <= clock.now() - began < 31 * MINUTE
         assert told.progress == ["cordoning w3", "waiting for w3: ml/on-w3 (ada) (0s)"]
+        assert {*clock.pauses} == {5.0, 15.0}
 
     def test_waiting_ends_and_all_is_as_it_was(
         self, call: Call, scheduler: Simulated, clock: Any
@@ -161,7 +163,7 @@ class TestClear:
         assert scheduler.is_busy("w3")
 
     def test_what_somebody_uncordons_is_cordoned_again(
-        self, call: Call, scheduler: Simulated
+        self, call: Call, scheduler: Simulated, told: Any
     ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 5)
@@ -173,6 +175,7 @@ class TestClear:
         scheduler.before = meddle
         draining(call, scheduler).clear(1)
         assert scheduler.cordoned == ["w3"]
+        assert [text for text in told.progress if text.startswith("cordoned again (")]
 
     def test_others_that_are_cordoned_may_be_taken_too_and_are_waited_for(
         self, call: Call, scheduler: Simulated, told: Any
@@ -314,9 +317,12 @@ class TestUnknownNodes:
             scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
         )
         began = clock.now()
-        with pytest.raises(NotEnoughEvidence, match="address of w1"):
+        with pytest.raises(
+            NotEnoughEvidence, match="cannot remove a node: .* address of w1"
+        ) as raised:
             of_four(call, scheduler, on_busy="fail").clear(Taking({"w1": "deleted"}))
         assert clock.now() - began < MINUTE
+        assert raised.value.hint == HINT
 
     def test_a_scheduler_without_nodes_lets_none_go(self, call: Call, scheduler: Simulated) -> None:
         scheduler.nodes_ = {}
@@ -660,6 +666,9 @@ class TestEvictingWhatever:
         drain = of_four(call, scheduler).clear(Taking({"w1": "deleted", "w2": "deleted"}))
         assert drain is not None
         assert (drain.chosen, drain.cordoned) == (("w1", "w2"), ("w2",))
+        del scheduler.nodes_["w2"]
+        of_four(call, scheduler).clear(Taking({"w1": "deleted", "w2": "deleted"}))
+        assert "of w1; it knows no node" in told.warnings.pop()
         assert told.warnings == [
             (
                 "pool train: it knows no node with the name, an id or an address of w1: removed as "
@@ -759,6 +768,21 @@ class TestUndo:
             conclude(call, drain, lambda: scheduler, ["w0", "w1", "w2", "w3"])
         assert raised.value.message == "w3, w2 may still be cordoned"
         assert raised.value.hint == "run it again to uncordon"
+
+    def test_after_an_interruption_the_scheduler_has_three_seconds_to_uncordon(
+        self, call: Call, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        drain = draining(call, scheduler).clear(1)
+        released, looks = threading.Event(), iter(range(100))
+        scheduler.before = lambda _: released.wait() and None
+        time = SimpleNamespace(monotonic=lambda: float(next(looks)))
+        monkeypatch.setattr("gpuform.providers.draining.answering.time", time)
+        call.cancelled.set()
+        try:
+            assert not undo(call, drain, lambda: scheduler)
+        finally:
+            released.set()
+        assert next(looks) == 4
 
     def test_what_somebody_else_cordoned_stays_so(self, call: Call, scheduler: Simulated) -> None:
         drain = draining(call, scheduler).clear(1)

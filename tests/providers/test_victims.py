@@ -114,14 +114,16 @@ def test_as_many_names_as_nodes_go_are_asked_for() -> None:
 
 def test_among_equals_those_without_jobs_go_first_and_then_the_newest() -> None:
     pool = [
-        worker("old", is_cordoned=True, since=1.0),
-        worker("busy", is_cordoned=True, since=3.0, jobs=(JOB,)),
         worker("new", is_cordoned=True, since=2.0),
+        worker("busy", is_cordoned=True, since=3.0, jobs=(JOB,)),
+        worker("old", is_cordoned=True, since=0.5),
+        worker("undated", is_cordoned=True),
         Worker("unknown", is_failed=True),
     ]
-    assert names_of(choose(pool, 4)) == [
+    assert names_of(choose(pool, 5)) == [
         ("unknown", "failed"),
         ("new", "cordoned"),
         ("old", "cordoned"),
+        ("undated", "cordoned"),
         ("busy", "cordoned"),
     ]
