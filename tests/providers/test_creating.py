@@ -854,6 +854,14 @@ class TestWords:
             for which in ("'old' in us-central-4 (c0)", "'older' in us-central-8")
         ]
 
+    def test_a_host_that_tells_no_urn_is_warned_of_nothing(
+        self, platform: Platform, intents: Intents, told: Any
+    ) -> None:
+        intents.record(Intent("urn:other", "together", "Cluster", "old", "us-central-8", 1.0))
+        platform.call.urn = None
+        platform.create()
+        assert told.warnings == []
+
     def test_an_attempt_of_this_very_object_is_not_warned_of(
         self, platform: Platform, told: Any
     ) -> None:
@@ -902,6 +910,29 @@ def test_an_object_of_long_ago_is_missed_for_the_settle_time_before_it_is_gone(
     platform.listing = listing
     assert platform.create() == "c1"
     assert platform.sent == 1
+
+
+def test_what_another_engine_has_settled_is_forgotten_for_this_object_alone(
+    platform: Platform, intents: Intents
+) -> None:
+    target = (TARGET.platform, TARGET.kind, TARGET.name, TARGET.region)
+    for urn in (None, "urn:other"):
+        intents.record(Intent(urn, *target, 1.0, outcome="nothing"))
+    platform.create()
+    assert {each.urn for each in intents.all()} == {"urn:other", platform.call.urn}
+
+
+def test_a_search_that_was_cut_short_by_half_a_second_proves_nothing(
+    platform: Platform, intents: Intents
+) -> None:
+    platform.answers(Killed(), takes_effect=False)
+    with pytest.raises(Killed):
+        platform.create()
+    platform.call.timeout = 60.0
+    platform.call.begin(60.0)
+    with pytest.raises(NotEnoughEvidence):
+        platform.create(settle_time=60.5)
+    assert [each.looked_at for each in intents.all()] == [None]
 
 
 def test_the_last_look_is_at_the_end_of_the_settle_time(platform: Platform) -> None:

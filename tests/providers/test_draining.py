@@ -318,7 +318,7 @@ class TestUnknownNodes:
         )
         began = clock.now()
         with pytest.raises(
-            NotEnoughEvidence, match="cannot remove a node: .* address of w1"
+            NotEnoughEvidence, match=r"cannot remove a node: .* address of w1"
         ) as raised:
             of_four(call, scheduler, on_busy="fail").clear(Taking({"w1": "deleted"}))
         assert clock.now() - began < MINUTE
@@ -392,6 +392,19 @@ class TestUnknownNodes:
         with pytest.raises(GpuformError, match=r"knows no node .* of w1"):
             of_four(call, scheduler, wait_minutes=5).clear(Taking({"w1": "deleted"}))
         assert record_of(call) is None
+
+    def test_all_that_is_no_longer_shown_is_named(self, call: Call, scheduler: Simulated) -> None:
+        def hide(_: str) -> None:
+            if "cordon" in scheduler.asked:
+                scheduler.nodes_.clear()
+
+        scheduler.before = hide
+        with pytest.raises(GpuformError) as raised:
+            of_four(call, scheduler, wait_minutes=5).clear(
+                Taking({"w1": "deleted", "w2": "deleted"})
+            )
+        gaps = [f"it knows no node with the name, an id or an address of {w}" for w in ("w1", "w2")]
+        assert raised.value.message.endswith(f"last seen: Kubernetes: {'; '.join(gaps)}")
 
     def test_one_answer_without_jobs_proves_nothing(self, call: Call, scheduler: Simulated) -> None:
         """A list that lags shows what was, some seconds after the cordon too."""
@@ -675,6 +688,21 @@ class TestEvictingWhatever:
                 f"it is, for {EVICT}"
             )
         ]
+
+    def test_an_unknown_node_that_joins_meanwhile_is_cordoned_and_recorded(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        joins = scheduler.nodes_.pop("w1")
+
+        def join(what: str) -> None:
+            if what == "nodes" and "cordon" in scheduler.asked:
+                scheduler.nodes_.setdefault("w1", joins)
+
+        scheduler.before = join
+        drain = of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        assert drain is not None
+        assert drain.cordoned == ("w1",)
+        assert (scheduler.cordoned, record_of(call)) == (["w1"], drain)
 
     def test_jobs_of_a_node_that_failed_count_no_longer(
         self, call: Call, scheduler: Simulated

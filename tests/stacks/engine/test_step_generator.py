@@ -10,7 +10,7 @@ from gpuform.schemas.plan import PlanAction, PlanReason
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import UNPROTECT, EventBus, Op, Step, StepGenerator
 from gpuform.stacks.engine.provider_host import Diff
-from gpuform.stacks.engine.registration import Read, Registration
+from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT
 
@@ -504,6 +504,22 @@ class TestTargets:
         run.steps(declared("b", size=1))
         assert run.ops(declared("a", size=1, opt_dependencies=[C])) == [("same", "a")]
 
+    def test_a_cycle_over_what_this_run_has_changed_is_found(self):
+        base = [entry("a"), entry("b", dependencies=[A]), entry("c")]
+        run = over(*base, selection=targets("a", "c"))
+        run.steps(declared("b", size=1))
+        run.steps(declared("c", size=1, opt_dependencies=[B]))
+        message, _ = message_of(run, declared("a", size=1, opt_dependencies=[C]))
+        assert message.startswith(f"{A} comes to depend on {C}, which")
+
+    def test_a_cycle_over_what_this_run_reads_is_found(self):
+        base = [entry("a"), entry("b", dependencies=[A]), entry("c", external=True)]
+        run = over(*base, selection=targets("a", "c"))
+        run.steps(declared("b", size=1))
+        run.generator.generate_read(read("c", "id-c", dependencies=(B,)), PROVIDER)
+        message, _ = message_of(run, declared("a", size=1, opt_dependencies=[C]))
+        assert message.startswith(f"{A} comes to depend on {C}, which")
+
 
 class TestLeftOut:
     def test_what_is_skipped_after_a_failure_keeps_its_entry(self):
@@ -625,3 +641,19 @@ class TestHolding:
         assert run.generator.held == {}
         third = run.steps(declared("c", custom=False, opt_dependencies=[B]))
         assert [step.skipped for step in third] == [holding == "destroy"]
+
+    def test_what_is_left_under_its_old_name_still_decides_for_what_is_in_it(self):
+        child = entry("c", parent=A)
+        run = over(entry("a"), child, holding="destroy")
+        run.steps(declared("x", size=1))
+        run.steps(
+            declared(
+                "b",
+                size=1,
+                opt_aliases=(Alias(urn=A),),
+                opt_protect=True,
+                opt_dependencies=[urn_of("x")],
+            )
+        )
+        run.steps(declared("c", size=1, opt_parent=A))
+        assert run.generator.held[id(child)].protect
