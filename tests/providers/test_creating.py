@@ -675,6 +675,15 @@ class TestConflicts:
         assert platform.create() == "c1"
         assert platform.sent == 1
 
+    def test_a_lack_of_capacity_that_is_no_409_certainly_made_nothing(
+        self, platform: Platform, intents: Intents
+    ) -> None:
+        began = platform.call.clock.now()
+        platform.answers(_refusal(OutOfCapacity, 422))
+        with pytest.raises(OutOfCapacity):
+            platform.create()
+        assert (intents.all(), platform.call.clock.now()) == ([], began)
+
     def test_several_that_appeared_are_asked_about_by_name(self, platform: Platform) -> None:
         def answer() -> None:
             now = platform.call.clock.now()

@@ -358,6 +358,13 @@ class TestUnknownNodes:
         with pytest.raises(NotEnoughEvidence):
             of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"}))
 
+    def test_a_failed_one_that_may_be_several_nodes_stays(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w3",))
+        with pytest.raises(NotEnoughEvidence, match="nobody can tell which node is w3"):
+            of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"}))
+
     def test_a_failed_one_that_has_joined_is_waited_for_when_it_is_hidden(
         self, call: Call, scheduler: Simulated
     ) -> None:

@@ -61,7 +61,7 @@ class Host:
         return [FieldChange("size", Action.UPDATE, olds.get("size"), news.get("size"))]
 
     def gpus(self, resource: ResourceState) -> int:
-        return 0
+        return int(resource.inputs.get("gpus", 0))
 
     def is_bound(self, urn: str, inputs: Any) -> bool:
         return False
@@ -552,7 +552,7 @@ class TestReads:
 
     @pytest.mark.parametrize("is_gone", [True, False])
     def test_an_own_object_of_another_id_is_replaced(self, is_gone: bool):
-        old = entry("a", pending_replacement=is_gone)
+        old = entry("a", pending_replacement=is_gone, inputs={"gpus": 8})
         run = over(old, entry("b"))
         first, logical = self.steps(run, read("a", "m-2"))
         assert [first.op, logical.op] == [Op.READ_REPLACEMENT, Op.REPLACE]
@@ -560,7 +560,7 @@ class TestReads:
             assert (step.urn, step.old, step.new and step.new.id) == (A, old, "m-2")
         assert first.change is None
         assert logical.change is not None
-        assert logical.change.action is PlanAction.REPLACE
+        assert (logical.change.action, logical.change.gpus_removed) == (PlanAction.REPLACE, 8)
         assert [left.delete for left in run.generator.leftovers()] == [not is_gone, False]
         ops = run.ops(declared("b", size=1, opt_deleted_with=A))
         assert ops == [("create-replacement", "b"), ("replace", "b")]
