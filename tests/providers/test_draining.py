@@ -427,6 +427,22 @@ class TestUnknownNodes:
         of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
         assert not scheduler.is_busy("w1")
 
+    def test_an_answer_that_took_over_two_minutes_proves_nothing(
+        self, call: Call, scheduler: Simulated, told: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        time = SimpleNamespace(now=0.0)
+        time.monotonic = lambda: time.now
+        monkeypatch.setattr("gpuform.providers.draining.draining.time", time)
+
+        def answer_late(what: str) -> None:
+            if scheduler.asked.count("nodes") < 3:
+                time.now += 121.0
+
+        scheduler.before = answer_late
+        of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        assert scheduler.asked.count("nodes") == 5
+        assert told.progress == ["cordoning w1", "no job runs on them (0s)"]
+
     def test_a_plan_goes_on_and_says_that_nobody_knows(
         self, call: Call, scheduler: Simulated, told: Any
     ) -> None:

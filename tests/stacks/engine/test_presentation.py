@@ -109,6 +109,11 @@ def test_the_providers_own_changes_are_shown_without_its_code():
     assert change.repairs == (repair,)
 
 
+def test_a_value_of_a_kind_that_plans_do_not_know_is_shown_as_the_program_would():
+    change = describe(Gpus(), Op.CREATE, None, entry(inputs={"big": (1, 2)}))
+    assert [each.after for each in change.changes] == ["(1, 2)"]
+
+
 @pytest.mark.parametrize("op", [Op.SAME, Op.READ, Op.DELETE])
 def test_what_changes_nothing_shows_no_changes(op: Op):
     change = describe(Gpus(), op, OLD, None if op is Op.DELETE else NEW)

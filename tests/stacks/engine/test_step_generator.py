@@ -209,6 +209,10 @@ class TestReplacement:
         (left,) = run.generator.leftovers()
         assert (left.delete, left.pending_replacement) == (True, False)
 
+    def test_a_replacement_names_the_providers_own_fields(self):
+        run = over(entry("a", inputs={"rack": 1}), host=Host(shows_fields=True))
+        assert [[*step.diffs] for step in run.steps(declared("a", rack=2))] == [["shown"]] * 2
+
     def test_the_provider_may_want_the_old_object_deleted_first(self):
         old = entry("a", inputs={"slot": 1}, retain_on_delete=True)
         run = over(old)
@@ -530,6 +534,29 @@ class TestLeftOut:
         assert run.host.checks == []
         assert run.problems == []
 
+    def test_what_is_skipped_keeps_the_entry_of_its_old_name(self):
+        run = over(entry("a"))
+        run.generator.leave(declared("b", opt_aliases=(Alias(urn=A),)))
+        assert run.generator.declared == {A, B}
+
+    def test_what_is_skipped_still_decides_for_what_is_in_it(self):
+        run = over()
+        run.generator.leave(declared("g", custom=False, opt_protect=True))
+        run.generator.leave(declared("h", custom=False, opt_parent=urn_of("g")))
+        (step,) = run.steps(declared("c", size=1, opt_parent=urn_of("h")))
+        assert step.new is not None
+        assert step.new.protect
+
+    @pytest.mark.parametrize("needed", ["c", "d"])
+    def test_a_cycle_over_what_is_skipped_is_found(self, needed: str):
+        base = [entry("a"), entry("b", dependencies=[A]), entry("c", dependencies=[B])]
+        run = over(*base, selection=targets("a", "c"))
+        run.steps(declared("b", size=1))
+        run.generator.leave(declared("c", size=1))
+        run.generator.leave(declared("d", size=1, opt_dependencies=[B]))
+        message, _ = message_of(run, declared("a", size=1, opt_dependencies=[urn_of(needed)]))
+        assert message.startswith(f"{A} comes to depend on {urn_of(needed)}, which")
+
 
 def read(name: str, id_: str, **fields: Any) -> Read:
     return Read(urn_of(name), TYPE, name, id_, {}, **fields)
@@ -564,6 +591,18 @@ class TestReads:
         assert [left.delete for left in run.generator.leftovers()] == [not is_gone, False]
         ops = run.ops(declared("b", size=1, opt_deleted_with=A))
         assert ops == [("create-replacement", "b"), ("replace", "b")]
+
+    def test_an_object_that_fell_with_another_is_not_deleted_again(self):
+        uses = {"dependencies": [A], "property_dependencies": {"rack": [A]}}
+        b = entry("b", inputs={"rack": "of-a"}, **uses)
+        run = over(entry("a", inputs={"slot": 1}), b)
+        deletion = run.steps(declared("a", slot=2))[0]
+        first, _ = self.steps(run, read("b", "m-2"))
+        assert first.after is deletion
+        assert [(left.delete, left.pending_replacement) for left in run.generator.leftovers()] == [
+            (False, False),
+            (False, True),
+        ]
 
     @pytest.mark.parametrize("preview", [True, False])
     def test_an_id_that_is_not_known_is_read_in_a_preview_only(self, preview: bool):
