@@ -411,7 +411,10 @@ class TestUnknownNodes:
                 Taking({"w1": "deleted", "w2": "deleted"})
             )
         gaps = [f"it knows no node with the name, an id or an address of {w}" for w in ("w1", "w2")]
-        assert raised.value.message.endswith(f"last seen: Kubernetes: {'; '.join(gaps)}")
+        assert raised.value.message == (
+            "nothing was taken from pool train: waiting for jobs on w1, w2: not done after 5m00s; "
+            f"last seen: Kubernetes: {'; '.join(gaps)}"
+        )
 
     def test_one_answer_without_jobs_proves_nothing(self, call: Call, scheduler: Simulated) -> None:
         """A list that lags shows what was, some seconds after the cordon too."""

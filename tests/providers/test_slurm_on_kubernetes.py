@@ -141,8 +141,11 @@ def test_a_node_without_another_name_has_the_same_in_slurm(
     assert [len(node.jobs) for node in scheduler.nodes()] == [0, 1]
     scheduler.cordon(["w0"], "mark")
     assert (slurm.cordoned, kubernetes.cordoned) == (["w0"], ["w0"])
+    slurm.stubborn = {"w1"}
+    kubernetes.run("w0", 5)
+    kubernetes.run("w1", 5)
     scheduler.evict(["w0", "w1"])
-    assert not slurm.is_busy("w1")
+    assert [kubernetes.is_busy(name) for name in ("w0", "w1")] == [False, True]
 
 
 def test_what_slurm_has_beside_the_workers_is_no_stranger_while_all_workers_are_known(

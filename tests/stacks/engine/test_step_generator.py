@@ -206,6 +206,7 @@ class TestReplacement:
         assert logical.change.replace_paths == ("rack",)
         # The new object is checked as one without a past.
         assert [check[1] for check in run.host.checks] == [{"rack": "x"}, {}]
+        assert [check[3] for check in run.host.checks] == [PROVIDER] * 2
         (left,) = run.generator.leftovers()
         assert (left.delete, left.pending_replacement) == (True, False)
 
@@ -222,7 +223,8 @@ class TestReplacement:
             Op.REPLACE,
             Op.CREATE_REPLACEMENT,
         ]
-        assert (delete.old, delete.new, [*delete.keys]) == (old, None, ["slot"])
+        assert (delete.urn, delete.old, delete.new) == (A, old, None)
+        assert [[*step.keys] for step in (delete, logical, create)] == [["slot"]] * 3
         assert delete.retain
         (left,) = run.generator.leftovers()
         assert (left.delete, left.pending_replacement) == (False, False)
@@ -432,7 +434,7 @@ class TestTargets:
         old = entry("b", dependencies=[C])
         run = over(entry("a"), entry("c"), old, selection=targets("a"))
         (step,) = run.steps(declared("b", size=9))
-        assert (step.op, step.old, step.new) == (Op.SAME, old, old)
+        assert (step.op, step.urn, step.old, step.new) == (Op.SAME, B, old, old)
         assert step.new is not old
         assert run.host.checks == []
         assert run.generator.kept == {B, C}
@@ -440,7 +442,7 @@ class TestTargets:
 
     def test_a_new_one_that_is_no_target_is_skipped(self):
         (step,) = over(selection=targets("a")).steps(declared("b", size=1))
-        assert (step.op, step.old, step.skipped) == (Op.SAME, None, True)
+        assert (step.op, step.urn, step.old, step.skipped) == (Op.SAME, B, None, True)
 
     @pytest.mark.parametrize("type_", ["pulumi:pulumi:Stack", "pulumi:providers:lab"])
     def test_the_engines_own_entries_are_always_targets(self, type_: str):
@@ -633,7 +635,7 @@ class TestHolding:
         (step,) = run.steps(declared("a", size=1))
         assert (step.op, step.old, step.skipped) == (Op.SAME, None, True)
         assert step.new is not None
-        assert step.new.urn == A
+        assert (step.urn, step.new.urn) == (A, A)
         assert run.host.checks == []
 
     @pytest.mark.parametrize("holding", ["refresh", "destroy"])
@@ -645,7 +647,7 @@ class TestHolding:
     def test_a_refresh_reads_a_resource_when_it_is_declared(self):
         old = entry("a")
         (step,) = over(old, holding="refresh").steps(declared("a", size=9))
-        assert (step.op, step.result_op) == (Op.REFRESH, Op.SAME)
+        assert (step.op, step.urn, step.result_op) == (Op.REFRESH, A, Op.SAME)
         assert step.old is old
         assert step.new is old
 
@@ -665,7 +667,7 @@ class TestHolding:
         old = entry("a", external=True, pending_replacement=True)
         run = over(old, holding="destroy")
         (step,) = run.steps(declared("a", size=9, opt_retain_on_delete=True))
-        assert (step.op, step.old) == (Op.SAME, old)
+        assert (step.op, step.urn, step.old) == (Op.SAME, A, old)
         held = run.generator.held[id(old)]
         assert held is step.new
         assert held.retain_on_delete
