@@ -358,6 +358,22 @@ class TestUnknownNodes:
         with pytest.raises(NotEnoughEvidence):
             of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"}))
 
+    def test_a_failed_one_that_never_joined_goes_before_idle_ones(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        del scheduler.nodes_["w0"]
+        drain = of_four(call, scheduler, failed="w0").clear(Taking(count=1))
+        assert drain is not None
+        assert (drain.chosen, drain.cordoned) == (("w0",), ())
+
+    def test_a_failed_one_that_may_be_several_is_left_for_idle_ones(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w0",))
+        drain = of_four(call, scheduler, failed="w0").clear(Taking(count=1))
+        assert drain is not None
+        assert drain.chosen == ("w3",)
+
     def test_a_failed_one_that_may_be_several_nodes_stays(
         self, call: Call, scheduler: Simulated
     ) -> None:
