@@ -59,7 +59,7 @@ class Host:
         return self.answer
 
     def gpus(self, resource: ResourceState) -> int:
-        return 0
+        return int(resource.inputs.get("gpus", 0))
 
     def is_bound(self, urn: str, inputs: Any) -> bool:
         return self.bound
@@ -138,6 +138,12 @@ def test_what_differs_is_updated_after_the_import(read_inputs: Any, inputs: Any)
     assert "size" in [each.path for each in update.change.changes]
     assert taken.change is not None
     assert taken.change.changes == ()
+
+
+def test_an_import_brings_no_gpus_and_its_update_those_that_differ():
+    host = Host((FOUND, {"gpus": 8}), Diff(True, (), delete_before_replace=False))
+    changes = [step.change for step in plan(host, declared(gpus=12))]
+    assert [each and (each.gpus_added, each.gpus_removed) for each in changes] == [(0, 0), (4, 0)]
 
 
 def test_an_object_that_was_only_read_becomes_the_stacks_own():

@@ -9,7 +9,7 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import UNPROTECT, EventBus, Op, Step, StepGenerator
-from gpuform.stacks.engine.provider_host import Diff
+from gpuform.stacks.engine.provider_host import Created, Diff
 from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT
@@ -41,6 +41,7 @@ class Host:
     """A provider that replaces for `rack`, and for `slot` deletes first."""
 
     checks: list[Any] = field(default_factory=list)
+    reads: list[Any] = field(default_factory=list)
     shows_fields: bool = False
 
     def check(self, urn: str, olds: Any, news: Any, provider: str) -> Any:
@@ -65,6 +66,10 @@ class Host:
 
     def is_bound(self, urn: str, inputs: Any) -> bool:
         return False
+
+    def read(self, urn: str, id_: str, inputs: Any, *_: Any, **more: Any) -> Any:
+        self.reads.append(more)
+        return Created(id_, inputs), None
 
 
 @dataclass
@@ -191,6 +196,22 @@ class TestOneResource:
         assert step.op is Op.SAME
         assert step.new is not None
         assert step.new.inputs == {"size": 2}
+
+    @pytest.mark.parametrize("base", [[], [entry("a", external=True, id="m-7")]])
+    def test_an_object_that_exists_is_imported(self, base: list[ResourceState]):
+        run = over(*base)
+        (step,) = run.steps(declared("a", size=1, opt_import_id="m-7"))
+        assert (step.op, step.old) == (Op.IMPORT, base[0] if base else None)
+        assert step.new is not None
+        assert (step.new.id, step.new.external) == ("m-7", False)
+        assert [read["provider"] for read in run.host.reads] == [PROVIDER]
+        with pytest.raises(EngineError, match=f"^{B}: import_ names m-7, which {A} stands for"):
+            run.steps(declared("b", size=1, opt_import_id="m-7"))
+
+    def test_what_the_stack_has_already_is_compared_and_not_imported(self):
+        run = over(entry("a", id="m-7"))
+        assert run.ops(declared("a", size=1, opt_import_id="m-7")) == [("same", "a")]
+        assert run.host.reads == []
 
 
 class TestReplacement:
@@ -605,6 +626,19 @@ class TestReads:
             (False, False),
             (False, True),
         ]
+
+    def test_what_fell_with_another_is_read_after_its_deletion(self):
+        uses = {"dependencies": [A], "property_dependencies": {"rack": [A]}}
+        b = entry("b", inputs={"rack": "of-a"}, **uses)
+        run = over(entry("a", inputs={"slot": 1}), b)
+        deletion = run.steps(declared("a", slot=2))[0]
+        (step,) = self.steps(run, read("b", "id-b"))
+        assert (step.op, step.after) == (Op.READ, deletion)
+        other = over(entry("a", inputs={"slot": 1}), b, selection=targets("a", "b"))
+        other.steps(declared("a", slot=2))
+        other.steps(declared("x", size=1))
+        (step,) = self.steps(other, read("b", "id-b", dependencies=(urn_of("x"),)))
+        assert (step.op, step.old, step.skipped) == (Op.SAME, None, True)
 
     @pytest.mark.parametrize("preview", [True, False])
     def test_an_id_that_is_not_known_is_read_in_a_preview_only(self, preview: bool):
