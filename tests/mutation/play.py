@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -91,9 +92,9 @@ TARGETS = {
 
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 CANNOT_PLAY = 3
-LONGEST_S = 8
-"""The processor time after which a mutant is endless; its tests take less. By the clock, what its
-tests take counts as well, many times: others may use the machine."""
+LONGEST_S = 3.0
+"""The processor time after which a test of a mutant is endless, beside twice what it takes without.
+By the clock it is many times as much: others may use the machine."""
 
 
 class Player:
@@ -235,11 +236,19 @@ class Player:
             self.failure = theirs
             os.setpgid(0, 0)
             os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
-            limit = LONGEST_S + int(self.arguments.seconds)
-            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-            _run_alone(lambda: _play(mutant, functions, items))
+            _run_alone(lambda: self._play(mutant, functions, items))
         os.close(theirs)
         return pid, ours, folder
+
+    def _play(self, mutant: Mutant, functions: Functions, items: list[pytest.Item]) -> None:
+        functions.replace(mutant)
+
+        def limit_time(item: pytest.Item) -> None:
+            longest = LONGEST_S + 2 * self.results["durations"][item.nodeid]
+            soft = int(time.process_time() + longest) + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+
+        _play_tests(items, before=limit_time)
 
     def _collect(self, running: dict[int, tuple[Mutant, int, float, str]]) -> None:
         """Keep the results of the mutants that are done, and end those that hang."""
@@ -269,13 +278,11 @@ class Player:
                 _save(self.arguments.file, self.results)
 
 
-def _play(mutant: Mutant, functions: Functions, items: list[pytest.Item]) -> None:
-    functions.replace(mutant)
-    _play_tests(items)
-
-
-def _play_tests(items: list[pytest.Item]) -> None:
+def _play_tests(
+    items: list[pytest.Item], before: Callable[[pytest.Item], None] = lambda _: None
+) -> None:
     for number, item in enumerate(items, 1):
+        before(item)
         following = items[number] if number < len(items) else None
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
 

@@ -1,6 +1,7 @@
 """The steps of one registration after another, against a provider that compares by rule."""
 
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from gpuform.stacks.engine.planning import UNPROTECT, EventBus, Op, Step, StepGe
 from gpuform.stacks.engine.provider_host import Created, Diff
 from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
+from gpuform.stacks.engine.store import Owners
 from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT
 
 TYPE = "lab:Machine"
@@ -207,6 +209,13 @@ class TestOneResource:
         assert [read["provider"] for read in run.host.reads] == [PROVIDER]
         with pytest.raises(EngineError, match=f"^{B}: import_ names m-7, which {A} stands for"):
             run.steps(declared("b", size=1, opt_import_id="m-7"))
+
+    @pytest.mark.parametrize("preview", [True, False])
+    def test_only_a_real_run_claims_what_it_imports(self, preview: bool):
+        claims: list[bool] = []
+        others = SimpleNamespace(owners=lambda *, claim: claims.append(claim) or Owners())
+        over(preview=preview, others=others).steps(declared("a", opt_import_id="m-7"))
+        assert claims == [not preview]
 
     def test_what_the_stack_has_already_is_compared_and_not_imported(self):
         run = over(entry("a", id="m-7"))
