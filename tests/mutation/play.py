@@ -30,66 +30,7 @@ import yaml
 from coverage import Coverage
 from mutants import ROOT, Functions, Mutant, find_statement_lines, list_mutants
 
-TARGETS = {
-    "changes": (["schemas/changes.py"], ["tests/schemas"]),
-    "creating": (
-        ["providers/creating"],
-        [
-            f"tests/providers/test_{name}.py"
-            for name in ("capacity", "creating", "evidence_of_creates", "scarcity", "overtaken")
-        ],
-    ),
-    "draining": (
-        ["providers/draining"],
-        [
-            f"tests/providers/test_{name}.py"
-            for name in (
-                "answering",
-                "draining",
-                "victims",
-                "node_matching",
-                "slurm_on_kubernetes",
-                "shrinking",
-                "random_drains",
-            )
-        ],
-    ),
-    "planning": (
-        ["stacks/engine/planning"],
-        [
-            f"tests/stacks/engine/test_{name}.py"
-            for name in (
-                "aliases",
-                "cascades",
-                "continue_on_error",
-                "dependent_replacements",
-                "events",
-                "import_steps",
-                "importing",
-                "old_entries",
-                "plan_constraint",
-                "presentation",
-                "resource_diff",
-                "odd_providers",
-                "options",
-                "options_replacing",
-                "planned_properties",
-                "reads",
-                "refresh_options",
-                "replacements_halfway",
-                "saved_plans",
-                "saved_plans_exceeded",
-                "selection_notes",
-                "step_generator",
-                "steps",
-                "targets",
-                "targets_deleted",
-            )
-        ],
-    ),
-}
-"""What is mutated, and the tests that have to notice."""
-
+TARGETS = yaml.safe_load(Path(__file__).with_name("targets.yaml").read_text())
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 CANNOT_PLAY = 3
 LONGEST_S = 3.0
@@ -370,12 +311,11 @@ def main() -> None:
     arguments.file = arguments.file.absolute()
     if not arguments.report:
         os.chdir(ROOT)
-        sources, tests = TARGETS[arguments.target]
-        paths = [
-            str(path.relative_to(ROOT)) for source in sources for path in _modules(ROOT / source)
-        ]
+        target = TARGETS[arguments.target]
+        modules = [path for source in target["sources"] for path in _modules(ROOT / source)]
+        paths = [str(path.relative_to(ROOT)) for path in modules]
         options = ["-qq", "-p", "no:cacheprovider", "--capture=sys"]
-        pytest.main([*options, *tests], plugins=[Player(paths, arguments)])
+        pytest.main([*options, *target["tests"]], plugins=[Player(paths, arguments)])
     report(_load(arguments.file))
 
 
