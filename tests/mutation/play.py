@@ -45,6 +45,9 @@ class Player:
         self.paths = paths
         self.arguments = arguments
         self.results = _load(arguments.file)
+        """Of each mutant, the test `by` which it was killed, or how its process was ended; empty
+        when it survived. Of each test how long it takes, and which lines it reaches."""
+        self.played = 0
         self.failure: int | None = None
         self.durations: dict[str, float] = {}
         self.failed: set[str] = set()
@@ -104,9 +107,8 @@ class Player:
             del known[name]
         is_due = {name: name not in known for name in everything}
         if self.arguments.again:
-            left_out = set(_equivalent())
-            is_due = {n: n not in known or known[n]["by"] == "" for n in everything}
-            is_due |= dict.fromkeys(left_out, False)
+            is_due = {n: n not in known or not known[n]["by"] for n in everything}
+            is_due |= dict.fromkeys(_equivalent(), False)
         # In no order of the source: what was played by any moment is a fair sample.
         due = sorted((name for name in everything if is_due[name]), key=_checksum)
         return [everything[name] for name in due]
@@ -215,7 +217,8 @@ class Player:
             self.results["mutants"][f"{mutant.path}:{mutant.name}"] = {"by": by, "cpu": cpu}
             if not by:
                 _say(f"survived ({cpu} s) {mutant.path}:{mutant.first + 1} {mutant.name}")
-            if len(self.results["mutants"]) % 10 == 0:
+            self.played += 1
+            if self.played % 10 == 0:
                 _save(self.arguments.file, self.results)
 
 
