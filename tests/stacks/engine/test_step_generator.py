@@ -301,6 +301,9 @@ class TestReplacement:
         old, wanted = entry("a", protect=True, inputs={"rack": 1}), {"rack": 2}
         said = f"{A} is protected, and this change replaces it (because of rack)"
         assert message_of(over(old), declared("a", opt_protect=True, **wanted)) == (said, UNPROTECT)
+        both = over(entry("a", protect=True, inputs={"rack": 1, "slot": 1}))
+        message, _ = message_of(both, declared("a", opt_protect=True, rack=2, slot=2))
+        assert message.endswith("(because of rack, slot)")
         run = over(old, preview=True)
         assert len(run.steps(declared("a", opt_protect=True, **wanted))) == 2
         assert [(urn, error.message) for urn, error in run.problems] == [(A, said)]
@@ -389,6 +392,15 @@ class TestDependents:
         assert run.ops(declared("c", size=1, opt_deleted_with=B)) == [
             ("replace", "c"),
             ("create-replacement", "c"),
+        ]
+
+    def test_what_goes_with_one_that_fell_is_replaced_too(self):
+        run = over(*self.base()[:2], entry("d"))
+        run.steps(declared("a", slot=2))
+        run.steps(declared("b", rack="of-a", size=1))
+        assert run.ops(declared("d", size=1, opt_replace_with=[B])) == [
+            ("create-replacement", "d"),
+            ("replace", "d"),
         ]
 
     def test_a_protected_one_keeps_what_it_needs(self):
@@ -620,6 +632,7 @@ class TestReads:
         assert first.change is None
         assert logical.change is not None
         assert (logical.change.action, logical.change.gpus_removed) == (PlanAction.REPLACE, 8)
+        assert [(each.path, each.before) for each in logical.change.changes] == [("gpus", 8)]
         assert [left.delete for left in run.generator.leftovers()] == [not is_gone, False]
         ops = run.ops(declared("b", size=1, opt_deleted_with=A))
         assert ops == [("create-replacement", "b"), ("replace", "b")]
