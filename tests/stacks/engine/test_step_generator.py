@@ -44,6 +44,7 @@ class Host:
 
     checks: list[Any] = field(default_factory=list)
     reads: list[Any] = field(default_factory=list)
+    field_questions: list[Any] = field(default_factory=list)
     shows_fields: bool = False
 
     def check(self, urn: str, olds: Any, news: Any, provider: str) -> Any:
@@ -61,7 +62,8 @@ class Host:
         )
 
     def field_changes(self, urn: str, olds: Any, news: Any, provider: str) -> Any:
-        return [FieldChange("size", Action.UPDATE, olds.get("size"), news.get("size"))]
+        self.field_questions.append((urn, olds, news, provider))
+        return [FieldChange("shown", Action.UPDATE, olds.get("size"), news.get("size"))]
 
     def gpus(self, resource: ResourceState) -> int:
         return int(resource.inputs.get("gpus", 0))
@@ -385,7 +387,9 @@ class TestDependents:
         assert logical.after is deletion_of_b
         assert create.after is None
         assert [*logical.keys] == ["rack"]
-        assert [*logical.diffs] == ["size"]
+        assert [*logical.diffs] == [*create.diffs] == ["shown"]
+        olds, news = {"rack": "of-a", "size": 1}, {"rack": "of-a", "size": 2}
+        assert run.host.field_questions == [(B, olds, news, PROVIDER)]
         assert logical.change is not None
         assert logical.change.reason is PlanReason.DEPENDENCY_REPLACED
         assert run.host.checks[-1] == (B, {}, {"rack": "of-a", "size": 2}, PROVIDER)
