@@ -22,6 +22,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,8 +35,30 @@ TARGETS = yaml.safe_load(Path(__file__).with_name("targets.yaml").read_text())
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 CANNOT_PLAY = 3
 LONGEST_S = 3.0
-"""The processor time after which a test of a mutant is endless, beside twice what it takes without.
-By the clock it is many times as much: others may use the machine."""
+"""The processor time after which a test of a mutant is endless, beside twice what it takes else."""
+LOOK_S, IDLE_S = 30.0, 0.2
+"""A process that waits for what never comes uses less processor time from one look to the next."""
+
+
+@dataclass
+class _Process:
+    """A forked copy of this process that plays a mutant."""
+
+    pid: int
+    mutant: Mutant
+    pipe: int
+    folder: str
+    used_s: float = 0.0
+    looked_at: float = field(default_factory=time.monotonic)
+
+    def hangs(self) -> bool:
+        if time.monotonic() < self.looked_at + LOOK_S:
+            return False
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        before = self.used_s
+        self.used_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        self.looked_at = time.monotonic()
+        return self.used_s < before + IDLE_S
 
 
 class Player:
@@ -84,14 +107,13 @@ class Player:
         mutants = self._choose()
         _say(f"{len(mutants)} mutants to play")
         end = time.monotonic() + 60 * self.arguments.minutes
-        running: dict[int, tuple[Mutant, int, float, str]] = {}
+        running: dict[int, _Process] = {}
         while running or (mutants and time.monotonic() < end):
             while mutants and len(running) < self.arguments.jobs and time.monotonic() < end:
                 mutant = mutants.pop(0)
                 chosen = [items[name] for name in self._reaching(mutant) if name in items]
-                pid, pipe, folder = self._fork(mutant, functions, chosen)
-                tests_s = sum(self.results["durations"][item.nodeid] for item in chosen)
-                running[pid] = (mutant, pipe, time.monotonic() + 30 + 20 * tests_s, folder)
+                process = self._fork(mutant, functions, chosen)
+                running[process.pid] = process
             self._collect(running)
         _save(self.arguments.file, self.results)
         return True
@@ -170,9 +192,7 @@ class Player:
                 chosen.append(test)
         return chosen
 
-    def _fork(
-        self, mutant: Mutant, functions: Functions, items: list[pytest.Item]
-    ) -> tuple[int, int, str]:
+    def _fork(self, mutant: Mutant, functions: Functions, items: list[pytest.Item]) -> "_Process":
         ours, theirs = os.pipe()
         folder = tempfile.mkdtemp()
         if not (pid := os.fork()):
@@ -181,7 +201,7 @@ class Player:
             os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
             _run_alone(lambda: self._play(mutant, functions, items))
         os.close(theirs)
-        return pid, ours, folder
+        return _Process(pid, mutant, ours, folder)
 
     def _play(self, mutant: Mutant, functions: Functions, items: list[pytest.Item]) -> None:
         functions.replace(mutant)
@@ -193,11 +213,12 @@ class Player:
 
         _play_tests(items, before=limit_time)
 
-    def _collect(self, running: dict[int, tuple[Mutant, int, float, str]]) -> None:
+    def _collect(self, running: dict[int, "_Process"]) -> None:
         """Keep the results of the mutants that are done, and end those that hang."""
         time.sleep(0.01)
-        for pid, (mutant, pipe, until, folder) in list(running.items()):
-            if time.monotonic() > until:
+        for pid, process in list(running.items()):
+            mutant = process.mutant
+            if process.hangs():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
             ended, status, usage = os.wait4(pid, os.WNOHANG)
@@ -205,9 +226,9 @@ class Player:
                 continue
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-            text = os.read(pipe, 10_000).decode()
-            os.close(pipe)
-            shutil.rmtree(folder, ignore_errors=True)
+            text = os.read(process.pipe, 10_000).decode()
+            os.close(process.pipe)
+            shutil.rmtree(process.folder, ignore_errors=True)
             del running[pid]
             if os.WIFEXITED(status) and os.WEXITSTATUS(status) == CANNOT_PLAY:
                 _say(f"cannot be played: {mutant.path}: {mutant.name}")

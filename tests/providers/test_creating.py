@@ -684,6 +684,18 @@ class TestConflicts:
             platform.create()
         assert (intents.all(), platform.call.clock.now()) == ([], began)
 
+    def test_what_was_made_is_found_where_this_machines_clock_is_behind(
+        self, platform: Platform
+    ) -> None:
+        platform.call.clock.is_platforms = False  # type: ignore[misc]
+
+        def answer() -> None:
+            platform.objects[:] = [Candidate("c1", platform.call.clock.now() + 3600.0)]
+            raise self.CONFLICT
+
+        platform.answer = answer
+        assert platform.create(clock_ahead=lambda: -3600.0) == "c1"
+
     def test_several_that_appeared_are_asked_about_by_name(self, platform: Platform) -> None:
         def answer() -> None:
             now = platform.call.clock.now()
