@@ -236,6 +236,9 @@ class TestReplacement:
         assert create.change is None
         assert logical.change is not None
         assert logical.change.replace_paths == ("rack",)
+        (shown,) = logical.change.changes
+        assert (shown.path, shown.before, shown.after) == ("rack", "x", "y")
+        assert shown.forces_replacement
         # The new object is checked as one without a past.
         assert [check[1] for check in run.host.checks] == [{"rack": "x"}, {}]
         assert [check[3] for check in run.host.checks] == [PROVIDER] * 2
