@@ -127,7 +127,7 @@ def test_entries_that_wait_for_their_deletion_or_are_the_engines_own_are_not_nam
 
 
 def test_ten_are_named():
-    for count, more in ((10, ""), (12, " and 2 more")):
+    for count, more in ((10, ""), (11, " and 1 more"), (12, " and 2 more")):
         users = [entry_of(n, [0]) for n in range(1, count + 1)]
         (text,) = told([CHAIN[0], *users], [urn_of(0)])
         assert text.startswith("--target r0 --target-dependents also takes: r1 (needs r0), r2 ")

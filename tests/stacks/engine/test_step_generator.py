@@ -143,6 +143,11 @@ class TestOneResource:
         assert (step.op, step.old, [*step.diffs]) == (Op.SAME, old, [])
         assert run.host.checks == [(A, {"size": 1}, {"size": 1}, PROVIDER)]
 
+    def test_one_that_its_provider_calls_unchanged_differs_in_nothing(self):
+        old = entry("a", inputs={"size": 1}, outputs={"size": 2})
+        (step,) = over(old).steps(declared("a", size=2))
+        assert (step.op, [*step.diffs]) == (Op.SAME, [])
+
     def test_a_changed_one_is_updated_with_what_differs(self):
         (step,) = over(entry("a")).steps(declared("a", size=2))
         assert (step.op, [*step.diffs], [*step.keys]) == (Op.UPDATE, ["size"], [])
@@ -554,6 +559,14 @@ class TestTargets:
         assert (
             f"comes to depend on {B}"
             in message_of(run, declared("a", size=1, opt_dependencies=[B]))[0]
+        )
+        leaves = [entry(f"x{number}") for number in range(8)]
+        wide = entry("w", dependencies=[B, *(leaf.urn for leaf in leaves)])
+        run = over(*base, *leaves, wide, selection=targets("a"))
+        run.steps(declared("b", size=1))
+        assert (
+            f"comes to depend on {wide.urn}"
+            in message_of(run, declared("a", size=1, opt_dependencies=[wide.urn]))[0]
         )
         run = over(entry("a"), entry("b", dependencies=[A]), entry("c"), selection=targets("a"))
         run.steps(declared("b", size=1))
