@@ -86,6 +86,11 @@ def test_an_update_shows_what_differs_in_the_order_of_the_program():
     assert (change.gpus_added, change.gpus_removed) == (4, 0)
 
 
+def test_what_is_only_read_brings_and_takes_no_gpus():
+    change = describe(Gpus(), Op.READ, OLD, NEW)
+    assert (change.gpus_added, change.gpus_removed) == (0, 0)
+
+
 def test_fewer_gpus_are_removed_ones():
     change = describe(Gpus(), Op.UPDATE, NEW, OLD)
     assert (change.gpus_added, change.gpus_removed) == (0, 4)
@@ -260,6 +265,15 @@ class TestDrift:
     )
     def test_an_object_that_is_as_known_stays(self, diff: Diff | None, action: PlanAction):
         assert describe_drift(Gpus(), OLD, OLD, diff).action is action
+
+    @pytest.mark.parametrize("holder", ["old", "new"])
+    def test_a_property_with_a_secret_then_or_now_is_masked(self, holder: str):
+        entries = {"old": entry(id="m-1"), "new": entry(id="m-1")}
+        entries[holder] = replace(entries[holder], outputs={"token": Secret("hunter2")})
+        fields = diff_of(FieldChange("token", Action.UPDATE, "hunter1", "hunter2"))
+        change = describe_drift(Gpus(), entries["old"], entries["new"], fields)
+        assert change.changes[0].secret
+        assert "hunter" not in repr(change)
 
     def test_an_object_that_is_gone_gives_up_its_gpus(self):
         change = describe_drift(Gpus(), OLD, None, None)

@@ -44,6 +44,7 @@ def compare(old: ResourceState, goal: ResourceState, **answer: Any) -> Diff:
     [
         ({"replacement_trigger": 1}, {"replacement_trigger": 2}, "replacement_trigger", 1),
         ({"replacement_trigger": Secret(1)}, {"replacement_trigger": UNKNOWN}, None, 1),
+        ({}, {"replacement_trigger": UNKNOWN}, None, 1),
         ({}, {"replace_with": [OTHER]}, "replace_with", 2),
         ({}, {"deleted_with": OTHER}, "deleted_with", 2),
         ({"provider": ""}, {}, "provider", 3),

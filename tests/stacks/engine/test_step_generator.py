@@ -157,6 +157,8 @@ class TestOneResource:
     def test_an_update_names_the_providers_own_fields(self):
         (step,) = over(entry("a"), host=Host(shows_fields=True)).steps(declared("a", size=2))
         assert [*step.diffs] == ["shown"]
+        assert step.change is not None
+        assert [each.path for each in step.change.changes] == ["shown"]
 
     def test_one_that_never_became_ready_is_updated(self):
         (step,) = over(entry("a", init_errors=["still booting"])).steps(declared("a", size=1))
@@ -580,6 +582,19 @@ class TestTargets:
         message, _ = message_of(run, declared("a", size=1, opt_dependencies=[C]))
         assert message.startswith(f"{A} comes to depend on {C}, which")
 
+    def test_a_need_that_nobody_knows_is_no_cycle(self):
+        run = over(entry("a"), entry("b", dependencies=[A]), selection=targets("a"))
+        run.steps(declared("b", size=1))
+        wanted = declared("a", size=1, opt_dependencies=[urn_of("unknown")])
+        assert run.ops(wanted) == [("same", "a")]
+
+    def test_an_untargeted_parent_of_an_old_name_decides_for_its_children(self):
+        run = over(entry("a"), entry("c", parent=A), selection=targets("c"))
+        run.steps(declared("b", size=1, opt_aliases=(Alias(urn=A),), opt_protect=True))
+        (step,) = run.steps(declared("c", size=1, opt_parent=A))
+        assert step.new is not None
+        assert step.new.protect
+
     def test_a_cycle_over_what_this_run_reads_is_found(self):
         base = [entry("a"), entry("b", dependencies=[A]), entry("c", external=True)]
         run = over(*base, selection=targets("a", "c"))
@@ -668,6 +683,13 @@ class TestReads:
             (False, False),
             (False, True),
         ]
+
+    def test_what_was_read_does_not_fall_with_what_it_used(self):
+        uses = {"dependencies": [A], "property_dependencies": {"rack": [A]}}
+        b = entry("b", inputs={"rack": "of-a"}, **uses)
+        run = over(entry("a", inputs={"slot": 1}), b)
+        self.steps(run, read("b", "id-b"))
+        assert run.ops(declared("a", slot=2))[0] == ("delete-replaced", "a")
 
     def test_what_fell_with_another_is_read_after_its_deletion(self):
         uses = {"dependencies": [A], "property_dependencies": {"rack": [A]}}
