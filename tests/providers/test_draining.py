@@ -318,7 +318,7 @@ class TestUnknownNodes:
         )
         began = clock.now()
         with pytest.raises(
-            NotEnoughEvidence, match=r"cannot remove a node: .* address of w1"
+            NotEnoughEvidence, match=r": pool train: cannot remove a node: .* address of w1"
         ) as raised:
             of_four(call, scheduler, on_busy="fail").clear(Taking({"w1": "deleted"}))
         assert clock.now() - began < MINUTE

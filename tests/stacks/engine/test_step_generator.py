@@ -418,11 +418,11 @@ class TestDependents:
         ]
 
     def test_a_protected_one_keeps_what_it_needs(self):
-        said = message_of(over(*self.base(protect=True)), declared("a", slot=2))
-        assert said == (
-            f"replacing {A} needs the deletion of protected resources: {B}",
-            UNPROTECT,
-        )
+        a, b, c = self.base(protect=True)
+        said = f"replacing {A} needs the deletion of protected resources: {B}"
+        assert message_of(over(a, b, c), declared("a", slot=2)) == (said, UNPROTECT)
+        both = over(a, b, replace(c, protect=True))
+        assert message_of(both, declared("a", slot=2)) == (f"{said}, {C}", UNPROTECT)
 
     def test_one_that_was_dealt_with_does_not_fall(self):
         run = over(*self.base())
@@ -581,6 +581,19 @@ class TestTargets:
         run.steps(declared("c", size=1, opt_dependencies=[B]))
         message, _ = message_of(run, declared("a", size=1, opt_dependencies=[C]))
         assert message.startswith(f"{A} comes to depend on {C}, which")
+
+    def test_a_replacement_may_not_need_what_is_not_created(self):
+        run = over(entry("a", inputs={"slot": 1}), selection=targets("a"))
+        run.steps(declared("x", size=1))
+        message, _ = message_of(run, declared("a", slot=2, opt_dependencies=[urn_of("x")]))
+        assert message.startswith(f"{A} depends on {urn_of('x')}, which does not exist yet")
+
+    def test_a_cycle_over_an_old_name_is_found(self):
+        run = over(entry("a"), entry("b", dependencies=[A]), selection=targets("new"))
+        run.steps(declared("b", size=1))
+        wanted = declared("new", size=1, opt_aliases=(Alias(urn=A),), opt_dependencies=[B])
+        message, _ = message_of(run, wanted)
+        assert message.startswith(f"{urn_of('new')} comes to depend on {B}, which")
 
     def test_a_need_that_nobody_knows_is_no_cycle(self):
         run = over(entry("a"), entry("b", dependencies=[A]), selection=targets("a"))
