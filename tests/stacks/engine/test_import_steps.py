@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op, Step, importing
@@ -144,6 +145,14 @@ def test_an_import_brings_no_gpus_and_its_update_those_that_differ():
     host = Host((FOUND, {"gpus": 8}), Diff(True, (), delete_before_replace=False))
     changes = [step.change for step in plan(host, declared(gpus=12))]
     assert [each and (each.gpus_added, each.gpus_removed) for each in changes] == [(0, 0), (4, 0)]
+
+
+def test_the_update_after_an_import_shows_the_providers_own_fields():
+    fields = [FieldChange("shown", Action.UPDATE, 1, 2)]
+    host = Host((FOUND, None), Diff(True, (), delete_before_replace=False, fields=fields))
+    _, update = plan(host, declared(size=2))
+    assert update.change is not None
+    assert [each.path for each in update.change.changes] == ["shown"]
 
 
 def test_an_object_that_was_only_read_becomes_the_stacks_own():

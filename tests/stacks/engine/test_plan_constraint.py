@@ -1,6 +1,7 @@
 """A saved plan as a bound: each thing that is more than it, in words; what is less passes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -198,6 +199,11 @@ def test_a_step_as_planned_passes_and_more_stops_the_run():
     )
     with pytest.raises(PlanExceeded, match=r"would be replaced, which is not planned; nothing"):
         planned.check_step(step(Op.REPLACE, 2))
+    both = change(A, 3).model_copy(
+        update={"changes": (*change(A, 3).changes, *change(A, 1, path="rack").changes)}
+    )
+    with pytest.raises(PlanExceeded, match=r"than planned; .* change rack, which is not planned;"):
+        planned.check_step(replace(step(Op.UPDATE), change=both))
 
 
 @pytest.mark.parametrize(

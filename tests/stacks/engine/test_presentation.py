@@ -210,6 +210,11 @@ def test_a_property_with_a_secret_before_or_after_is_masked(side: str, holder: s
     assert "hunter" not in repr(change)
 
 
+def test_a_secret_that_is_not_known_yet_is_shown_as_unknown():
+    (change,) = describe(Gpus(), Op.CREATE, None, entry(inputs={"t": Secret(UNKNOWN)})).changes
+    assert (change.secret, change.unknown) == (True, True)
+
+
 def test_a_step_without_an_entry_is_a_mistake_of_the_engine():
     with pytest.raises(AssertionError, match=r"^a step has an old or a new state$"):
         describe(Gpus(), Op.UPDATE, None, None)

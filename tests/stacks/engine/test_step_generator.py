@@ -496,6 +496,15 @@ class TestTargets:
         assert run.generator.kept == {B, C}
         assert run.generator.declared == {B}
 
+    def test_all_that_is_needed_by_what_is_left_is_kept(self):
+        needs = {"b": ["c", "d", "e"], "c": ["f"], "d": ["g"], "e": ["h"], "h": ["a"]}
+        base = [
+            entry(name, dependencies=[*map(urn_of, needs.get(name, ()))]) for name in "afghcdeb"
+        ]
+        run = over(*base, selection=targets("z"))
+        run.steps(declared("b", size=1))
+        assert run.generator.kept == {*map(urn_of, "abcdefgh")}
+
     def test_a_new_one_that_is_no_target_is_skipped(self):
         (step,) = over(selection=targets("a")).steps(declared("b", size=1))
         assert (step.op, step.urn, step.old, step.skipped) == (Op.SAME, B, None, True)
