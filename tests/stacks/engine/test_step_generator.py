@@ -1,5 +1,6 @@
 """The steps of one registration after another, against a provider that compares by rule."""
 
+import time
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -215,7 +216,9 @@ class TestOneResource:
         assert (step.op, step.old) == (Op.IMPORT, base[0] if base else None)
         assert step.new is not None
         assert (step.new.id, step.new.external) == ("m-7", False)
-        assert [read["provider"] for read in run.host.reads] == [PROVIDER]
+        (question,) = run.host.reads
+        assert question["provider"] == PROVIDER
+        assert 0 < question["as_of"] <= time.monotonic()
         with pytest.raises(EngineError, match=f"^{B}: import_ names m-7, which {A} stands for"):
             run.steps(declared("b", size=1, opt_import_id="m-7"))
 
