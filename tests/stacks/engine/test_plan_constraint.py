@@ -59,6 +59,8 @@ def test_a_plan_allows_the_values_of_all_that_it_writes():
     assert paths == {A: ["size", "rack"]}
     assert (constraint.basis, constraint.digest) == (plan.basis, digest)
     assert constraint.reads_others is False
+    others = plan.model_copy(update={"stack_references": ("organization/net/dev",)})
+    assert PlanConstraint.of(others, digest).reads_others is True
 
 
 def test_a_plan_without_a_basis_bounds_nothing():

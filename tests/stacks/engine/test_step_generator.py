@@ -433,6 +433,19 @@ class TestDependents:
         steps = run.ops(declared("a", slot=2))
         assert steps == [("delete-replaced", "a"), ("replace", "a"), ("create-replacement", "a")]
 
+    def test_one_that_is_skipped_does_not_fall(self):
+        run = over(*self.base())
+        run.generator.leave(declared("b", rack="other", size=1))
+        assert run.ops(declared("a", slot=2))[0] == ("delete-replaced", "a")
+
+    def test_those_of_several_roots_are_all_remembered(self):
+        a, b, _ = self.base()
+        uses = {"dependencies": [C], "property_dependencies": {"rack": [C]}}
+        run = over(a, b, entry("c", inputs={"slot": 1}), entry("d", inputs={"rack": 1}, **uses))
+        deletions = [run.steps(declared(name, slot=2))[0] for name in "ac"]
+        firsts = [run.steps(declared(name, rack="new"))[0] for name in "bd"]
+        assert [step.after for step in firsts] == deletions
+
     def test_one_whose_object_is_gone_is_not_deleted_again(self):
         run = over(*self.base(pending_replacement=True))
         assert run.ops(declared("a", slot=2))[:2] == [
@@ -486,6 +499,16 @@ class TestDependents:
         assert [(urn, error.message) for urn, error in run.problems] == [(A, "no answer")]
         run.generator.compare_dependents({B, C})
         assert len(run.problems) == 1
+
+    def test_what_a_destroy_has_seen_is_not_compared(self):
+        class Broken(Host):
+            def diff(self, *_: Any) -> Diff:
+                raise EngineError("no answer")
+
+        run = over(*self.base(), host=Broken(), holding="destroy")
+        run.steps(declared("b", size=1))
+        run.generator.compare_dependents({A})
+        assert run.problems == []
 
 
 class TestTargets:
