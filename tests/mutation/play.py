@@ -79,7 +79,7 @@ class Player:
         from hypothesis import Phase, settings  # pytest wants to import its plugin itself
 
         # A find is enough: nobody looks at its smallest example.
-        quick = settings(settings.get_profile("project"), phases=[Phase.explicit, Phase.generate])
+        quick = settings(settings.default, phases=[Phase.explicit, Phase.generate])
         settings.register_profile("mutants", quick)
         settings.load_profile("mutants")
         # Each process opens a stack: a passphrase that is stretched as long would be half its time.
