@@ -1,10 +1,11 @@
 """Create exactly once, against a platform that loses answers, or the process, at every point."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from fake_clock import FakeClock
@@ -616,6 +617,20 @@ class TestLateObjects:
         assert (made, [each.id for each in intents.all()]) == ("c1", ["c1"])
         assert late.sent == 1
 
+    def test_the_id_of_an_answer_is_recorded_before_anybody_looks(
+        self, platform: Platform, intents: Intents
+    ) -> None:
+        def send() -> str:
+            def die() -> None:
+                raise Killed
+
+            platform.listing = die
+            return "hint"
+
+        with pytest.raises(Killed):
+            platform.create(attempts=[Attempt(send, sent=SENT)], has_hints=True)
+        assert [each.id for each in intents.all()] == ["hint"]
+
     def test_an_accepted_create_that_shows_nothing_stays_recorded(
         self, platform: Platform, intents: Intents
     ) -> None:
@@ -659,6 +674,37 @@ class TestConflicts:
         platform.answers(None)
         assert platform.create() == "c1"
         assert platform.sent == 1
+
+    def test_a_lack_of_capacity_that_is_no_409_certainly_made_nothing(
+        self, platform: Platform, intents: Intents
+    ) -> None:
+        began = platform.call.clock.now()
+        platform.answers(_refusal(OutOfCapacity, 422))
+        with pytest.raises(OutOfCapacity):
+            platform.create()
+        assert (intents.all(), platform.call.clock.now()) == ([], began)
+
+    def test_what_was_made_is_found_where_this_machines_clock_is_behind(
+        self, platform: Platform
+    ) -> None:
+        platform.call.clock.is_platforms = False  # type: ignore[misc]
+
+        def answer() -> None:
+            platform.objects[:] = [Candidate("c1", platform.call.clock.now() + 3600.0)]
+            raise self.CONFLICT
+
+        platform.answer = answer
+        assert platform.create(clock_ahead=lambda: -3600.0) == "c1"
+
+    def test_several_that_appeared_are_asked_about_by_name(self, platform: Platform) -> None:
+        def answer() -> None:
+            now = platform.call.clock.now()
+            platform.objects[:] = [Candidate("c1", now), Candidate("c2", now)]
+            raise self.CONFLICT
+
+        platform.answer = answer
+        with pytest.raises(AdoptionQuestion, match=r"c1 .*; c2 "):
+            platform.create()
 
     def test_the_next_attempt_is_made_only_when_nothing_appeared(self, platform: Platform) -> None:
         def full() -> str:
@@ -714,6 +760,255 @@ class Guarded(FolderRecords):
 
     def add(self, name: str, fields: Fields) -> None:
         super().write(name, fields)
+
+
+class TestWords:
+    """What a create records and reports, word for word."""
+
+    def test_the_intent_says_all_that_the_next_run_has_to_know(
+        self, platform: Platform, intents: Intents
+    ) -> None:
+        platform.objects.append(Candidate("leaving", leaving=True))
+        platform.call.hide(["hunter2"])
+        sent = {"num_gpus": 16, "note": "has hunter2 in it"}
+        attempt = Attempt(platform.send, "us-central-4", "H100_SXM", sent)
+        began = platform.call.clock.now()
+        assert platform.create(attempts=[attempt], clock_ahead=lambda: 7.0) == "c2"
+        assert intents.all() == [
+            Intent(
+                urn=platform.call.urn,
+                platform="together",
+                kind="Cluster",
+                name="train",
+                region="us-central-8",
+                started_at=began,
+                is_timed=True,
+                present_ids=("leaving",),
+                sent={"num_gpus": 16},
+                id="c2",
+                tried_region="us-central-4",
+                tried_gpu_type="H100_SXM",
+            )
+        ]
+
+    def test_a_found_object_is_reported_once_and_not_to_who_only_finds(
+        self, platform: Platform, told: Any
+    ) -> None:
+        platform.create()
+        assert told.progress == []
+        platform.create()
+        assert told.progress == ["found c1 again, created by an earlier attempt"]
+        platform.call.finds_only = True
+        platform.create()
+        assert len(told.progress) == 1
+
+    def test_who_only_finds_hears_what_was_sought(self, platform: Platform) -> None:
+        platform.call.finds_only = True
+        with pytest.raises(NothingMade):
+            platform.create()
+        assert platform.call.sought == TARGET
+
+    def test_a_taken_name_says_how_to_import_the_object(self, platform: Platform) -> None:
+        platform.objects += [Candidate("c 1", region=""), Candidate("c2")]
+        with pytest.raises(NameTaken) as raised:
+            platform.create()
+        assert raised.value.message == (
+            "together already has a Cluster named 'train' (c 1, c2), and no record says that this "
+            "project made it"
+        )
+        assert raised.value.hint == (
+            'to manage it, write `import: "c 1"` in the options of its entry (in Python '
+            'opts=pulumi.ResourceOptions(import_="c 1")) and run `gpuform up`, or let `gpuform '
+            "import together:Cluster NAME 'c 1'` declare it; otherwise give it another name"
+        )
+        platform.objects[:] = [Candidate("größe")]
+        with pytest.raises(NameTaken) as raised:
+            platform.create()
+        assert 'import_="größe"' in str(raised.value.hint)
+        platform.objects[:] = [Candidate("c2")]
+        with pytest.raises(NameTaken) as raised:
+            platform.create()
+        assert "write `import: c2` in" in str(raised.value.hint)
+
+    def test_a_lost_request_says_that_the_next_run_looks_again(
+        self, platform: Platform, told: Any
+    ) -> None:
+        platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+        with pytest.raises(UnknownOutcome) as raised:
+            platform.create(settle_time=90.0)
+        assert raised.value.message == (
+            "it is not known whether the Cluster 'train' was created: no answer"
+        )
+        assert raised.value.hint == (
+            "nothing of that name appeared within 90 s. Run it again: it looks once more before "
+            "anything is made"
+        )
+        assert set(told.progress) == {"looking for what an interrupted create may have made"}
+        assert told.warnings == []
+
+    def test_an_accepted_create_that_shows_nothing_says_so(self, platform: Platform) -> None:
+        platform.takes_effect = False
+        with pytest.raises(UnknownOutcome) as raised:
+            platform.create(has_hints=True)
+        assert raised.value.message == (
+            "together accepted the create of the Cluster 'train', and shows no such object"
+        )
+        assert raised.value.hint == "run it again: it looks once more before anything is made"
+
+    def test_a_found_answer_says_what_was_lost(self, platform: Platform, told: Any) -> None:
+        platform.answers(UnknownOutcome("no answer"))
+        platform.create()
+        assert told.warnings == ["the answer to the create was lost (no answer); found c1 again"]
+
+    def test_an_attempt_under_another_name_is_warned_of_with_where_it_went(
+        self, platform: Platform, intents: Intents, told: Any
+    ) -> None:
+        other = Intent(platform.call.urn, "together", "Cluster", "old", "us-central-8", 1.0)
+        intents.record(replace(other, tried_region="us-central-4", id="c0"))
+        intents.record(replace(other, name="older", started_at=2.0))
+        intents.record(replace(other, name="settled", outcome="nothing"))
+        intents.record(replace(other, name="elsewhere", urn="urn:of-another-resource"))
+        platform.create()
+        assert told.warnings == [
+            f"an earlier attempt may have created the Cluster {which}: look whether it exists "
+            "and delete it if so"
+            for which in ("'old' in us-central-4 (c0)", "'older' in us-central-8")
+        ]
+
+    def test_a_host_that_tells_no_urn_is_warned_of_nothing(
+        self, platform: Platform, intents: Intents, told: Any
+    ) -> None:
+        intents.record(Intent("urn:other", "together", "Cluster", "old", "us-central-8", 1.0))
+        platform.call.urn = None
+        platform.create()
+        assert told.warnings == []
+
+    def test_an_attempt_of_this_very_object_is_not_warned_of(
+        self, platform: Platform, told: Any
+    ) -> None:
+        platform.answers(Killed(), takes_effect=False)
+        with pytest.raises(Killed):
+            platform.create()
+        platform.answers(None)
+        platform.create()
+        assert told.warnings == []
+
+
+def test_the_platforms_clock_counts_where_this_machines_is_ahead(
+    platform: Platform, intents: Intents
+) -> None:
+    platform.call.clock.is_platforms = False  # type: ignore[misc]
+    platform.answers(UnknownOutcome("no answer"))
+    began = platform.call.clock.now()
+    made = Candidate("c1")
+    platform.listing = lambda: platform.objects.__setitem__(slice(None), [made] * platform.sent)
+    assert platform.create(clock_ahead=lambda: 3600.0) == "c1"
+    (intent,) = intents.all()
+    assert (intent.started_at, intent.is_timed) == (began - 3600.0, True)
+
+
+def test_an_attempt_that_is_known_to_have_made_nothing_is_not_looked_for(
+    platform: Platform, intents: Intents
+) -> None:
+    began = platform.call.clock.now()
+    target = (TARGET.platform, TARGET.kind, TARGET.name, TARGET.region)
+    intents.record(Intent(platform.call.urn, *target, began, outcome="nothing"))
+    assert platform.create() == "c1"
+    assert platform.call.clock.now() == began
+
+
+def test_an_object_of_long_ago_is_missed_for_the_settle_time_before_it_is_gone(
+    platform: Platform,
+) -> None:
+    """One look may meet a replica that lags behind."""
+    assert platform.create() == "c1"
+    platform.call.clock.sleep(86_400, platform.call.cancelled)
+    known, seen_at = platform.objects[:], platform.call.clock.now() + 50
+
+    def listing() -> None:
+        platform.objects[:] = known if platform.call.clock.now() >= seen_at else []
+
+    platform.listing = listing
+    assert platform.create() == "c1"
+    assert platform.sent == 1
+
+
+def test_what_another_engine_has_settled_is_forgotten_for_this_object_alone(
+    platform: Platform, intents: Intents
+) -> None:
+    target = (TARGET.platform, TARGET.kind, TARGET.name, TARGET.region)
+    for urn in (None, "urn:other"):
+        intents.record(Intent(urn, *target, 1.0, outcome="nothing"))
+    platform.create()
+    assert {each.urn for each in intents.all()} == {"urn:other", platform.call.urn}
+
+
+def test_a_search_that_was_cut_short_by_half_a_second_proves_nothing(
+    platform: Platform, intents: Intents
+) -> None:
+    platform.answers(Killed(), takes_effect=False)
+    with pytest.raises(Killed):
+        platform.create()
+    platform.call.timeout = 60.0
+    platform.call.begin(60.0)
+    with pytest.raises(NotEnoughEvidence):
+        platform.create(settle_time=60.5)
+    assert [each.looked_at for each in intents.all()] == [None]
+
+
+def test_the_last_look_is_at_the_end_of_the_settle_time(platform: Platform) -> None:
+    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    began = platform.call.clock.now()
+
+    def listing() -> None:
+        is_seen = platform.call.clock.now() >= began + 60.3
+        platform.objects[:] = [Candidate("c1", began + 1)] if is_seen else []
+
+    platform.listing = listing
+    assert platform.create(settle_time=60.5) == "c1"
+
+
+def test_one_name_is_created_once_at_a_time(platform: Platform, tmp_path: Path) -> None:
+    raised: list[str] = []
+
+    def meanwhile() -> None:
+        other = Platform(replace(platform.call, urn="urn:other", held=ExitStack()))
+        try:
+            other.create()
+        except NameTaken as error:
+            raised.append(error.message)
+        other.create(target=replace(TARGET, name="another"))
+
+    platform.answer = meanwhile
+    assert platform.create() == "c1"
+    assert raised == [
+        "another resource of this program is creating the Cluster 'train' on together"
+    ]
+
+
+def test_an_intent_of_another_resource_finds_nothing_for_this_one(
+    platform: Platform, intents: Intents
+) -> None:
+    platform.objects.append(Candidate("theirs"))
+    target = (TARGET.platform, TARGET.kind, TARGET.name, TARGET.region)
+    intents.record(Intent("urn:other", *target, 1.0, id="theirs"))
+    with pytest.raises(NameTaken, match="theirs"):
+        platform.create()
+
+
+@pytest.mark.parametrize(("pause", "is_recorded_again"), [(5.0, False), (5.5, True)])
+def test_a_request_that_waited_more_than_clocks_differ_is_recorded_with_its_new_time(
+    platform: Platform, intents: Intents, pause: float, is_recorded_again: bool
+) -> None:
+    began = platform.call.clock.now()
+
+    def send() -> str:
+        platform.call.clock.sleep(pause, platform.call.cancelled)
+        platform.call.changing()
+        assert intents.all()[0].started_at == began + (pause if is_recorded_again else 0.0)
+        return platform.send()
+
+    assert platform.create(attempts=[Attempt(send, sent=SENT)]) == "c1"
 
 
 FAULTS = st.sampled_from([None, *LOST, *DEFINITE, Killed()])

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +22,18 @@ from gpuform.providers.draining import (
     conclude,
     undo,
 )
-from gpuform.providers.errors import Cancelled, GpuformError, Unreachable
+from gpuform.providers.draining.draining import jobs_text
+from gpuform.providers.errors import (
+    ApiError,
+    Cancelled,
+    GpuformError,
+    MissingCredentials,
+    UnknownOutcome,
+    Unreachable,
+)
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.records import Drain, Drains, FolderRecords, Intents
-from gpuform.schemas.drain import DrainInputs, Leaving
+from gpuform.schemas.drain import DrainInputs, Leaving, RunningJob
 
 ID = "c1"
 MINUTE = 60.0
@@ -86,13 +95,17 @@ class TestClear:
         assert scheduler.asked == ["nodes", "cordon", "nodes", "nodes"]
         assert record_of(call) == drain
 
-    def test_jobs_are_waited_for(self, call: Call, scheduler: Simulated, clock: Any) -> None:
+    def test_jobs_are_waited_for(
+        self, call: Call, scheduler: Simulated, clock: Any, told: Any
+    ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 30)
         began = clock.now()
         draining(call, scheduler).clear(1)
         assert not scheduler.is_busy("w3")
         assert 30 * MINUTE <= clock.now() - began < 31 * MINUTE
+        assert told.progress == ["cordoning w3", "waiting for w3: ml/on-w3 (ada) (0s)"]
+        assert {*clock.pauses} == {5.0, 15.0}
 
     def test_waiting_ends_and_all_is_as_it_was(
         self, call: Call, scheduler: Simulated, clock: Any
@@ -150,7 +163,7 @@ class TestClear:
         assert scheduler.is_busy("w3")
 
     def test_what_somebody_uncordons_is_cordoned_again(
-        self, call: Call, scheduler: Simulated
+        self, call: Call, scheduler: Simulated, told: Any
     ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 5)
@@ -162,6 +175,7 @@ class TestClear:
         scheduler.before = meddle
         draining(call, scheduler).clear(1)
         assert scheduler.cordoned == ["w3"]
+        assert [text for text in told.progress if text.startswith("cordoned again (")]
 
     def test_others_that_are_cordoned_may_be_taken_too_and_are_waited_for(
         self, call: Call, scheduler: Simulated, told: Any
@@ -193,6 +207,23 @@ class TestClear:
             draining(call, scheduler, nodes=["w3"]).clear(1)
         with pytest.raises(GpuformError, match="Kubernetes knows 3 of them: it does not know w3"):
             draining(call, scheduler).clear(4)
+
+    def test_an_earlier_attempt_is_undone_when_this_one_is_refused(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        draining(call, scheduler, nodes=["w0"]).clear(1)
+        with pytest.raises(GpuformError, match="there is no node w9"):
+            draining(call, scheduler, nodes=["w9"]).clear(1)
+        assert (scheduler.cordoned, record_of(call)) == ([], None)
+
+    def test_a_removal_that_the_platform_was_asked_for_is_not_undone_by_a_refusal(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        wanted = draining(call, scheduler, nodes=["w0"])
+        drain = wanted.asking(wanted.clear(1))
+        with pytest.raises(GpuformError, match="there is no node w9"):
+            draining(call, scheduler, nodes=["w9"]).clear(1)
+        assert (scheduler.cordoned, record_of(call)) == (["w0"], drain)
 
     def test_other_names_than_an_earlier_attempt_had(
         self, call: Call, scheduler: Simulated
@@ -279,6 +310,20 @@ class TestTroubles:
 class TestUnknownNodes:
     """A node that its scheduler does not show is not an idle node."""
 
+    def test_who_waits_for_nothing_does_not_wait_for_what_is_hidden(
+        self, call: Call, scheduler: Simulated, clock: Any
+    ) -> None:
+        scheduler.before = lambda what: (
+            scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
+        )
+        began = clock.now()
+        with pytest.raises(
+            NotEnoughEvidence, match=r": pool train: cannot remove a node: .* address of w1"
+        ) as raised:
+            of_four(call, scheduler, on_busy="fail").clear(Taking({"w1": "deleted"}))
+        assert clock.now() - began < MINUTE
+        assert raised.value.hint == HINT
+
     def test_a_scheduler_without_nodes_lets_none_go(self, call: Call, scheduler: Simulated) -> None:
         scheduler.nodes_ = {}
         for taking in (Taking({"w1": "deleted"}), Taking(count=1)):
@@ -311,6 +356,29 @@ class TestUnknownNodes:
         assert of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"})) is not None
         del scheduler.nodes_["w0"]
         with pytest.raises(NotEnoughEvidence):
+            of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"}))
+
+    def test_a_failed_one_that_never_joined_goes_before_idle_ones(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        del scheduler.nodes_["w0"]
+        drain = of_four(call, scheduler, failed="w0").clear(Taking(count=1))
+        assert drain is not None
+        assert (drain.chosen, drain.cordoned) == (("w0",), ())
+
+    def test_a_failed_one_that_may_be_several_is_left_for_idle_ones(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w0",))
+        drain = of_four(call, scheduler, failed="w0").clear(Taking(count=1))
+        assert drain is not None
+        assert drain.chosen == ("w3",)
+
+    def test_a_failed_one_that_may_be_several_nodes_stays(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w3",))
+        with pytest.raises(NotEnoughEvidence, match="nobody can tell which node is w3"):
             of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"}))
 
     def test_a_failed_one_that_has_joined_is_waited_for_when_it_is_hidden(
@@ -348,6 +416,22 @@ class TestUnknownNodes:
             of_four(call, scheduler, wait_minutes=5).clear(Taking({"w1": "deleted"}))
         assert record_of(call) is None
 
+    def test_all_that_is_no_longer_shown_is_named(self, call: Call, scheduler: Simulated) -> None:
+        def hide(_: str) -> None:
+            if "cordon" in scheduler.asked:
+                scheduler.nodes_.clear()
+
+        scheduler.before = hide
+        with pytest.raises(GpuformError) as raised:
+            of_four(call, scheduler, wait_minutes=5).clear(
+                Taking({"w1": "deleted", "w2": "deleted"})
+            )
+        gaps = [f"it knows no node with the name, an id or an address of {w}" for w in ("w1", "w2")]
+        assert raised.value.message == (
+            "nothing was taken from pool train: waiting for jobs on w1, w2: not done after 5m00s; "
+            f"last seen: Kubernetes: {'; '.join(gaps)}"
+        )
+
     def test_one_answer_without_jobs_proves_nothing(self, call: Call, scheduler: Simulated) -> None:
         """A list that lags shows what was, some seconds after the cordon too."""
         scheduler.run("w1", 30)
@@ -361,6 +445,22 @@ class TestUnknownNodes:
         scheduler.nodes = show_late  # type: ignore[method-assign]
         of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
         assert not scheduler.is_busy("w1")
+
+    def test_an_answer_that_took_over_two_minutes_proves_nothing(
+        self, call: Call, scheduler: Simulated, told: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        time = SimpleNamespace(now=0.0)
+        time.monotonic = lambda: time.now
+        monkeypatch.setattr("gpuform.providers.draining.draining.time", time)
+
+        def answer_late(what: str) -> None:
+            if scheduler.asked.count("nodes") < 3:
+                time.now += 121.0
+
+        scheduler.before = answer_late
+        of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        assert scheduler.asked.count("nodes") == 5
+        assert told.progress == ["cordoning w1", "no job runs on them (0s)"]
 
     def test_a_plan_goes_on_and_says_that_nobody_knows(
         self, call: Call, scheduler: Simulated, told: Any
@@ -384,7 +484,421 @@ def of_four(call: Call, scheduler: Simulated, *, failed: str = "", **wanted: Any
     return Draining(call, subject, lambda: scheduler, DrainInputs(**wanted))
 
 
+EVICT = "--allow evict-jobs"
+HINT = (
+    "declare the scheduler that gives these nodes their jobs, by a kubeconfig that may list all "
+    f"nodes and pods; if nobody does, {EVICT} takes them as they are"
+)
+
+
+def refused(
+    call: Call, scheduler: Simulated, taking: Taking, *, takes_cordoned: bool = False, **wanted: Any
+) -> GpuformError:
+    """Return the error of nodes that must not go, which have to be as they were before."""
+    before = scheduler.cordoned
+    workers = [Worker(f"w{at}") for at in range(4)]
+    subject = DrainedObject(ID, "cluster train", workers, takes_cordoned=takes_cordoned)
+    with pytest.raises(GpuformError) as raised:
+        Draining(call, subject, lambda: scheduler, DrainInputs(**wanted)).clear(taking)
+    assert (scheduler.cordoned, record_of(call)) == (before, None)
+    return raised.value
+
+
+class TestWords:
+    """What a drain reports and refuses, word for word."""
+
+    def test_a_taking_of_nothing_is_false(self) -> None:
+        assert not Taking()
+        assert Taking({"w1": "deleted"})
+        assert Taking(count=1)
+
+    def test_a_plan_says_which_nodes_go_and_what_is_done_about_their_jobs(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        scheduler.run("w1", 20)
+        plan = of_four(call, scheduler).leaving(Taking({"w1": "replaced"}, count=1))
+        assert plan is not None
+        assert (plan.scheduler, plan.on_busy, plan.wait_minutes) == ("Kubernetes", "wait", 60)
+        assert [(node.name, node.because) for node in plan.nodes] == [
+            ("w3", "idle"),
+            ("w1", "replaced"),
+        ]
+        assert [[job.id for job in node.jobs] for node in plan.nodes] == [[], ["ml/on-w1"]]
+        assert (scheduler.cordoned, record_of(call)) == ([], None)
+
+    @pytest.mark.parametrize(
+        ("wanted", "minutes"),
+        [({"on_busy": "fail"}, 0), ({"on_busy": "evict"}, 60), ({"wait_minutes": 7}, 7)],
+    )
+    def test_a_plan_says_how_long_jobs_are_waited_for(
+        self, call: Call, scheduler: Simulated, wanted: Any, minutes: int
+    ) -> None:
+        plan = of_four(call, scheduler, **wanted).leaving(Taking(count=1))
+        assert plan is not None
+        assert (plan.on_busy, plan.wait_minutes) == (wanted.get("on_busy", "wait"), minutes)
+
+    def test_a_plan_that_cannot_ask_says_what_it_does_not_show(
+        self, call: Call, scheduler: Simulated, told: Any
+    ) -> None:
+        def broken(_: str) -> None:
+            raise Unreachable("no\n answer")
+
+        scheduler.before = broken
+        assert of_four(call, scheduler).leaving(Taking(count=1)) is None
+        assert told.unchecked == [
+            (
+                "which nodes of pool train go, and which jobs run on them: no answer. Nothing is "
+                "removed before that can be told"
+            )
+        ]
+
+    def test_names_that_cannot_be_meant_stop_the_plan(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        with pytest.raises(GpuformError) as raised:
+            of_four(call, scheduler).leaving(Taking(count=1, named=["w7", "w8"]))
+        assert raised.value.message.startswith(
+            "pool train: drain.nodes[0]: there is no node w7; there are w0, w1, w2, w3; drain."
+        )
+
+    def test_nodes_that_bear_a_mark_of_the_object(self, call: Call, scheduler: Simulated) -> None:
+        drain = of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        assert drain is not None
+        assert drain.mark.startswith("gpuform-scale-down-")
+        assert len(drain.mark) == len("gpuform-scale-down-") + 12
+        assert scheduler.nodes_["w1"].mark == drain.mark
+        assert (drain.chosen, drain.cordoned, drain.present) == (("w1",), ("w1",), ())
+
+    def test_the_record_has_all_nodes_where_the_platform_picks(
+        self, call: Call, scheduler: Simulated, told: Any
+    ) -> None:
+        drain = draining(call, scheduler).clear(2)
+        assert drain.present == ("w0", "w1", "w2", "w3")
+        assert told.progress[0] == "cordoning w3, w2"
+
+    def test_busy_nodes_are_named_with_their_jobs(self, call: Call, scheduler: Simulated) -> None:
+        for at in range(4):
+            scheduler.run(f"w{at}", 500)
+        taking = Taking({"w0": "deleted", "w1": "deleted"})
+        error = refused(call, scheduler, taking, on_busy="fail")
+        jobs = "w0: ml/on-w0 (ada); w1: ml/on-w1 (ada)"
+        assert error.message == f"nothing was taken from cluster train: jobs run on {jobs}"
+        assert error.hint == (
+            f"run it again when they have ended; drain.on_busy wait waits for them, and {EVICT} "
+            "ends them"
+        )
+        error = refused(call, scheduler, taking, wait_minutes=10)
+        assert error.message == (
+            f"nothing was taken from cluster train: after 10m00s jobs still run on {jobs}"
+        )
+        assert error.hint == (
+            "run it again when they have ended; drain.wait_minutes waits longer, and "
+            f"{EVICT} ends them"
+        )
+
+    def test_an_unknown_node_is_named_with_what_would_tell_its_jobs(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        del scheduler.nodes_["w1"]
+        error = refused(call, scheduler, Taking({"w1": "deleted"}))
+        assert error.message == (
+            "nothing was taken from cluster train: cluster train: cannot remove a node: "
+            "Kubernetes: it knows no node with the name, an id or an address of w1"
+        )
+        assert error.hint == HINT
+
+    def test_jobs_in_doubt_are_no_idleness(self, call: Call, scheduler: Simulated) -> None:
+        scheduler.nodes_["w1"] = replace(scheduler.nodes_["w1"], doubt="Slurm shows no node")
+        error = refused(call, scheduler, Taking({"w1": "deleted"}))
+        assert "Kubernetes: the jobs on w1 cannot be told: Slurm shows no node" in error.message
+        drain = of_four(call, scheduler).clear(Taking(count=3))
+        assert drain is not None
+        assert sorted(drain.chosen) == ["w0", "w2", "w3"]
+
+    def test_a_node_that_may_be_several_is_named_with_these(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w1",))
+        error = refused(call, scheduler, Taking({"w1": "deleted"}))
+        assert "nobody can tell which node is w1: it may be w1 or x" in error.message
+
+    @pytest.mark.parametrize(("count", "more"), [(10, ""), (12, "; Kubernetes: and 2 more")])
+    def test_ten_unknown_nodes_are_named(
+        self, call: Call, scheduler: Simulated, count: int, more: str
+    ) -> None:
+        names = [f"n{at:02}" for at in range(count)]
+        subject = DrainedObject(ID, "pool train", [*map(Worker, names)])
+        wanted = Draining(call, subject, lambda: scheduler, DrainInputs())
+        with pytest.raises(NotEnoughEvidence) as raised:
+            wanted.clear(Taking(dict.fromkeys(names, "deleted")))
+        assert raised.value.message.endswith(f"address of n09{more}")
+
+    def test_ten_jobs_of_a_node_are_named(self) -> None:
+        jobs = [RunningJob(id=f"ml/{at}", name=str(at)) for at in range(12)]
+        for count, more in ((10, ""), (11, ", and 1 more"), (12, ", and 2 more")):
+            node = Worker("w0", scheduled=ScheduledNode("w0", jobs=tuple(jobs[:count])))
+            assert jobs_text([node]).endswith(f"ml/9{more}")
+            assert jobs_text([node]).startswith("w0: ml/0, ml/1, ")
+
+    def test_a_scheduler_that_fails_leaves_its_hint_and_the_way_out(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        def broken(_: str) -> None:
+            raise Unreachable("no answer", hint="look at the network")
+
+        scheduler.before = broken
+        error = refused(call, scheduler, Taking(count=1))
+        assert error.message == "nothing was taken from cluster train: no answer"
+        assert error.hint == f"look at the network; {EVICT} takes them as they are"
+        assert not isinstance(error, NotEnoughEvidence)
+
+    def test_fewer_known_nodes_than_are_to_go_are_named(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        del scheduler.nodes_["w3"], scheduler.nodes_["w2"]
+        error = refused(call, scheduler, Taking(count=3), takes_cordoned=True)
+        assert error.message == (
+            "nothing was taken from cluster train: 3 nodes are to go, and Kubernetes knows 2 of "
+            "them: it does not know w2, w3"
+        )
+        assert error.hint == (
+            "wait until they have joined, or remove them on the platform's own pages; "
+            f"{EVICT} takes them as they are"
+        )
+
+    def test_others_that_somebody_cordoned_are_named_where_the_platform_picks(
+        self, call: Call, scheduler: Simulated, told: Any
+    ) -> None:
+        scheduler.cordon(["w0", "w3"], "for repair")
+        draining(call, scheduler, nodes=["w2", "w1"]).clear(2)
+        assert told.warnings == [
+            (
+                "w0, w3 of cluster train is cordoned too: the platform could take it in place of "
+                "w1, w2; uncordon it to be sure"
+            )
+        ]
+        told.warnings.clear()
+        draining(call, scheduler, nodes=["w2"], takes_cordoned=False).clear(1)
+        assert told.warnings == []
+
+    def test_what_an_earlier_attempt_cordoned_is_no_others(
+        self, call: Call, scheduler: Simulated, told: Any
+    ) -> None:
+        draining(call, scheduler, nodes=["w0"]).clear(1)
+        draining(call, scheduler, nodes=["w1"]).clear(1)
+        assert told.warnings == []
+
+
+class TestEvictingWhatever:
+    """A run that may end jobs takes nodes as they are, and says what it does not know."""
+
+    @pytest.fixture(autouse=True)
+    def allowed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
+
+    def test_jobs_are_ended_whatever_is_declared(self, call: Call, scheduler: Simulated) -> None:
+        scheduler.run("w1", 10_000)
+        of_four(call, scheduler, on_busy="fail").clear(Taking({"w1": "deleted"}))
+        assert not scheduler.is_busy("w1")
+        assert "evict" in scheduler.asked
+
+    def test_a_scheduler_that_cannot_be_asked_keeps_nothing(
+        self, call: Call, scheduler: Simulated, told: Any
+    ) -> None:
+        def broken(_: str) -> None:
+            raise Unreachable("no\nanswer")
+
+        scheduler.before = broken
+        assert of_four(call, scheduler).clear(Taking({"w1": "deleted"})) is None
+        assert told.warnings == ["pool train: nobody tells its jobs: no answer"]
+        with of_four(call, scheduler).taken(Taking({"w1": "deleted"})):
+            assert record_of(call) is None
+
+    def test_an_unknown_node_is_removed_with_a_warning(
+        self, call: Call, scheduler: Simulated, told: Any
+    ) -> None:
+        del scheduler.nodes_["w1"]
+        drain = of_four(call, scheduler).clear(Taking({"w1": "deleted", "w2": "deleted"}))
+        assert drain is not None
+        assert (drain.chosen, drain.cordoned) == (("w1", "w2"), ("w2",))
+        del scheduler.nodes_["w2"]
+        of_four(call, scheduler).clear(Taking({"w1": "deleted", "w2": "deleted"}))
+        assert "of w1; it knows no node" in told.warnings.pop()
+        assert told.warnings == [
+            (
+                "pool train: it knows no node with the name, an id or an address of w1: removed as "
+                f"it is, for {EVICT}"
+            )
+        ]
+
+    def test_an_unknown_node_that_joins_meanwhile_is_cordoned_and_recorded(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        joins = scheduler.nodes_.pop("w1")
+
+        def join(what: str) -> None:
+            if what == "nodes" and "cordon" in scheduler.asked:
+                scheduler.nodes_.setdefault("w1", joins)
+
+        scheduler.before = join
+        drain = of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        assert drain is not None
+        assert drain.cordoned == ("w1",)
+        assert (scheduler.cordoned, record_of(call)) == (["w1"], drain)
+
+    def test_jobs_of_a_node_that_failed_count_no_longer(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        scheduler.nodes_["w1"] = replace(scheduler.nodes_["w1"], is_failed=True)
+        scheduler.run("w1", 10_000)
+        scheduler.stubborn = {"w1"}
+        assert of_four(call, scheduler).clear(Taking({"w1": "deleted"})) is not None
+
+    def test_an_interruption_is_no_permission(self, call: Call, scheduler: Simulated) -> None:
+        def stop(_: str) -> None:
+            raise Cancelled("stopped")
+
+        scheduler.before = stop
+        with pytest.raises(Cancelled, match="nothing was taken from pool train: stopped"):
+            of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+
+
+class TestTaken:
+    """The block that asks the platform; what its error says of the nodes decides."""
+
+    def test_the_record_says_first_that_the_platform_is_asked(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        with of_four(call, scheduler).taken(Taking({"w1": "deleted"})):
+            drain = record_of(call)
+            assert drain is not None
+            assert drain.asked
+        assert record_of(call) == drain
+
+    @pytest.mark.parametrize(
+        ("error", "is_undone"),
+        [
+            (ApiError("no", method="PUT", path="/", status=422), True),
+            (ApiError("no", method="PUT", path="/", status=500), False),
+            (MissingCredentials("no key"), True),
+            (Unreachable("no connection"), True),
+            (Cancelled("stopped"), True),
+            (UnknownOutcome("no answer"), False),
+        ],
+        ids=lambda value: type(value).__name__,
+    )
+    def test_nodes_that_the_platform_surely_keeps_are_uncordoned(
+        self, call: Call, scheduler: Simulated, error: GpuformError, is_undone: bool
+    ) -> None:
+        with (
+            pytest.raises(type(error)),
+            of_four(call, scheduler).taken(Taking({"w1": "deleted"})),
+        ):
+            raise error
+        assert scheduler.cordoned == ([] if is_undone else ["w1"])
+        assert (record_of(call) is None) is is_undone
+
+    def test_an_interruption_before_the_platform_is_asked_uncordons(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        show = scheduler.nodes
+
+        def stop_at_last() -> Sequence[ScheduledNode]:
+            shown = show()
+            if len(scheduler.asked) == 4:
+                call.cancelled.set()
+            return shown
+
+        scheduler.nodes = stop_at_last  # type: ignore[method-assign]
+        with (
+            pytest.raises(Cancelled),
+            of_four(call, scheduler).taken(Taking({"w1": "deleted"})),
+        ):
+            pytest.fail("the platform was asked")
+        assert (scheduler.cordoned, record_of(call)) == ([], None)
+
+
+class TestUndo:
+    def test_what_cannot_be_uncordoned_is_reported_and_stays_recorded(
+        self, call: Call, scheduler: Simulated, told: Any
+    ) -> None:
+        drain = draining(call, scheduler).clear(2)
+
+        def broken(_: str) -> None:
+            raise Unreachable("no\nanswer")
+
+        scheduler.before = broken
+        assert not undo(call, drain, lambda: scheduler)
+        assert told.warnings[-1] == (
+            "w3, w2: may still be cordoned, for their scheduler could not be asked to uncordon "
+            "(no answer); the next `up` or `refresh` does it"
+        )
+        assert record_of(call) == drain
+        with pytest.raises(GpuformError) as raised:
+            conclude(call, drain, lambda: scheduler, ["w0", "w1", "w2", "w3"])
+        assert raised.value.message == "w3, w2 may still be cordoned"
+        assert raised.value.hint == "run it again to uncordon"
+
+    def test_after_an_interruption_the_scheduler_has_three_seconds_to_uncordon(
+        self, call: Call, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        drain = draining(call, scheduler).clear(1)
+        released, looks = threading.Event(), iter(range(100))
+        scheduler.before = lambda _: released.wait() and None
+        time = SimpleNamespace(monotonic=lambda: float(next(looks)))
+        monkeypatch.setattr("gpuform.providers.draining.answering.time", time)
+        call.cancelled.set()
+        try:
+            assert not undo(call, drain, lambda: scheduler)
+        finally:
+            released.set()
+        assert next(looks) == 4
+
+    def test_what_somebody_else_cordoned_stays_so(self, call: Call, scheduler: Simulated) -> None:
+        drain = draining(call, scheduler).clear(1)
+        scheduler.nodes_["w3"] = replace(scheduler.nodes_["w3"], mark="another")
+        assert undo(call, drain, lambda: scheduler)
+        assert (scheduler.cordoned, record_of(call)) == (["w3"], None)
+
+
 class TestConclusion:
+    @pytest.mark.parametrize(
+        ("is_free", "state"), [(True, "takes jobs again"), (False, "may still be cordoned")]
+    )
+    def test_others_that_went_are_named_with_what_became_of_the_chosen(
+        self, call: Call, scheduler: Simulated, is_free: bool, state: str
+    ) -> None:
+        wanted = draining(call, scheduler)
+        drain = wanted.asking(wanted.clear(2))
+
+        def broken(_: str) -> None:
+            if not is_free:
+                raise Unreachable("no answer")
+
+        scheduler.before = broken
+        with pytest.raises(GpuformError) as raised:
+            conclude(call, drain, lambda: scheduler, ["w2", "w3"])
+        assert raised.value.message == (
+            f"the platform removed w0, w1 in place of w3, w2, which {state}: look for jobs that "
+            "ran on w0, w1"
+        )
+
+    def test_others_that_went_before_the_platform_was_asked_say_nothing(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        drain = draining(call, scheduler).clear(1)
+        conclude(call, drain, lambda: scheduler, ["w2", "w3"])
+        assert (scheduler.cordoned, record_of(call)) == ([], None)
+
+    def test_what_was_cordoned_beside_the_chosen_is_uncordoned(
+        self, call: Call, scheduler: Simulated
+    ) -> None:
+        drain = draining(call, scheduler).clear(1)
+        scheduler.cordon(["w0"], drain.mark)
+        more = replace(drain, cordoned=("w3", "w0"))
+        conclude(call, more, lambda: scheduler, ["w0", "w1", "w2"])
+        assert scheduler.cordoned == []
+
     def test_the_right_ones_are_gone(self, call: Call, scheduler: Simulated) -> None:
         wanted = draining(call, scheduler)
         drain = wanted.asking(wanted.clear(1))

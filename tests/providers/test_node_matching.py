@@ -1,5 +1,7 @@
 """Which node of a scheduler is which node of a platform: by name, id and address, or nobody's."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpuform.providers.draining import ScheduledNode, Worker
@@ -35,6 +37,42 @@ def test_the_same_machine_is_found(node: ScheduledNode) -> None:
 )
 def test_another_machine_is_not(node: ScheduledNode) -> None:
     (worker,) = match_nodes([WORKER], [node])
+    assert (worker.scheduled, worker.doubt) == (None, "")
+
+
+def test_what_was_said_of_a_worker_before_is_forgotten() -> None:
+    """Each look matches anew: an earlier node, or doubt, is none any more."""
+    known = replace(WORKER, scheduled=ScheduledNode("old"), doubt="it may be old or older")
+    both = [ScheduledNode("train-001"), ScheduledNode("b", addresses=("10.0.0.5",))]
+    (worker,) = match_nodes([known], [])
+    assert (worker.scheduled, worker.doubt) == (None, "")
+    (worker,) = match_nodes([known], both)
+    assert (worker.scheduled, worker.doubt) == (None, "it may be b or train-001")
+    (worker,) = match_nodes([known], both[:1])
+    assert (worker.scheduled, worker.doubt) == (both[0], "")
+    shared = match_nodes([known, Worker("train-002", addresses=("10.0.0.5",))], both[1:])
+    assert [each.scheduled for each in shared] == [None, None]
+
+
+def test_a_node_that_several_workers_match_names_the_others() -> None:
+    workers = [Worker(name, addresses=("10.0.0.5",)) for name in ("a", "b", "c")]
+    found = match_nodes(workers, [ScheduledNode("x", addresses=(" 10.0.0.5 ",))])
+    assert [each.doubt for each in found] == [
+        "x may be b, c as well",
+        "x may be a, c as well",
+        "x may be a, b as well",
+    ]
+    twins = match_nodes([WORKER, WORKER], [ScheduledNode("train-001")])
+    assert [each.doubt for each in twins] == ["train-001 may be train-001 as well"] * 2
+
+
+@pytest.mark.parametrize(
+    "local", ["", " ", "localhost", "LOCALHOST.localdomain", "127.0.0.1", "127.1.2.3", "::1", "::"]
+)
+def test_the_names_that_every_machine_has_match_nothing(local: str) -> None:
+    (worker,) = match_nodes(
+        [Worker("train-001", addresses=(local,))], [ScheduledNode("x", addresses=(local,))]
+    )
     assert (worker.scheduled, worker.doubt) == (None, "")
 
 

@@ -93,3 +93,37 @@ def test_names_that_cannot_be_meant(named: list[str], count: int, path: str, sai
     (problem,) = problems(pool, count, named)
     assert problem.path == path
     assert problem.reason.startswith(said)
+
+
+@pytest.mark.parametrize(("size", "more"), [(20, ""), (21, ", ...")])
+def test_twenty_names_are_shown_of_a_large_pool(size: int, more: str) -> None:
+    pool = [worker(f"w{at}") for at in range(size)]
+    (problem,) = problems(pool, 1, ["w99"])
+    known = ", ".join(f"w{at}" for at in range(20))
+    assert problem.reason == f"there is no node w99; there are {known}{more}"
+
+
+def test_as_many_names_as_nodes_go_are_asked_for() -> None:
+    pool = [worker(f"w{at}") for at in range(3)]
+    (problem,) = problems(pool, 1, ["w0", "w1"])
+    assert problem.reason == (
+        "names 2, and 1 node goes: name as many, or none to let them be chosen"
+    )
+    assert list(problems(pool, 1, [])) == []
+
+
+def test_among_equals_those_without_jobs_go_first_and_then_the_newest() -> None:
+    pool = [
+        worker("new", is_cordoned=True, since=2.0),
+        worker("busy", is_cordoned=True, since=3.0, jobs=(JOB,)),
+        worker("old", is_cordoned=True, since=0.5),
+        worker("undated", is_cordoned=True),
+        Worker("unknown", is_failed=True),
+    ]
+    assert names_of(choose(pool, 5)) == [
+        ("unknown", "failed"),
+        ("new", "cordoned"),
+        ("old", "cordoned"),
+        ("undated", "cordoned"),
+        ("busy", "cordoned"),
+    ]

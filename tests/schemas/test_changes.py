@@ -27,6 +27,8 @@ from gpuform.schemas.rules import (
     GrowOnly,
     Immutable,
     KeyedBy,
+    Local,
+    Recorded,
     ReplaceIf,
     SameIf,
     Secret,
@@ -74,6 +76,8 @@ class Machine(InputModel):
     version: Annotated[
         str | None, Immutable, SameIf(lambda one, other: one.lower() == other.lower())
     ] = Field(default=None, description="Version.")
+    quota: Annotated[int | None, Secret, GrowOnly] = Field(default=None, description="Quota.")
+    expires: Annotated[str | None, Local, Recorded] = Field(default=None, description="Expires.")
     short: Annotated[str | None, Spelling] = Field(default=None, description="A spelling.")
     address: Annotated[str | None, Computed] = Field(default=None, description="Address.")
 
@@ -123,6 +127,21 @@ def test_an_unknown_value_of_an_immutable_field_replaces():
     assert (change.replaces, change.because) == (True, "known after apply")
 
 
+@pytest.mark.parametrize("name", ["version", "tier"])
+def test_a_value_that_was_unknown_replaces_until_it_is_known(name: str):
+    change = only({name: UNKNOWN}, {name: 2})
+    assert (change.replaces, change.because) == (True, "known after apply")
+
+
+def test_an_object_that_becomes_unknown_is_one_change():
+    change = only({"login": {"user": "a"}}, {"login": UNKNOWN})
+    assert (change.path, change.action, change.after) == ("login", Action.UPDATE, UNKNOWN)
+
+
+def test_two_unknown_values_may_differ():
+    assert only({"steps": [UNKNOWN]}, {"steps": [UNKNOWN]}).action is Action.UPDATE
+
+
 @pytest.mark.parametrize("declared", [UNKNOWN, ["a", UNKNOWN]])
 def test_an_unknown_value_elsewhere_updates(declared: Any):
     change = only({"steps": ["a", "b"]}, {"steps": declared})
@@ -156,7 +175,13 @@ def test_a_field_no_longer_declared_goes_back_to_its_default():
 def test_a_field_without_default_stays():
     found = changes(Machine, {"cpus": 4}, {"cpus": None})
     assert [(change.action, change.after) for change in found] == [(Action.KEEP, 4)]
+    assert found[0].because == "no longer declared: the platform keeps its value"
     assert not is_change(found)
+
+
+def test_a_recorded_field_that_is_no_longer_declared_is_deleted():
+    change = only({"expires": "tomorrow"}, {})
+    assert (change.action, change.before, change.after) == (Action.DELETE, "tomorrow", None)
 
 
 def test_a_removed_immutable_field_stays_and_its_default_may_be_declared():
@@ -183,6 +208,7 @@ def test_keyed_items_are_matched_by_their_key():
         (Action.UPDATE, 'disks["a"].size'),
         (Action.DELETE, 'disks["b"]'),
     ]
+    assert changes(Machine, observed, declared)[-1].because == "no longer declared"
 
 
 def test_removing_an_item_that_is_off_is_no_change():
@@ -203,10 +229,10 @@ def test_items_that_cannot_be_told_apart_are_one_change(declared: Any):
 
 def test_free_mappings_are_compared_by_key():
     found = changes(Machine, {"labels": {"a": "1", "b": "2"}}, {"labels": {"a": "3", "c": "4"}})
-    assert [(change.action, change.path) for change in found] == [
-        (Action.UPDATE, "labels.a"),
-        (Action.DELETE, "labels.b"),
-        (Action.ADD, "labels.c"),
+    assert [(change.action, change.path, change.before) for change in found] == [
+        (Action.UPDATE, "labels.a", "1"),
+        (Action.DELETE, "labels.b", "2"),
+        (Action.ADD, "labels.c", None),
     ]
 
 
@@ -239,12 +265,30 @@ def test_secrets_are_not_shown(observed: dict[str, Any], declared: dict[str, Any
     assert "hunter" not in f"{change!r} {change}"
 
 
+def test_a_change_shows_its_values_and_whether_it_replaces():
+    assert repr(only({"cpus": 1}, {"cpus": 2})) == "<update cpus: 1 -> 2>"
+    assert repr(only({"name": "a"}, {"name": "b"})) == "<update name: 'a' -> 'b' (replaces)>"
+
+
 def test_shrinking_is_refused():
     (problem,) = refusals(Machine, {"size": 3}, {"size": 2.0})
     assert problem.path == "size"
-    assert "cannot shrink from 3 to 2" in problem.reason
+    assert problem.reason == (
+        "cannot shrink from 3 to 2: the platform only lets it grow. "
+        "Declare the present size or more, or make a new one and move the data"
+    )
     assert refusals(Machine, {"size": 2}, {"size": 3}) == []
     assert refusals(Machine, {"size": 2}, {"size": UNKNOWN}) == []
+
+
+def test_a_secret_size_that_shrinks_is_refused_without_its_values():
+    (problem,) = refusals(Machine, {"quota": 31}, {"quota": 29})
+    assert problem.reason.startswith("cannot shrink: the platform only lets it grow")
+
+
+def test_an_equal_size_of_another_type_is_no_shrinking():
+    assert only({"size": True}, {"size": 1}).action is Action.UPDATE
+    assert refusals(Machine, {"size": True}, {"size": 1}) == []
 
 
 def test_shrinking_inside_an_item_is_refused_with_its_path():
@@ -294,6 +338,10 @@ def test_project_leaves_out_what_the_platform_fills_in():
         "steps": ["kept"],
         "version": "v1",
     }
+
+
+def test_project_takes_an_object_that_the_platform_shows_in_place_of_a_text():
+    assert project(Machine, {"mode": {"speed": 1}}, {"mode": "slow"}) == {"mode": {"speed": 1}}
 
 
 def test_unknown_is_one_object_that_is_false():

@@ -94,6 +94,8 @@ def test_parts_are_compared_by_their_keys() -> None:
     }
     assert compared(before, before) == {}
     assert compared(before, {**before, "a": UNKNOWN}) == {'parts["a"]': ("update", False)}
+    (change,) = changes(Whole, {"parts": before}, {"parts": {**before, "a": UNKNOWN}})
+    assert (change.before, change.after) == (before["a"], UNKNOWN)
 
 
 def test_parts_are_projected_by_their_keys() -> None:

@@ -26,7 +26,6 @@ def goal_of_registration(registration: Registration, provider: str) -> ResourceS
         custom=registration.custom,
         type=registration.type,
         inputs=registration.inputs,
-        outputs={},
         parent=registration.parent,
         protect=bool(registration.protect),
         retain_on_delete=bool(registration.retain_on_delete),

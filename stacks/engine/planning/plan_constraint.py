@@ -137,8 +137,8 @@ class PlanConstraint:
     def _more(self, urn: str, effects: Collection[str]) -> Iterator[str]:
         allowed = set(self.basis.effects.get(urn, ()))
         allowed.update(*(_ALSO.get(effect, ()) for effect in [*allowed]))
-        # A replacement says all; its old object goes with it.
-        for effect in sorted({*effects} - allowed, key=[*_DONE].index)[:1]:
+        # The first says all: with a replacement goes the deletion of its old object.
+        for effect in sorted({*effects} - allowed, key=[*_DONE].index):
             yield f"{urn} would be {_DONE[effect]}, which is not planned"
 
 

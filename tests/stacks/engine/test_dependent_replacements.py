@@ -117,3 +117,33 @@ def test_of_a_chain_that_stays_only_what_needs_a_root_is_looked_at(monkeypatch):
     )
     list(DependentReplacements(entries, Host()).compare(entries, ()))
     assert len(looked) < 3 * len(entries)
+
+
+def test_a_dependent_that_never_became_ready_is_not_replaced_for_that():
+    root = entry_of("urn:0", [], [])
+    broken = entry_of("urn:1", ["urn:0"], [], stays=True)
+    broken.init_errors, broken.replace_on_changes = ["still booting"], ["#initerror"]
+    assert DependentReplacements([root, broken], Host()).of(root, ()) == []
+
+
+def test_chains_that_lie_among_each_other_are_asked_about_once():
+    entries = [
+        entry_of("urn:0", [], []),
+        entry_of("urn:other", [], []),
+        entry_of("urn:1", ["urn:0"], []),
+        entry_of("urn:2", ["urn:1"], []),
+    ]
+    host = Host()
+    assert list(DependentReplacements(entries, host).compare(entries, ())) == []
+    assert host.asked == ["urn:1", "urn:2"]
+
+
+def test_what_needs_two_of_the_replaced_is_asked_about_for_each():
+    entries = [
+        entry_of("urn:0", [], []),
+        entry_of("urn:1", ["urn:0"], []),
+        entry_of("urn:2", ["urn:0", "urn:1"], []),
+    ]
+    host = Host()
+    assert list(DependentReplacements(entries, host).compare(entries, ())) == []
+    assert host.asked == ["urn:1", "urn:2", "urn:2"]

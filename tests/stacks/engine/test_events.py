@@ -1,6 +1,10 @@
 """What the listeners of a run hear."""
 
+import pytest
+
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Diagnostic, EventBus, Progress, Unchecked
+from gpuform.stacks.engine.registration import Source
 
 
 def test_debug_messages_only_when_asked_for():
@@ -22,3 +26,47 @@ def test_secrets_are_in_nothing_that_is_told():
         bus.emit(each)
     told = [getattr(each, "message", None) or each.text for each in events]
     assert told == ['is it [secret] or {"key": "[secret]"}?'] * 3
+
+
+@pytest.mark.parametrize(("severity", "has_source"), [("error", True), ("warning", False)])
+def test_an_error_says_where_the_program_declares_its_resource(severity, has_source):
+    events = []
+    source = Source.__new__(Source)
+    bus = EventBus([events.append], sources={"urn:a": source})
+    bus.emit(Diagnostic(severity, "it failed", "urn:a", "size"))
+    bus.emit(Diagnostic(severity, "it failed", "urn:b"))
+    assert [each.source for each in events] == [source if has_source else None, None]
+    assert (events[0].message, events[0].urn, events[0].path) == ("it failed", "urn:a", "size")
+
+
+def test_secrets_are_not_in_the_error_that_comes_with_a_message():
+    events = []
+    bus = EventBus([events.append])
+    bus.hide(["4711-0815"])
+    error = EngineError("the key 4711-0815 is wrong", hint="ask for another than 4711-0815")
+    bus.emit(Diagnostic("error", error.message, error=error))
+    assert "4711" not in f"{error} {error.hint} {events[0].error}"
+    assert events[0].error is error
+
+
+def test_a_listener_knows_that_it_is_one_and_a_failing_one_ends_that():
+    found = []
+    bus = EventBus()
+
+    def inner(event):
+        found.append((event.text, bus.is_emitting_here))
+        if event.text == "outer":
+            bus.emit(Unchecked("inner"))
+            found.append(("outer again", bus.is_emitting_here))
+        else:
+            raise RuntimeError(event.text)
+
+    bus.listeners.append(inner)
+    with pytest.raises(RuntimeError, match="inner"):
+        bus.emit(Unchecked("inner"))
+    assert found == [("inner", True)]
+    assert not bus.is_emitting_here
+    bus.listeners[:] = [lambda event: event.text == "outer" and inner(event)]
+    bus.emit(Unchecked("outer"))
+    assert found[1:] == [("outer", True), ("outer again", True)]
+    assert not bus.is_emitting_here

@@ -50,6 +50,8 @@ def test_within(planned, found):
         (to("config.id", 1), to("config", {}), "would change config, which is not planned"),
         (to("size", 2, action=Action.KEEP), to("size", 2), "would change size"),
         (OPEN, to("config", {"size": 2, "id": "m-1"}), "would give config another value"),
+        (to("config", {"size": 1}), to("config", "text"), "would give config another value"),
+        (to("config", "text"), to("config", {"size": 1}), "would give config another value"),
         (OPEN, to("config", {"size": 1, "id": "m-1", "n": 1}), "would give config another value"),
         (
             to("items", [1, "[unknown]"], unknown=True),

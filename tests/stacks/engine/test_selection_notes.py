@@ -1,5 +1,8 @@
 """What a selection takes along, in words, against its definition."""
 
+from dataclasses import replace
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,3 +55,80 @@ def test_a_long_chain_is_looked_at_a_few_times(monkeypatch):
     monkeypatch.setattr(graph, "needs", lambda entry: looked.append(1) or needs(entry))
     assert told(entries, [urn_of(0)])
     assert len(looked) < 5 * len(entries)
+
+
+def sentences(
+    entries: list[ResourceState],
+    operation: str = "update",
+    declared: tuple[int, ...] = (),
+    touched: tuple[int, ...] = (),
+    **selection: Any,
+) -> list[str]:
+    for name in ("targets", "excludes", "replace"):
+        if name in selection:
+            selection[name] = UrnPatterns(selection[name])
+    return [
+        *SelectionNotes(
+            Selection(**selection),
+            operation,
+            entries,
+            [*map(urn_of, declared)],
+            {*map(urn_of, touched)},
+        ).sentences()
+    ]
+
+
+CHAIN = [entry_of(0, []), *(entry_of(n, [n - 1]) for n in range(1, 4))]
+
+
+def test_an_update_of_targets_says_which_dependents_it_leaves():
+    assert sentences(CHAIN, targets=["r0"], touched=(0,)) == [
+        "--target r0 leaves 3 dependents as they are: r1, r2, r3"
+    ]
+    named = [urn_of(0)]
+    assert sentences(CHAIN, targets=named, touched=(0, 1)) == [
+        "--target r0 leaves 2 dependents as they are: r2, r3"
+    ]
+    assert sentences(CHAIN, targets=named, touched=(0, 1, 2)) == [
+        "--target r0 leaves 1 dependent as it is: r3"
+    ]
+    assert sentences(CHAIN, targets=named, touched=()) == []
+    assert sentences(CHAIN, "destroy", targets=named, touched=(0,)) == []
+
+
+def test_the_flags_are_named_with_what_was_given_to_each():
+    targets = [urn_of(0), urn_of(1), "**::r9*"]
+    said = sentences(CHAIN, targets=targets, replace=[urn_of(1)], touched=(0, 1))
+    assert said == [
+        "--target-replace r1 --target r0, **::r9* leaves 2 dependents as they are: r2, r3"
+    ]
+
+
+def test_what_an_exclusion_keeps_beside_the_named_is_said():
+    excludes = [urn_of(1)]
+    everything = (0, 1, 2, 3)
+    assert sentences(CHAIN, excludes=excludes, declared=everything) == []
+    assert sentences(CHAIN, excludes=excludes, declared=everything, exclude_dependents=True) == [
+        "--exclude r1 also keeps: r2 (needs r1), r3 (needs r2)"
+    ]
+    assert sentences(CHAIN, excludes=excludes) == ["--exclude r1 also keeps: r0 (r1 needs it)"]
+    assert sentences(CHAIN, "refresh", excludes=excludes) == []
+
+
+def test_entries_that_wait_for_their_deletion_or_are_the_engines_own_are_not_named():
+    own = ResourceState(
+        "urn:pulumi:dev::p::pulumi:providers:x::own",
+        True,
+        "pulumi:providers:x",
+        dependencies=[urn_of(0)],
+    )
+    waiting = replace(CHAIN[1], delete=True)
+    assert told([CHAIN[0], own, waiting], [urn_of(0)]) == []
+
+
+def test_ten_are_named():
+    for count, more in ((10, ""), (11, " and 1 more"), (12, " and 2 more")):
+        users = [entry_of(n, [0]) for n in range(1, count + 1)]
+        (text,) = told([CHAIN[0], *users], [urn_of(0)])
+        assert text.startswith("--target r0 --target-dependents also takes: r1 (needs r0), r2 ")
+        assert text.endswith(f"r10 (needs r0){more}")

@@ -1,0 +1,85 @@
+"""Questions to somebody who may never answer: an interrupted run still ends in time."""
+
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+from types import SimpleNamespace
+
+import pytest
+
+from gpuform.providers.calls import Call
+from gpuform.providers.draining.answering import answered
+from gpuform.providers.errors import Cancelled, Unreachable
+
+ASKED_BY: ContextVar[str] = ContextVar("asked_by", default="nobody")
+
+
+class TickingTime:
+    """A clock that is a second later at each look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        return float(self.looks)
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> TickingTime:
+    ticking = TickingTime()
+    monkeypatch.setattr("gpuform.providers.draining.answering.time", ticking)
+    return ticking
+
+
+@pytest.fixture
+def never(call: Call) -> Iterator[threading.Event]:
+    """An event that a question waits for, and that comes when the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_an_answer_is_returned_and_an_error_raised(call: Call) -> None:
+    assert answered(call, lambda: [1, 2]) == [1, 2]
+
+    def refuse() -> None:
+        raise Unreachable("no answer")
+
+    with pytest.raises(Unreachable, match="no answer"):
+        answered(call, refuse)
+
+
+def test_a_question_knows_who_asks_and_keeps_no_process_alive(call: Call) -> None:
+    token = ASKED_BY.set("a drain")
+    try:
+        question = answered(
+            call, lambda: SimpleNamespace(by=ASKED_BY.get(), thread=threading.current_thread())
+        )
+    finally:
+        ASKED_BY.reset(token)
+    assert question.by == "a drain"
+    assert question.thread.daemon
+
+
+@pytest.mark.parametrize(("patience", "looks"), [(3.0, 4), (0.0, 2), (None, 2)])
+def test_after_an_interruption_an_answer_has_so_many_more_seconds(
+    call: Call,
+    time: TickingTime,
+    never: threading.Event,
+    patience: float | None,
+    looks: int,
+) -> None:
+    """The first look begins the time; by default it is one second."""
+    call.cancelled.set()
+    with pytest.raises(Cancelled, match=r"^interrupted: no answer in time$"):
+        answered(call, never.wait, patience=patience)
+    assert time.looks == looks
+
+
+def test_an_answer_after_the_interruption_still_counts(call: Call) -> None:
+    def answer() -> str:
+        call.cancelled.set()
+        return "done"
+
+    assert answered(call, answer) == "done"

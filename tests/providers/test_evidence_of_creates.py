@@ -1,0 +1,270 @@
+"""What an interrupted create has made: each bound of the evidence, from both sides."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.providers.calls import Call
+from gpuform.providers.creating import (
+    Candidate,
+    covers,
+    credible_time,
+    is_of_another_time,
+    is_refusal,
+    judge,
+    question,
+    require_absence,
+    seconds_until_settled,
+)
+from gpuform.providers.errors import ApiError, GpuformError, MissingCredentials, Unreachable
+from gpuform.providers.evidence import NotEnoughEvidence
+from gpuform.providers.records import Intent, Intents
+
+SENT_AT = 1_000_000.0
+SENT = {"num_gpus": 16}
+
+
+def intent(**fields: Any) -> Intent:
+    about = {"urn": "urn:a", "platform": "together", "kind": "Cluster", "name": "train"}
+    defaults = {"region": "r1", "started_at": SENT_AT, "is_timed": True, "sent": SENT}
+    return Intent(**{**about, **defaults, **fields})  # type: ignore[arg-type]
+
+
+def candidate(id_: str = "c1", after: float | None = 1.0, **fields: Any) -> Candidate:
+    created_at = None if after is None else SENT_AT + after
+    return Candidate(id_, created_at, **{"region": "r1", **fields})
+
+
+def ours(call: Call, present: list[Candidate], *, seen_after: float = 2.0, **fields: Any) -> str:
+    """Return the id of what is ours, `?` and the ids of what may be, or nothing."""
+    verdict = judge(call, intent(**fields), present, SENT_AT + seen_after)
+    if verdict.ours is not None:
+        assert verdict.doubtful == ()
+        return verdict.ours.id
+    return "".join(f"?{each.id}" for each in verdict.doubtful)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_timed", "is_ours"),
+    [
+        (-1.0, True, True),
+        (-1.1, True, False),
+        (-5.0, False, True),
+        (-5.1, False, False),
+        (60.0, True, True),
+        (60.1, True, False),
+        (60.1, False, False),
+    ],
+)
+def test_ours_was_made_from_right_before_the_request_to_a_minute_after_it(
+    call: Call, after: float, is_timed: bool, is_ours: bool
+) -> None:
+    present = [candidate(after=after)]
+    found = ours(call, present, seen_after=100.0, is_timed=is_timed)
+    assert found == ("c1" if is_ours else "?c1")
+
+
+@pytest.mark.parametrize(("looked_after", "is_ours"), [(31.1, True), (31.0, False), (20.0, False)])
+def test_what_a_look_should_have_shown_is_not_ours(
+    call: Call, looked_after: float, is_ours: bool
+) -> None:
+    found = ours(call, [candidate(after=30.0)], looked_at=SENT_AT + looked_after)
+    assert found == ("c1" if is_ours else "?c1")
+
+
+@pytest.mark.parametrize(("seen_after", "is_ours"), [(61.0, True), (61.1, False)])
+@pytest.mark.parametrize(
+    ("after", "shown"), [(None, {}), (-3600.0, SENT), (-3600.0, {"num_gpus": 16, "x": None})]
+)
+def test_without_a_credible_time_it_counts_when_we_saw_the_object(
+    call: Call, seen_after: float, is_ours: bool, after: float | None, shown: Any
+) -> None:
+    found = ours(call, [candidate(after=after, shown=shown)], seen_after=seen_after)
+    assert found == ("c1" if is_ours else "?c1")
+
+
+@pytest.mark.parametrize("shown", [{}, {"num_gpus": None}, {"other": 1}])
+def test_an_incredible_time_is_not_forgiven_to_what_shows_nothing_that_was_sent(
+    call: Call, shown: Any
+) -> None:
+    assert ours(call, [candidate(after=-3600.0, shown=shown)]) == "?c1"
+
+
+@pytest.mark.parametrize(
+    ("after", "is_credible"), [(-300.0, True), (-300.1, False), (302.0, True), (302.1, False)]
+)
+def test_a_time_is_credible_up_to_five_minutes_off_our_looks(
+    after: float, is_credible: bool
+) -> None:
+    found = credible_time(candidate(after=after), intent(), SENT_AT + 2.0)
+    assert found == (SENT_AT + after if is_credible else None)
+    assert credible_time(candidate(after=None), intent(), SENT_AT) is None
+
+
+@pytest.mark.parametrize(
+    ("after", "is_timed", "is_another"),
+    [
+        (-300.0, True, False),
+        (-300.1, True, True),
+        (360.0, True, False),
+        (360.1, True, True),
+        (360.1, False, False),
+        (None, True, False),
+    ],
+)
+def test_an_object_of_a_truthful_time_is_of_another_request(
+    after: float | None, is_timed: bool, is_another: bool
+) -> None:
+    assert is_of_another_time(candidate(after=after), intent(is_timed=is_timed)) is is_another
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"region": "r2"},
+        {"gpu_type": "H200"},
+        {"leaving": True},
+    ],
+)
+def test_what_is_elsewhere_or_being_deleted_is_neither_ours_nor_doubtful(
+    call: Call, fields: Any
+) -> None:
+    assert ours(call, [candidate(**fields)], tried_gpu_type="H100") == ""
+
+
+def test_the_region_that_was_tried_counts_before_the_declared_one(call: Call) -> None:
+    present = [candidate("c1"), candidate("c2", region="r2")]
+    assert ours(call, present, tried_region="r2") == "c2"
+    assert ours(call, present) == "c1"
+    assert ours(call, [candidate(region="", gpu_type="")], tried_gpu_type="H100") == "c1"
+
+
+def test_what_was_there_before_or_belongs_to_somebody_is_left_out(
+    call: Call, intents: Intents
+) -> None:
+    present = [candidate("before"), candidate("theirs"), candidate("moved"), candidate("mine")]
+    intents.record(intent(urn="urn:b", name="other", id="theirs"))
+    call.is_elsewhere = lambda id_: id_ == "moved"
+    assert ours(call, present, present_ids=("before",)) == "mine"
+    own = intent(id="mine")
+    intents.record(own)
+    assert judge(call, own, [candidate("mine")], SENT_AT + 2).ours == candidate("mine")
+
+
+def test_an_object_that_is_listed_twice_is_one(call: Call) -> None:
+    assert ours(call, [candidate("c1"), candidate("c1")]) == "c1"
+
+
+def test_two_that_may_be_ours_are_asked_about(call: Call) -> None:
+    late, other = candidate("c2", after=100.0), {"num_gpus": 64}
+    assert ours(call, [candidate("c1"), candidate("c2")]) == "?c1?c2"
+    assert ours(call, [candidate("c1"), late], seen_after=200.0) == "c1"
+    assert ours(call, [candidate("c1"), candidate("c2", after=None)], seen_after=90.0) == "?c1?c2"
+    differs = candidate("c2", after=None, shown=other)
+    assert ours(call, [candidate("c1"), differs], seen_after=90.0) == "c1"
+
+
+def test_the_users_choice_is_ours_unless_another_stack_has_it(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUFORM_ADOPT", "c2")
+    present = [candidate("c1"), candidate("c2", after=-3600.0)]
+    assert ours(call, present) == "c2"
+    call.is_elsewhere = lambda id_: id_ == "c2"
+    assert ours(call, present) == "c1"
+
+
+def test_a_user_who_wants_another_one_has_none_yet(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUFORM_CREATE_ANEW", "1")
+    assert ours(call, [candidate("c1")]) == ""
+
+
+@pytest.mark.parametrize(
+    ("shown", "sent", "is_covered"),
+    [
+        (16, 16.0, True),
+        (16, 8, False),
+        (None, 8, True),
+        (16, None, True),
+        (["a", "b"], ["b", "a"], True),
+        ({"a": 1, "more": 2}, {"a": 1}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({}, {"a": 2}, True),
+        ({"a": {"b": 1}}, {"a": {"b": 2}, "c": 1}, False),
+        ({"a": 1}, "text", False),
+        ("text", {"a": 1}, False),
+    ],
+)
+def test_an_object_covers_what_was_sent_as_far_as_it_shows_anything(
+    shown: Any, sent: Any, is_covered: bool
+) -> None:
+    assert covers(shown, sent) is is_covered
+    other = Candidate("c1", shown={"config": shown})
+    assert other.differences({"config": sent}) == ([] if is_covered else ["config"])
+
+
+def test_a_question_names_each_object_with_what_speaks_against_it() -> None:
+    doubtful = [
+        Candidate("c 1", 0.0, shown={"num_gpus": 64}),
+        Candidate("c2", shown={"num_gpus": 16}),
+        Candidate("c3", shown={"num_gpus": 8}),
+    ]
+    error = question(intent(), doubtful)
+    assert error.message == (
+        "an interrupted create of the Cluster 'train' on together may have made one of these, or "
+        "none: c 1 (created 1970-01-01T00:00:00Z, num_gpus 64 instead of 16); c2; "
+        "c3 (num_gpus 8 instead of 16)"
+    )
+    assert error.hint == (
+        "nothing was made and nothing taken. `--adopt 'c 1'` makes it this stack's; "
+        "`--create-anew` says that none is (with `pulumi`: GPUFORM_ADOPT=ID, "
+        "GPUFORM_CREATE_ANEW=1 in the environment)"
+    )
+
+
+def test_lists_may_lack_what_is_new_until_the_settle_time_is_over() -> None:
+    assert seconds_until_settled(intent(), SENT_AT + 20, 90.0) == 70.0
+    assert seconds_until_settled(intent(), SENT_AT + 20) == 40.0
+    assert seconds_until_settled(intent(), SENT_AT + 61) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "failure", "missing"),
+    [
+        (0.5, None, "it may lack what is new for another 0s"),
+        (90.0, None, "it may lack what is new for another 1m30s"),
+        (0.0, Unreachable("no connection"), "no connection"),
+    ],
+)
+def test_a_list_that_is_early_or_failed_forgets_no_create(
+    seconds_left: float, failure: GpuformError | None, missing: str
+) -> None:
+    require_absence(intent(), ["train"], 0.0)
+    with pytest.raises(NotEnoughEvidence) as raised:
+        require_absence(intent(), ["a", "b"], seconds_left, failure)
+    assert "Cluster a, b" in raised.value.message
+    assert f"the list of together: {missing}" in raised.value.message
+
+
+def answer(status: int) -> ApiError:
+    return ApiError("no", method="POST", path="/clusters", status=status)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refused"),
+    [
+        (answer(422), True),
+        (answer(409), False),
+        (answer(408), False),
+        (answer(500), False),
+        (MissingCredentials("no key"), True),
+        (Unreachable("no connection"), True),
+        (GpuformError("anything else"), False),
+    ],
+)
+def test_only_a_definite_refusal_certainly_made_nothing(
+    error: GpuformError, is_refused: bool
+) -> None:
+    assert is_refusal(error) is is_refused

@@ -1,0 +1,271 @@
+"""A saved plan as a bound: each thing that is more than it, in words; what is less passes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuform.schemas.changes import Action
+from gpuform.schemas.plan import Basis, Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.stacks.engine.planning import Op, PlanConstraint, Step
+from gpuform.stacks.engine.planning.plan_constraint import PlanExceeded
+from gpuform.stacks.engine.registration import Registration, registration_digests
+from gpuform.stacks.engine.state import ResourceState
+
+TYPE = "lab:Machine"
+A, B = (f"urn:pulumi:dev::lab::{TYPE}::{name}" for name in "ab")
+HINT = (
+    "make a new plan with `gpuform preview --save-plan FILE` (or `destroy`, `refresh`), and apply "
+    "that: a plan is good for one run"
+)
+
+
+def digest(*parts: Any) -> str:
+    return repr(parts)
+
+
+def basis(**fields: Any) -> Basis:
+    return Basis(**{"state": {}, "config": {}, "program": {}, **fields})
+
+
+def bound(reads_others: bool = False, **fields: Any) -> PlanConstraint:
+    return PlanConstraint(basis(**fields), {}, digest, reads_others)
+
+
+def change(
+    urn: str, after: Any, action: PlanAction = PlanAction.UPDATE, path: str = "size"
+) -> ResourceChange:
+    property_change = PropertyChange(path=path, action=Action.UPDATE, after=after)
+    return ResourceChange(
+        urn=urn,
+        type=TYPE,
+        name="a",
+        action=action,
+        reason=PlanReason.CHANGED,
+        changes=(property_change,),
+    )
+
+
+def test_a_plan_allows_the_values_of_all_that_it_writes():
+    changes = [
+        change(A, 1, PlanAction.IMPORT),
+        change(A, 2, path="rack"),
+        change(B, 3, PlanAction.DELETE),
+    ]
+    plan = Plan.of("lab", "dev", changes).model_copy(update={"basis": basis(key="k")})
+    constraint = PlanConstraint.of(plan, digest)
+    paths = {urn: [each.path for each in found] for urn, found in constraint.changes.items()}
+    assert paths == {A: ["size", "rack"]}
+    assert (constraint.basis, constraint.digest) == (plan.basis, digest)
+    assert constraint.reads_others is False
+    others = plan.model_copy(update={"stack_references": ("organization/net/dev",)})
+    assert PlanConstraint.of(others, digest).reads_others is True
+
+
+def test_a_plan_without_a_basis_bounds_nothing():
+    with pytest.raises(AssertionError, match=r"^a saved plan has a basis$"):
+        PlanConstraint.of(Plan.of("lab", "dev", []), digest)
+
+
+def test_what_moved_since_the_plan_is_named():
+    before = bound(state={A: "1", "gone": "1"}, config={"x": "1", "lost": "1", "kept": "1"})
+    now = basis(state={A: "2", "more": "1"}, config={"x": "2", "new": "1", "kept": "1"})
+    assert list(before.changes_since(now)) == [
+        "state of gone is gone since the plan",
+        "state of more is new since the plan",
+        f"state of {A} changed since the plan",
+        "configuration key lost was removed since the plan",
+        "configuration key new was set since the plan",
+        "configuration key x changed since the plan",
+    ]
+    assert list(before.changes_since(before.basis)) == []
+
+
+def test_another_passphrase_says_all():
+    before = bound(key="k1", state={A: "1"})
+    assert list(before.changes_since(basis(key="k2"))) == ["the stack's passphrase was changed"]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "effects", "more"),
+    [
+        ([], ["create"], "created"),
+        ([], ["update"], "updated"),
+        ([], ["replace", "delete"], "replaced"),
+        ([], ["delete"], "deleted"),
+        ([], ["forget"], "forgotten"),
+        ([], ["import"], "imported"),
+        ([], ["refresh"], "taken over from its platform"),
+        (["update"], ["replace"], "replaced"),
+        (["forget"], ["delete"], "deleted"),
+        (["replace"], ["update"], None),
+        (["delete"], ["forget"], None),
+        (["create", "update"], ["update"], None),
+    ],
+)
+def test_more_effects_than_planned_are_named_and_fewer_pass(
+    allowed: list[str], effects: list[str], more: str | None
+):
+    planned = bound(effects={A: tuple(allowed)} if allowed else {})
+    texts = list(planned.exceeded(basis(effects={A: tuple(effects)}), []))
+    assert texts == ([f"{A} would be {more}, which is not planned"] if more else [])
+
+
+def test_each_resource_is_named_once_and_others_by_their_properties():
+    planned = bound(program={A: {"inputs.size": "1"}})
+    now = basis(program={A: {"inputs.size": "2"}}, effects={A: ("update",), B: ("update",)})
+    texts = list(planned.exceeded(now, [change(A, 2), change(B, 2), change("urn:c", 3)]))
+    assert texts == [
+        f"program: {A} declares other inputs: size",
+        f"{B} would be updated, which is not planned",
+        "urn:c would change size, which is not planned",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "parts"),
+    [
+        ({"inputs.size": "1"}, {"inputs.size": "2"}, "inputs: size"),
+        ({"inputs.__provider": "1"}, {}, "inputs: its provider's code"),
+        ({"protect": "1"}, {"parent": "1"}, "options: parent, protect"),
+        ({"exports": "1"}, {"exports": "2"}, "outputs"),
+        (
+            {"inputs.b": "1", "inputs.a": "1", "protect": "1", "exports": "1"},
+            {},
+            "inputs: a, b and options: protect and outputs",
+        ),
+    ],
+)
+def test_the_parts_that_a_program_declares_otherwise_are_named(
+    before: Mapping[str, str], after: Mapping[str, str], parts: str
+):
+    texts = list(bound(program={A: before}).exceeded(basis(program={A: after}), []))
+    assert texts == [f"program: {A} declares other {parts}"]
+
+
+def test_a_resource_that_is_declared_more_or_no_more_is_named():
+    texts = list(bound(program={A: {}}).exceeded(basis(program={B: {}}), []))
+    assert texts == [f"program: {A} is declared no more", f"program: {B} is declared, and was not"]
+
+
+@pytest.mark.parametrize("reads_others", [True, False])
+def test_only_values_of_other_stacks_may_become_known_before_the_run(reads_others: bool):
+    before = {"inputs.size": "?1", "inputs.rack": "1", "dependencies": "1"}
+    after = {"inputs.size": "2", "inputs.rack": "1", "property_dependencies": "1"}
+    planned = bound(reads_others, program={A: before})
+    texts = list(planned.exceeded(basis(program={A: after}), []))
+    assert bool(texts) is not reads_others
+    moved = basis(program={A: {**after, "inputs.rack": "2"}})
+    assert any("rack" in text for text in planned.exceeded(moved, []))
+
+
+def test_new_dependencies_without_an_unknown_value_are_a_change():
+    planned = bound(True, program={A: {"inputs.size": "1"}})
+    now = basis(program={A: {"inputs.size": "1", "dependencies": "1"}})
+    assert list(planned.exceeded(now, [])) == [f"program: {A} declares other options: dependencies"]
+
+
+REGISTRATION = Registration(A, TYPE, "a", True, {"size": 1})
+
+
+def test_a_registration_as_planned_passes_and_another_stops_the_run():
+    parts = registration_digests(REGISTRATION, digest)
+    bound(program={A: parts}).check_declared(REGISTRATION)
+    bound(program={A: {**parts, "exports": "later"}}).check_declared(REGISTRATION)
+    bound(program={A: {**parts, "inputs.size": "?"}}).check_declared(REGISTRATION)
+    with pytest.raises(PlanExceeded) as raised:
+        bound(program={A: {**parts, "inputs.size": "2"}}).check_declared(REGISTRATION)
+    assert raised.value.message == (
+        f"{A} declares other inputs: size than planned; nothing of it was done"
+    )
+    assert raised.value.hint == HINT
+    with pytest.raises(PlanExceeded, match=rf"^{A} is declared, and is not in the plan; nothing"):
+        bound().check_declared(REGISTRATION)
+
+
+def step(op: Op, after: Any = None, **fields: Any) -> Step:
+    entry = ResourceState(A, True, TYPE, id="m-1")
+    return Step(op, A, entry, entry, change=change(A, after) if after else None, **fields)
+
+
+def test_a_step_as_planned_passes_and_more_stops_the_run():
+    planned = PlanConstraint(basis(effects={A: ("update",)}), {A: change(A, 2).changes}, digest)
+    planned.check_step(step(Op.UPDATE, 2))
+    planned.check_step(step(Op.UPDATE))
+    planned.check_step(step(Op.SAME, 9))
+    with pytest.raises(PlanExceeded) as raised:
+        planned.check_step(step(Op.UPDATE, 3))
+    assert raised.value.message == (
+        f"{A} would give size another value than planned; nothing of it was done"
+    )
+    with pytest.raises(PlanExceeded, match=r"would be replaced, which is not planned; nothing"):
+        planned.check_step(step(Op.REPLACE, 2))
+    both = change(A, 3).model_copy(
+        update={"changes": (*change(A, 3).changes, *change(A, 1, path="rack").changes)}
+    )
+    with pytest.raises(PlanExceeded, match=r"than planned; .* change rack, which is not planned;"):
+        planned.check_step(replace(step(Op.UPDATE), change=both))
+
+
+@pytest.mark.parametrize(
+    ("op", "fields", "effect"),
+    [
+        (Op.CREATE, {}, "create"),
+        (Op.UPDATE, {}, "update"),
+        (Op.IMPORT, {}, "import"),
+        (Op.REPLACE, {}, "replace"),
+        (Op.CREATE_REPLACEMENT, {}, "replace"),
+        (Op.READ_REPLACEMENT, {}, "replace"),
+        (Op.DELETE, {}, "delete"),
+        (Op.DELETE_REPLACED, {}, "delete"),
+        (Op.DELETE, {"retain": True}, "forget"),
+        (Op.DELETE_REPLACED, {"retain": True}, "forget"),
+        (Op.DISCARD, {}, "forget"),
+        (Op.DISCARD_REPLACED, {}, "forget"),
+        (Op.REMOVE_PENDING_REPLACE, {}, "forget"),
+        (Op.READ, {}, ""),
+        (Op.SAME, {}, ""),
+        (Op.REFRESH, {}, ""),
+        (Op.REFRESH, {"result_op": Op.SAME}, ""),
+        (Op.REFRESH, {"result_op": Op.UPDATE}, "refresh"),
+        (Op.REFRESH, {"result_op": Op.DELETE}, "forget"),
+    ],
+)
+def test_a_step_has_one_effect_on_the_object(op: Op, fields: Any, effect: str):
+    assert step(op, **fields).effect == effect
+
+
+@pytest.mark.parametrize("type_", ["pulumi:pulumi:Stack", "pulumi:providers:lab"])
+def test_the_engines_own_entries_have_no_effect(type_: str):
+    assert Step(Op.CREATE, A, None, ResourceState(A, True, type_)).effect == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_spared"),
+    [
+        ({}, False),
+        ({"external": True}, True),
+        ({"custom": False}, True),
+        ({"type": "pulumi:providers:lab"}, True),
+    ],
+)
+def test_the_deletion_of_what_has_no_object_of_ours_asks_no_provider(fields: Any, is_spared: bool):
+    entry = ResourceState(**{"urn": A, "custom": True, "type": TYPE, **fields})
+    assert Step(Op.DELETE, A, entry).is_spared is is_spared
+    assert Step(Op.DELETE, A, entry, retain=True).is_spared
+
+
+def test_a_read_that_finds_what_the_last_one_found_says_nothing_new():
+    old, new = (ResourceState(A, True, TYPE, outputs={"size": size}) for size in (1, 2))
+    assert Step(Op.READ, A, old, old).says_nothing_new
+    assert not Step(Op.READ, A, old, new).says_nothing_new
+    assert not Step(Op.READ, A, None, new).says_nothing_new
+    assert not Step(Op.SAME, A, old, old).says_nothing_new
+
+
+def test_a_step_shows_what_a_refresh_turned_out_to_be():
+    assert step(Op.REFRESH).shown_op is Op.REFRESH
+    assert step(Op.REFRESH, result_op=Op.DELETE).shown_op is Op.DELETE
+    with pytest.raises(AssertionError, match=r"^a step has an old or a new state$"):
+        _ = Step(Op.SAME, A).state

@@ -1,0 +1,238 @@
+"""Whether a resource stays, changes or is replaced, and what its entry asks for."""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import pytest
+
+from gpuform.schemas.plan import PlanReason
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.planning import goal_state, resource_diff
+from gpuform.stacks.engine.provider_host import Diff
+from gpuform.stacks.engine.registration import Read, Registration
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.values import UNKNOWN, Secret
+
+TYPE = "lab:Machine"
+URN = f"urn:pulumi:dev::lab::{TYPE}::a"
+OTHER = f"urn:pulumi:dev::lab::{TYPE}::b"
+
+
+def entry(**more: Any) -> ResourceState:
+    return ResourceState(URN, True, TYPE, **{"id": "m-1", "provider": "p::1", **more})
+
+
+@dataclass
+class Host:
+    """A provider with one answer; it keeps what it was asked."""
+
+    answer: Diff = Diff(None, (), delete_before_replace=False)  # noqa: RUF009 - frozen
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def diff(self, *question: Any) -> Diff:
+        self.asked.append(question)
+        return self.answer
+
+
+def compare(old: ResourceState, goal: ResourceState, **answer: Any) -> Diff:
+    defaults: dict[str, Any] = {"changes": None, "replaces": (), "delete_before_replace": False}
+    return resource_diff.compare(Host(Diff(**{**defaults, **answer})), old, goal)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("old", "goal", "key", "reason"),
+    [
+        ({"replacement_trigger": 1}, {"replacement_trigger": 2}, "replacement_trigger", 1),
+        ({"replacement_trigger": Secret(1)}, {"replacement_trigger": UNKNOWN}, None, 1),
+        ({}, {"replacement_trigger": UNKNOWN}, None, 1),
+        ({}, {"replace_with": [OTHER]}, "replace_with", 2),
+        ({}, {"deleted_with": OTHER}, "deleted_with", 2),
+        ({"provider": ""}, {}, "provider", 3),
+        ({}, {"provider": ""}, "provider", 3),
+    ],
+)
+def test_some_replacements_need_no_providers_word(old: Any, goal: Any, key: str, reason: int):
+    reasons = [
+        PlanReason.REPLACEMENT_REQUESTED,
+        PlanReason.DEPENDENCY_REPLACED,
+        PlanReason.FIELD_FORCES_REPLACEMENT,
+    ]
+    found = resource_diff.find_forced_replacement(entry(**old), entry(**goal), {OTHER})
+    key = key or "replacement_trigger"
+    assert found == Diff(True, [key], delete_before_replace=False, reason=reasons[reason - 1])
+
+
+@pytest.mark.parametrize(
+    ("old", "goal"),
+    [
+        ({}, {}),
+        ({"replacement_trigger": 1}, {"replacement_trigger": Secret(1)}),
+        ({}, {"replacement_trigger": 1}),
+        ({"replacement_trigger": 1}, {}),
+        ({}, {"replace_with": ["urn:of-somebody"], "deleted_with": "urn:of-somebody"}),
+        ({"provider": "p::1"}, {"provider": "p::2"}),
+    ],
+)
+def test_other_differences_are_asked_about(old: Any, goal: Any):
+    assert resource_diff.find_forced_replacement(entry(**old), entry(**goal), {OTHER}) is None
+
+
+def test_a_replacement_that_the_user_asks_for_is_of_the_id():
+    found = resource_diff.find_requested_replacement()
+    assert found == Diff(
+        True, ["id"], delete_before_replace=False, reason=PlanReason.REPLACEMENT_REQUESTED
+    )
+
+
+def test_a_trigger_must_be_known_in_a_real_run():
+    resource_diff.refuse_unknown_trigger(entry(replacement_trigger=1))
+    with pytest.raises(EngineError, match=f"^{URN}: replacement_trigger is not known"):
+        resource_diff.refuse_unknown_trigger(entry(replacement_trigger=[UNKNOWN]))
+
+
+def test_the_provider_is_asked_with_the_last_outputs_and_the_new_inputs():
+    host = Host(Diff(True, ["size"], delete_before_replace=True))
+    old, goal = entry(outputs={"size": 1}), entry(inputs={"size": 2}, provider="p::2")
+    assert resource_diff.compare(host, old, goal) == host.answer  # type: ignore[arg-type]
+    assert host.asked == [(URN, "m-1", {"size": 1}, {"size": 2}, "p::2")]
+    resource_diff.compare(host, old, goal, urn=OTHER)  # type: ignore[arg-type]
+    assert host.asked[1][0] == OTHER
+
+
+def test_a_component_is_compared_by_its_inputs_alone():
+    component = replace(entry(inputs={"size": 1}), custom=False)
+    host = Host()
+    for size, changes in ((1, False), (2, True)):
+        goal = replace(component, inputs={"size": size}, replace_on_changes=["size"])
+        found = resource_diff.compare(host, component, goal)  # type: ignore[arg-type]
+        assert found == Diff(changes, (), delete_before_replace=False)
+    assert host.asked == []
+
+
+def test_the_engine_compares_inputs_where_the_provider_leaves_it_to_it():
+    old = entry(inputs={"size": 1, "color": "red"}, outputs={"size": 5})
+    assert compare(old, entry(inputs={"size": 1, "color": "red"})).changes is False
+    assert compare(old, entry(inputs={"size": 2, "color": "red"})).changes is True
+    ignored = entry(inputs={"size": 2, "color": "red"}, ignore_changes=["size"])
+    assert compare(old, ignored).changes is False
+
+
+def test_a_change_that_the_program_wants_replaced_replaces():
+    old = entry(inputs={"size": {"n": 1}, "color": "red"})
+    goal = entry(inputs={"size": {"n": 2}, "color": "blue"}, replace_on_changes=["size.n", "rack"])
+    assert compare(old, goal, replaces=["id"]).replaces == ["id", "size"]
+    assert compare(old, goal, replaces=["size"]).replaces == ["size"]
+    assert compare(old, goal, changes=True).replaces == ()
+    only_color = replace(goal, inputs={"size": {"n": 1}, "color": "blue"})
+    assert compare(old, only_color).replaces == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "init_errors", "changes", "replaces"),
+    [
+        ("#initerror", ["still booting"], True, ["#initerror"]),
+        ("*", ["still booting"], True, ["#initerror"]),
+        ("#initerror", [], False, ()),
+        ("size", ["still booting"], False, ()),
+    ],
+)
+def test_what_never_became_ready_is_replaced_where_the_program_wants_it(
+    pattern: str, init_errors: list[str], changes: bool, replaces: Any
+):
+    old = entry(inputs={"size": 1}, init_errors=init_errors)
+    found = compare(old, entry(inputs={"size": 1}, replace_on_changes=[pattern]))
+    assert (found.changes, found.replaces) == (changes, replaces)
+
+
+def test_a_path_that_cannot_be_read_is_refused_by_its_option():
+    with pytest.raises(EngineError, match=r"^replace_on_changes: .*size"):
+        compare(entry(), entry(replace_on_changes=["size["]))
+
+
+REGISTRATION = Registration(
+    URN,
+    TYPE,
+    "a",
+    True,
+    {"size": 1},
+    parent="urn:parent",
+    dependencies=("urn:d",),
+    property_dependencies={"size": ("urn:d",)},
+    protect=True,
+    retain_on_delete=True,
+    ignore_changes=("color",),
+    replace_on_changes=("rack",),
+    additional_secret_outputs=("token",),
+    custom_timeouts={"create": 60.0},
+    source_position="file:1",
+    stack_trace=("file:1",),
+    hide_diff=("blob",),
+    import_id="m-9",
+    deleted_with="urn:w",
+    replace_with=("urn:r",),
+    replacement_trigger=7,
+)
+
+
+def test_an_entry_has_all_that_the_program_declares():
+    goal = goal_state.goal_of_registration(REGISTRATION, "p::1")
+    declared = {
+        each.name: getattr(REGISTRATION, each.name)
+        for each in fields(ResourceState)
+        if hasattr(REGISTRATION, each.name)
+    }
+    expected = {**declared, "property_dependencies": {"size": ["urn:d"]}, "provider": "p::1"}
+    expected = {k: list(v) if isinstance(v, tuple) else v for k, v in expected.items()}
+    assert goal == ResourceState(**expected)
+    assert goal.dependencies is not REGISTRATION.dependencies
+
+
+def test_an_entry_without_options_has_none():
+    goal = goal_state.goal_of_registration(Registration(URN, TYPE, "a", False, {}), "")
+    assert goal == ResourceState(URN, False, TYPE)
+
+
+def test_an_entry_of_a_read_belongs_to_somebody_else():
+    read = Read(
+        URN,
+        TYPE,
+        "a",
+        "m-7",
+        {"size": 1},
+        parent="urn:parent",
+        dependencies=("urn:d",),
+        additional_secret_outputs=("token",),
+        source_position="file:1",
+        stack_trace=("file:1",),
+    )
+    assert goal_state.goal_of_read(read, "p::1") == ResourceState(
+        URN,
+        True,
+        TYPE,
+        id="m-7",
+        inputs={"size": 1},
+        parent="urn:parent",
+        external=True,
+        dependencies=["urn:d"],
+        provider="p::1",
+        additional_secret_outputs=["token"],
+        source_position="file:1",
+        stack_trace=["file:1"],
+    )
+
+
+@pytest.mark.parametrize("own", [None, False, True])
+@pytest.mark.parametrize("of_parent", [None, False, True])
+def test_what_a_resource_leaves_open_its_parent_decides(own: bool | None, of_parent: bool | None):
+    bare = Registration(URN, TYPE, "a", True, {}, protect=own, retain_on_delete=own)
+    parent = replace(bare, urn=OTHER, protect=of_parent, retain_on_delete=of_parent)
+    parent = replace(parent, deleted_with="urn:w")
+    inherited = goal_state.inherit_options(bare, parent)
+    decided = of_parent if own is None else own
+    assert (inherited.protect, inherited.retain_on_delete) == (decided, decided)
+    assert inherited.deleted_with == "urn:w"
+    kept = goal_state.inherit_options(replace(bare, deleted_with="urn:own"), parent)
+    assert kept.deleted_with == "urn:own"
+    read = Read(OTHER, TYPE, "b", "m-1", {})
+    for other in (None, read):
+        assert goal_state.inherit_options(bare, other) == bare
