@@ -220,6 +220,11 @@ class Hook:
                 self._told.write_text(what)
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    @property
+    def is_bored(self) -> bool:
+        """Whether the next look would not count."""
+        return self._looks >= LOOKS
+
     def watch_writes(self) -> None:
         """From now on, after each file or object that is kept, put in its place, or removed."""
         for module, names in ((os, ("fsync", "replace", "unlink")), (obstore, OBJECTS_CHANGED)):
@@ -236,11 +241,16 @@ class Hook:
 
 
 class HastyClock(Clock):
-    """Let every sleep last `HASTE` times as long, so that who waits looks less often."""
+    """Let a sleep last `HASTE` times as long when the looks around it do not count."""
+
+    def __init__(self, store: Store, hook: Hook | None) -> None:
+        super().__init__(store, start=START)
+        self._hook = hook
 
     def until(self, moment: float) -> float:
+        is_in_haste = self._hook is None or self._hook.is_bored
         now = self.now()
-        return super().until(now + HASTE * max(0.0, moment - now))
+        return super().until(now + (HASTE if is_in_haste else 1.0) * max(0.0, moment - now))
 
 
 class Counting(httpx.BaseTransport):
@@ -282,7 +292,7 @@ class World:
     @classmethod
     def open(cls, folder: Path, held: ExitStack, hook: Hook | None = None) -> "World":
         store = held.enter_context(Store(folder / "emulator.db", seed="crashes"))
-        app = create_app(store, HastyClock(store, start=START))
+        app = create_app(store, HastyClock(store, hook))
         transport = in_process(app)
         served = transport if hook is None else Counting(transport, hook)
         held.enter_context(mount(URL, served))
