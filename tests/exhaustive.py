@@ -107,7 +107,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=0, help="processes that play at the same time")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for each test")
     parser.add_argument("--root", type=Path, default=HERE.parent, help="the project's folder")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def find_commit(root: Path) -> str:

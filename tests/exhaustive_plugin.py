@@ -1,4 +1,4 @@
-"""Lets pytest play the tests of a list and keep each result; `exhaustive.py` runs pytest with it."""
+"""Lets pytest play the tests of a list and keep each result, for `exhaustive.py`."""
 
 import json
 import os
