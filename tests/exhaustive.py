@@ -44,6 +44,7 @@ CHUNK: Final = 150
 
 PYTEST: Final = (sys.executable, "-m", "pytest", "-q", "-p", "exhaustive_plugin", "-m", "")
 STOPPED: Final = 130
+CHANGED: Final = "+"
 
 
 @dataclass
@@ -60,10 +61,13 @@ class Run:
     is_stopped: bool = False
 
     def stop(self, *_: object) -> None:
-        """Begin no other test, and end the one that is being played."""
-        self.is_stopped = True
+        """Begin no other test, and end the one that is played; at the second call, kill it."""
         if self.child is not None:
-            self.child.send_signal(signal.SIGINT)
+            if self.is_stopped:
+                kill_group(self.child)
+            else:
+                self.child.send_signal(signal.SIGINT)
+        self.is_stopped = True
 
     @property
     def is_over(self) -> bool:
@@ -82,6 +86,7 @@ def main() -> int:
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, run.stop)
+    remove_half_line(run.results)
     tests = [test for test in list_tests(run) if test.startswith(tuple(options.paths))]
     results = read_results(run.results)
     wanted = [test for test in tests if should_play(results.get(test), again=options.again)]
@@ -111,10 +116,18 @@ def parse_options() -> argparse.Namespace:
 
 
 def find_commit(root: Path) -> str:
-    """Return the commit in short, or nothing where there is no repository."""
-    command = ("git", "-C", str(root), "rev-parse", "--short=8", "HEAD")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    """Return the commit in short, with CHANGED behind it if its files are others now.
+
+    Where there is no repository it is nothing.
+    """
+
+    def git(*arguments: str) -> str:
+        command = ("git", "-C", str(root), *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    is_changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short=8", "HEAD") + (CHANGED if is_changed else "")
 
 
 def list_tests(run: Run) -> list[str]:
@@ -124,7 +137,7 @@ def list_tests(run: Run) -> list[str]:
     """
     path = run.results.with_suffix(".tests")
     kept = json.loads(path.read_text()) if path.exists() else {}
-    if kept.get("commit") != run.commit or not run.commit:
+    if kept.get("commit") != run.commit or not run.commit or run.commit.endswith(CHANGED):
         collected = run.results.with_suffix(".collected")
         command = (*PYTEST, "--collect-only", "-p", "no:xdist", "--list-into", str(collected))
         done = start(run, command, stdout=subprocess.PIPE)
@@ -154,6 +167,14 @@ def read_results(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {line["id"]: line for line in lines if line["outcome"] != STARTED}
+
+
+def remove_half_line(path: Path) -> None:
+    """Remove the end of a file that a killed run has not written to its end."""
+    if path.exists():
+        content = path.read_bytes()
+        with path.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
 
 
 def should_play(result: Mapping[str, Any] | None, *, again: bool) -> bool:
@@ -210,10 +231,17 @@ def play_once(run: Run, tests: Sequence[str]) -> None:
             # pytest's own limit cannot end a test that hangs outside of Python.
             silence = time.time() - run.results.stat().st_mtime
             if silence > run.timeout * 1.2 + 60:
-                os.killpg(run.child.pid, signal.SIGKILL)
+                kill_group(run.child)
     finally:
+        kill_group(run.child)
         run.child = None
         wanted.unlink()
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process with all that it has left running."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def start(run: Run, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

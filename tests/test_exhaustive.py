@@ -173,3 +173,15 @@ def test_a_signal_ends_the_run_and_the_test_under_way_is_played_next_time(
     assert "1 of 2 tests played: 1 passed" in output
     assert play(project, results)[0] == 0
     assert read_outcomes(results) == [("test_a", "passed"), ("test_b", "passed")]
+
+
+def test_a_line_that_was_written_by_half_is_played_once_more(project: Path, results: Path) -> None:
+    (project / "test_some.py").write_text(SLOW + "def test_a(): pass\ndef test_b(): pass\n")
+    assert play(project, results)[0] == 0
+    results.write_text(results.read_text()[:-40])
+
+    code, output = play(project, results)
+
+    assert code == 0
+    assert "2 of 2 tests played: 2 passed" in output
+    assert [name for name, _ in read_outcomes(results)] == ["test_a", "test_b"]
