@@ -299,7 +299,7 @@ def _describe_commits(
     for count in courses.values():
         counts[count["commit"]]["courses"] += count["played"]
     told = [
-        f"{f'`{commit}`' if commit else 'earlier ones'} "
+        f"{f'`{commit}`' if commit else 'not recorded'} "
         f"({', '.join(f'{number:,} {what}' for what, number in sorted(count.items()) if number)})"
         for commit, count in sorted(counts.items(), reverse=True)
         if count.total()
@@ -334,8 +334,8 @@ def _deaths(tests: Mapping[str, Any]) -> Iterator[str]:
     )
     yield _points(tests[f"test_crashes::{DEATHS}"])
     yield (
-        "The cells with `-` cannot exist: no run updates or replaces a volume and the cluster on "
-        "it together that is not an update or a replacement of each of them."
+        "No run is behind a `-`: a volume and a cluster on it change one at a time, as in the rows "
+        "of their kinds."
     )
     yield (
         "A job runs on a node that is taken. The run is killed in the same way, and no job may end "
