@@ -57,6 +57,7 @@ class Run:
     until: float
     processes: int
     timeout: float
+    profile: str
     child: subprocess.Popen[bytes] | None = None
     is_stopped: bool = False
 
@@ -83,6 +84,7 @@ def main() -> int:
         time.time() + options.minutes * 60,
         options.n,
         options.timeout,
+        options.hypothesis_profile,
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, run.stop)
@@ -111,6 +113,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="play once more what failed")
     parser.add_argument("-n", type=int, default=0, help="processes that play at the same time")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for each test")
+    parser.add_argument("--hypothesis-profile", default="thorough", metavar="PROFILE")
     parser.add_argument("--root", type=Path, default=HERE.parent, help="the project's folder")
     return parser.parse_intermixed_args()
 
@@ -221,7 +224,8 @@ def play_once(run: Run, tests: Sequence[str]) -> None:
     options = ("--wanted", wanted, "--results", run.results, "--commit", run.commit)
     limits = ("--until", run.until, "--timeout", run.timeout)
     workers = ("-n", run.processes) if run.processes else ("-p", "no:xdist")
-    command = (*PYTEST, *options, *limits, *workers, *modules)
+    examples = ("--hypothesis-profile", run.profile)
+    command = (*PYTEST, *options, *limits, *workers, *examples, *modules)
     run.results.touch()
     run.child = start(run, [str(each) for each in command])
     try:

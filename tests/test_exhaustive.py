@@ -37,7 +37,8 @@ def results(tmp_path: Path) -> Path:
 
 
 def start(project: Path, results: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, RUNNER, results, "--root", project, *arguments]
+    options = ["--root", project, "--hypothesis-profile", "default"]
+    command = [sys.executable, RUNNER, results, *options, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
