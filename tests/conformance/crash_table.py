@@ -1,10 +1,11 @@
 """Writes docs/reference/crashes.md from runs of the tests that crash, lose and lie.
 
-python -m pytest -m "" --junitxml=run.xml tests/conformance/test_crashes.py ...
-python tests/conformance/crash_table.py run.xml ...
+python tests/exhaustive.py RESULTS
+python tests/hostile/sweep.py PLATFORM 0 499 COURSES
+python tests/conformance/crash_table.py RESULTS COURSES ...
 
-What the runs showed is kept beside this file, in crash_results.json. What the given runs do not
-have stays there as it was, unless there are more or fewer cases now.
+The results are kept beside this file, in crash_results.json. Tests and platforms that are in none
+of the given files keep the results that they have there, unless there are more or fewer cases now.
 """
 
 import json
@@ -16,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
-from xml.etree import ElementTree as ET
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
@@ -40,14 +40,8 @@ DEATHS: Final = "test_death_at_every_point"
 IN_A_BUCKET: Final = "test_death_at_every_point_on_a_bucket"
 IMPORTS: Final = "test_an_import_that_is_killed_at_any_point_goes_on"
 TAKINGS: Final = "test_death_while_nodes_are_taken"
+COUNTED: Final = ("cases", "run", "passed", "points")
 OPERATIONS: Final = ("create", "abandon", "update", "replace", "destroy")
-COURSES: Final[Mapping[str, int]] = {
-    "test_few_courses": 2,
-    "test_many_courses": 10,
-    "test_honest_courses_succeed": 1,
-}
-"""How many courses a case of these tests plays."""
-
 TRIED: Final[Mapping[str, str]] = {
     "test_a_signal_ends_the_waiting_and_keeps_the_id": (
         "Ctrl-C or SIGTERM while `up` waits for what it has made"
@@ -111,9 +105,6 @@ TRIED: Final[Mapping[str, str]] = {
     "test_three_that_are_gone_are_kept_and_told": "three objects are gone at once",
     "test_they_are_forgotten_with_permission": "three are gone, with `--allow forget-many`",
     "test_two_are_forgotten_as_ever": "two are gone",
-    "test_few_courses": "random courses, played by each run of CI's slow tests",
-    "test_many_courses": "random courses, played every night",
-    "test_honest_courses_succeed": "courses in which nothing goes wrong: each command succeeds",
 }
 """What each test does wrong, in words."""
 
@@ -145,20 +136,47 @@ SECTIONS: Final = (
     ("What counts as gone", ("test_gone", "test_many_gone")),
 )
 
+HONEST: Final = "test_honest_courses_succeed"
+
 Case = tuple[str, str]
 """The module and the name of a test with its parameters."""
 
 
-def main(runs: Sequence[str]) -> None:
-    """Keeps what the runs showed, and writes the page."""
-    seen: dict[Case, dict[str, Any]] = {}
-    for run in runs:
-        seen.update(_seen(Path(run)))
-    before = json.loads(RESULTS.read_text())["tests"] if RESULTS.exists() else {}
-    tests = kept(before, recorded(collected(), seen))
-    results = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "tests": tests}
+def main(files: Sequence[str]) -> None:
+    """Keep the results of these files, and write the page."""
+    lines = [json.loads(line) for file in files for line in Path(file).read_text().splitlines()]
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    tests = recorded(collected(), played_cases(line for line in lines if "outcome" in line))
+    courses = count_courses(line for line in lines if "seed" in line)
+    results = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "tests": kept(before.get("tests", {}), tests),
+        "courses": {**before.get("courses", {}), **courses},
+    }
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     PAGE.write_text(page(results), encoding="utf-8")
+
+
+def played_cases(lines: Iterable[Mapping[str, Any]]) -> dict[Case, Mapping[str, Any]]:
+    """Return the last result of each case that was played to its end."""
+    cases: dict[Case, Mapping[str, Any]] = {}
+    for line in lines:
+        found = re.search(r"/(\w+)\.py::(.*)$", line["id"])
+        if found and line["outcome"] in ("passed", "failed"):
+            cases[found[1], found[2]] = line
+    return cases
+
+
+def count_courses(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return for each platform how many courses were played and failed, and on what commit."""
+    last = {(line["platform"], line["seed"]): line for line in lines}
+    counts: dict[str, dict[str, Any]] = {}
+    for (platform, _), line in sorted(last.items()):
+        count = counts.setdefault(platform, {"played": 0, "failed": 0, "commit": ""})
+        count["played"] += 1
+        count["failed"] += bool(line["found"])
+        count["commit"] = line.get("commit", "") or count["commit"]
+    return counts
 
 
 def collected() -> list[Case]:
@@ -172,35 +190,45 @@ def collected() -> list[Case]:
 
 
 def recorded(
-    cases: Iterable[Case], seen: Mapping[Case, Mapping[str, Any]]
-) -> dict[str, dict[str, dict[str, int]]]:
-    """By test and by what it was tried on: cases, how many were run and passed, crash points."""
-    found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    cases: Iterable[Case], played: Mapping[Case, Mapping[str, Any]]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the counts of each test for each thing that it was tried on, with their commit.
+
+    They are the cases, how many of them were run and passed, and the crash points.
+    """
+    counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    commits: dict[tuple[str, str], str] = {}
     for module, name in cases:
         test, _, parameters = name.partition("[")
-        counts = found[f"{module}::{test}"][tried_on(test, parameters.removesuffix("]"))]
-        counts["cases"] += 1
-        if (module, name) in seen:
-            result = seen[module, name]
-            counts["run"] += 1
-            counts["passed"] += result["passed"]
-            counts["points"] += result["points"]
+        key = f"{module}::{test}", tried_on(test, parameters.removesuffix("]"))
+        count = counts[key[0]][key[1]]
+        count["cases"] += 1
+        if (module, name) in played:
+            result = played[module, name]
+            count["run"] += 1
+            count["passed"] += result["outcome"] == "passed"
+            count["points"] += int(result.get("points", 0))
+            commits[key] = result["commit"]
     return {
         test: {
-            what: {each: counts[each] for each in ("cases", "run", "passed", "points")}
-            for what, counts in sorted(rows.items())
+            what: {each: count[each] for each in COUNTED}
+            | {"commit": commits.get((test, what), "")}
+            for what, count in sorted(rows.items())
         }
-        for test, rows in sorted(found.items())
+        for test, rows in sorted(counts.items())
     }
 
 
 def kept(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What was run now, else what an earlier run has shown of the same number of cases."""
+    """Return the counts of now, or those of before if more of the same cases were run then.
 
-    def newer(test: str, what: str, counts: Mapping[str, int]) -> Mapping[str, int]:
-        earlier: Mapping[str, int] = before.get(test, {}).get(what, {})
-        is_same = not counts["run"] and earlier.get("cases") == counts["cases"]
-        return earlier if is_same else counts
+    A failure of now stays.
+    """
+
+    def newer(test: str, what: str, counts: Mapping[str, Any]) -> Mapping[str, Any]:
+        earlier: Mapping[str, Any] = before.get(test, {}).get(what, {})
+        is_same = earlier.get("cases") == counts["cases"] and counts["passed"] == counts["run"]
+        return earlier if is_same and earlier["run"] > counts["run"] else counts
 
     return {
         test: {what: newer(test, what, counts) for what, counts in rows.items()}
@@ -222,19 +250,6 @@ def _dies(name: str) -> bool:
     return name.startswith(IMPORTS)
 
 
-def _seen(run: Path) -> Iterator[tuple[Case, dict[str, Any]]]:
-    for case in ET.parse(run).getroot().iter("testcase"):
-        if "name" not in case.attrib or case.find("skipped") is not None:
-            continue
-        module = case.attrib["classname"].rpartition(".")[2]
-        is_bad = {each.tag for each in case} & {"failure", "error"}
-        points = [each for each in case.iter("property") if each.attrib["name"] == "points"]
-        yield (
-            (module, case.attrib["name"]),
-            {"passed": not is_bad, "points": sum(int(each.attrib["value"]) for each in points)},
-        )
-
-
 def page(results: Mapping[str, Any]) -> str:
     """The page of these results."""
     return "\n\n".join(part.strip("\n") for part in _parts(results) if part.strip()) + "\n"
@@ -243,20 +258,23 @@ def page(results: Mapping[str, Any]) -> str:
 def _parts(results: Mapping[str, Any]) -> Iterator[str]:
     tests = results["tests"]
     yield "# Crashes and faults"
-    yield "<!-- Generated: python tests/conformance/crash_table.py RUN.xml ... -->"
+    yield "<!-- Generated: python tests/conformance/crash_table.py RESULTS ... -->"
     yield (
         "This page shows how often gpuform was killed, cut off and lied to on purpose, and with "
         "what result."
     )
     everything = [counts for rows in tests.values() for counts in rows.values()]
-    total = {each: sum(counts[each] for counts in everything) for each in everything[0]}
+    total = {each: sum(counts[each] for counts in everything) for each in COUNTED}
+    played = sum(counts["played"] for counts in results["courses"].values())
     yield (
         f"The numbers are of runs until {results['date']}: {total['run']:,} of {total['cases']:,} "
         f"cases were run, and {total['passed']:,} of them passed. In them a run was killed at "
-        f"{total['points']:,} points. The platforms are stand-ins on one machine: the emulator, "
-        "and for the random courses others that share nothing with it. CI plays a part of the "
-        "cases for each commit, and the rest every night."
+        f"{total['points']:,} points. Besides, {played:,} random courses were played. "
+        "The platforms are stand-ins on one machine: the emulator, and for the random courses "
+        "others that share nothing with it. CI plays a part of the cases for each commit, and "
+        "the rest every night."
     )
+    yield _describe_commits(everything, results["courses"])
     yield from _demands()
     yield from _deaths(tests)
     for title, modules in SECTIONS:
@@ -268,7 +286,25 @@ def _parts(results: Mapping[str, Any]) -> Iterator[str]:
                 if test.partition("::")[0] in modules and test.partition("::")[2] in TRIED
             }
         )
-    yield from _courses(tests)
+    yield from _courses(tests, results["courses"])
+
+
+def _describe_commits(
+    cases: Iterable[Mapping[str, Any]], courses: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """Return how many cases and courses were run on which commit."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for count in cases:
+        counts[count.get("commit", "")]["cases"] += count["run"]
+    for count in courses.values():
+        counts[count["commit"]]["courses"] += count["played"]
+    told = [
+        f"{f'`{commit}`' if commit else 'not recorded'} "
+        f"({', '.join(f'{number:,} {what}' for what, number in sorted(count.items()) if number)})"
+        for commit, count in sorted(counts.items(), reverse=True)
+        if count.total()
+    ]
+    return f"Commits: {', '.join(told)}."
 
 
 def _demands() -> Iterator[str]:
@@ -297,6 +333,10 @@ def _deaths(tests: Mapping[str, Any]) -> Iterator[str]:
         "*abandon* is a create that is killed, followed by a `destroy` instead of another `up`."
     )
     yield _points(tests[f"test_crashes::{DEATHS}"])
+    yield (
+        "No run is behind a `-`: a volume and a cluster on it change one at a time, as in the rows "
+        "of their kinds."
+    )
     yield (
         "A job runs on a node that is taken. The run is killed in the same way, and no job may end "
         "because of that, no node may stay cordoned, and none may be lost or doubled:"
@@ -371,7 +411,7 @@ def _of(counts: Mapping[str, int]) -> str:
     return f"{counts['run']} of {counts['cases']}"
 
 
-def _courses(tests: Mapping[str, Any]) -> Iterator[str]:
+def _courses(tests: Mapping[str, Any], courses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "## Random courses on hostile platforms"
     yield (
         "A course is a random sequence of commands on two machines, of faults, and of what a "
@@ -379,17 +419,24 @@ def _courses(tests: Mapping[str, Any]) -> Iterator[str]:
         "effect. Lists lag behind. Statuses go back. Deletions do not happen. Strangers answer. "
         "The colleague makes and deletes objects of the same names. After each step, all demands "
         "above are checked. The state is in files or in a bucket, and resources are in both forms. "
-        "`python tests/hostile/play.py PLATFORM SEED` plays a course again."
+        "`python tests/hostile/play.py PLATFORM SEED` plays a course again, and "
+        "`python tests/hostile/sweep.py` plays many. An honest course is one in which nothing goes "
+        "wrong: each of its commands has to succeed."
     )
+    honest = tests[f"test_courses::{HONEST}"]
     rows = []
-    for test, each_plays in COURSES.items():
-        for platform, counts in tests[f"test_courses::{test}"].items():
-            played = counts["run"] * each_plays
-            there = counts["cases"] * each_plays
-            result = "all pass" if counts["passed"] == counts["run"] else "**fails**"
-            shown = result if counts["run"] else "not run"
-            rows.append([TRIED[test], platform, f"{played} of {there}", shown])
-    yield table(["courses", "platform", "played", "result"], rows)
+    for platform in sorted({*courses, *honest}):
+        count = courses.get(platform, {"played": 0, "failed": 0})
+        cell = _result(count["played"], count["failed"])
+        runs = honest.get(platform, dict.fromkeys(COUNTED, 0))
+        rows.append([platform, cell, _result(runs["run"], runs["run"] - runs["passed"])])
+    yield table(["platform", "random courses", "honest courses"], rows)
+
+
+def _result(played: int, failed: int) -> str:
+    if not played:
+        return "not run"
+    return f"{played}, **{failed} fail**" if failed else f"{played}, all pass"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from conformance.crash_points import CRYPTER, START, URL, Counting, Hook, in_child
+from conformance.crash_points import CRYPTER, START, URL, Counting, Hook, in_child, warm_up
 from conformance.tensorone_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
@@ -134,8 +134,9 @@ def crash_everywhere(file: str, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    CRYPTER.check()  # derives the key once, for all children
-    print(json.dumps(crash_everywhere(sys.argv[1], Path(sys.argv[2]))))  # noqa: T201 - the result
+    file, folder = sys.argv[1:]
+    warm_up(Path(folder))
+    print(json.dumps(crash_everywhere(file, Path(folder))))  # noqa: T201 - the result
 
 
 if __name__ == "__main__":

@@ -41,7 +41,10 @@ def assert_not_shown(text: str) -> None:
 
 
 def test_what_was_made_under_such_an_id_is_found_again(
-    described: Described, platform: Platform, embedded: EmbeddedStack
+    described: Described,
+    platform: Platform,
+    embedded: EmbeddedStack,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     declared = thing(described)
     with platform.answering(lambda *told: with_hostile_ids(platform, described, told[2])):
@@ -55,6 +58,11 @@ def test_what_was_made_under_such_an_id_is_found_again(
         assert platform.created(described) == 1
     if described.kind != VOLUME_CLAIM.kind:  # the mark that it bears says whose it is
         assert_nothing_is_lost(embedded, platform, declared)
+    if not described.tells_age:  # it is first seen when the time of the create is over
+        (id_,) = platform.ids(described)
+        (error,) = embedded.up(declared).errors
+        assert f"--adopt {id_}" in error
+        monkeypatch.setenv("GPUFORM_ADOPT", id_)
     assert_settles(embedded, platform, declared)
     assert platform.created(described) == 1
 

@@ -72,7 +72,6 @@ def test_a_plan_needs_neither_key_nor_platform(alone: StockHost) -> None:
         if described.create:
             with pytest.raises(Refused, match=described.key_variable):
                 verbs.create(checked.inputs)
-    assert "were not checked" in alone.printed
 
 
 def test_the_key_may_come_from_the_stack(

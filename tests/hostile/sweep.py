@@ -1,9 +1,10 @@
 """Plays many courses and remembers them: `python tests/hostile/sweep.py pool 0 499 FILE`.
 
 FILE, outside of the project, gets a line of JSON for each course that was played: platform, seed,
-seconds, what was found, and then the whole course with its requests. The next run with that file
-goes on behind them. `--again` plays those once more that have found something. `--true-times` plays
-the same courses on platforms whose clocks and creation times are right; give it a FILE of its own.
+seconds, the commit, what was found, and then the whole course with its requests. The next run with
+that file goes on behind them. `--again` plays those once more that have found something.
+`--true-times` plays the same courses on platforms whose clocks and creation times are right; give
+it a FILE of its own. Exits with 1 when a course of FILE has found something.
 """
 
 import argparse
@@ -17,12 +18,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from exhaustive import find_commit
 from hostile.courses import draw
 from hostile.fakes.behavior import TRUE
 from hostile.playing import Stage, open_stage
 
+ROOT = Path(__file__).resolve().parents[2]
 
-def main() -> None:
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("platform")
     parser.add_argument("first", type=int)
@@ -42,15 +46,18 @@ def main() -> None:
     if options.again:
         wanted = [seed for seed in wanted if seed in earlier]
     ends = time.monotonic() + options.minutes * 60
+    commit = find_commit(ROOT)
     with open_stage() as stage, options.results.open("a") as file:
         for seed in wanted:
             if time.monotonic() > ends:
                 break
             result = play_seed(stage, options.platform, seed, are_times_true=options.true_times)
-            print(json.dumps(result), file=file, flush=True)
+            print(json.dumps({**result, "commit": commit}), file=file, flush=True)
             for violation in result["found"][:1]:
                 print(f"{options.platform} {seed}: {violation}", flush=True)  # noqa: T201 - its purpose
-    print(summarize(read_results(options.results, options.platform)))  # noqa: T201 - its purpose
+    results = read_results(options.results, options.platform)
+    print(summarize(results))  # noqa: T201 - its purpose
+    return int(any(result["found"] for result in results.values()))
 
 
 def read_results(path: Path, platform: str) -> dict[int, dict[str, Any]]:
@@ -87,4 +94,4 @@ def summarize(results: dict[int, dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -9,8 +9,7 @@ from hostile.playing import Stage, shrink
 from hostile.projects import PROJECTS
 
 FAST = 2
-"""Courses of each platform that always run; then come `SLOW` in so many parts."""
-SLOW, PARTS = 400, 40
+"""Courses of each platform that always run; `sweep.py` plays many."""
 
 SUCCESS, NO_CHANGE, NO_STACK = 0, 7, 6
 
@@ -27,15 +26,6 @@ def play(stage: Stage, platform: str, seeds: range) -> None:
 @pytest.mark.parametrize("platform", PROJECTS)
 def test_few_courses(stage: Stage, platform: str) -> None:
     play(stage, platform, range(FAST))
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(96)
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("platform", PROJECTS)
-def test_many_courses(stage: Stage, platform: str, part: int) -> None:
-    play(stage, platform, range(FAST + part, FAST + SLOW, PARTS))
 
 
 @pytest.mark.parametrize("platform", PROJECTS)

@@ -168,6 +168,19 @@ def test_progress_and_warnings_are_shown_at_their_resource(
 
 
 @pytest.mark.slow
+def test_what_a_plan_could_not_check_is_shown_once(
+    engine: tuple[Engine, str], server: Server, tmp_path: Path
+) -> None:
+    log, address = engine
+    keyless = {**environment(server.url), "TOGETHER_API_KEY": ""}
+    with started(tmp_path, keyless, address) as host:
+        for _ in range(2):
+            host.Check(provider_pb2.CheckRequest(urn=URN, news=_cluster()))
+    (note,) = [each.message for each in log.logged if "were not checked" in each.message]
+    assert "regions, GPU types and driver versions" in note
+
+
+@pytest.mark.slow
 def test_an_error_is_its_text_without_frames(host: Any) -> None:
     request = provider_pb2.CreateRequest(urn=URN, properties=_cluster(region="nowhere"))
     with pytest.raises(grpc.RpcError) as failed:

@@ -19,6 +19,10 @@ def scheduler(slurm: Slurm) -> Scheduler:
     return slurm_scheduler(SlurmInputs(via="local"))
 
 
+HERE = ("127.0.0.1", "localhost")
+"""The address and the host name that `real_slurm` gives each node."""
+
+
 def node(scheduler: Scheduler, name: str) -> ScheduledNode:
     return next(each for each in scheduler.nodes() if each.name == name)
 
@@ -28,7 +32,7 @@ def job_ids(scheduler: Scheduler, name: str) -> list[str]:
 
 
 def test_idle_nodes_have_no_jobs(scheduler: Scheduler, slurm: Slurm) -> None:
-    assert list(scheduler.nodes()) == [ScheduledNode(name) for name in slurm.nodes]
+    assert list(scheduler.nodes()) == [ScheduledNode(name, addresses=HERE) for name in slurm.nodes]
 
 
 def test_a_drain_lets_the_job_run_to_its_end(scheduler: Scheduler, slurm: Slurm) -> None:
@@ -73,7 +77,9 @@ def test_the_drain_of_somebody_else_stays(scheduler: Scheduler, slurm: Slurm) ->
 def test_a_node_that_somebody_called_failed_stays_so(scheduler: Scheduler, slurm: Slurm) -> None:
     slurm.run("scontrol", "update", "NodeName=w1", "State=FAIL", "Reason=gpu 3")
     scheduler.cordon(["w1"], MARK)
-    assert node(scheduler, "w1") == ScheduledNode("w1", is_cordoned=True, is_failed=True)
+    assert node(scheduler, "w1") == ScheduledNode(
+        "w1", is_cordoned=True, is_failed=True, addresses=HERE
+    )
     scheduler.uncordon(["w1"], MARK)
     assert slurm.state("w1") == "IDLE+FAIL"
     assert slurm.reason("w1") == "gpu 3"

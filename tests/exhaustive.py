@@ -1,0 +1,281 @@
+"""Plays the exhaustive tests in as many goes as it takes: `python tests/exhaustive.py FILE`.
+
+These are all slow tests, and all tests that docs/reference/crashes.md is made of; those come first.
+FILE, outside of the project, gets a line of JSON for each test. The next run with FILE goes on
+behind them, with the same list of tests, which lies beside FILE as long as the commit is the same.
+A test that hangs or ends its process fails, and the others go on. SIGINT and SIGTERM end a run; the
+test that is being played has no result then. Exits with 1 while a test fails or is missing.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+HERE: Final = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from exhaustive_plugin import STARTED  # noqa: E402
+
+FIRST: Final = (
+    "tests/conformance/test_crashes.py",
+    "tests/conformance/test_gone.py",
+    "tests/conformance/test_faults.py",
+    "tests/conformance/test_many_gone.py",
+    "tests/conformance/test_processes.py",
+    "tests/conformance/test_interrupted_removals.py",
+    "tests/conformance/test_importing.py",
+    "tests/hostile/test_courses.py",
+)
+"""The modules of docs/reference/crashes.md, in the order in which they are played."""
+
+CHUNK: Final = 150
+"""Tests that one process of pytest plays, or all of a module: more would lose more at a crash."""
+
+PYTEST: Final = (sys.executable, "-m", "pytest", "-q", "-p", "exhaustive_plugin", "-m", "")
+STOPPED: Final = 130
+CHANGED: Final = "+"
+
+
+@dataclass
+class Run:
+    """One go: where it writes, when it ends, and how it plays."""
+
+    results: Path
+    root: Path
+    commit: str
+    until: float
+    processes: int
+    timeout: float
+    profile: str
+    child: subprocess.Popen[bytes] | None = None
+    is_stopped: bool = False
+
+    def stop(self, *_: object) -> None:
+        """Begin no other test, and end the one that is played; at the second call, kill it."""
+        if self.child is not None:
+            if self.is_stopped:
+                kill_group(self.child)
+            else:
+                self.child.send_signal(signal.SIGINT)
+        self.is_stopped = True
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_stopped or time.time() >= self.until
+
+
+def main() -> int:
+    options = parse_options()
+    run = Run(
+        options.results.resolve(),
+        options.root.resolve(),
+        find_commit(options.root),
+        time.time() + options.minutes * 60,
+        options.n,
+        options.timeout,
+        options.hypothesis_profile,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, run.stop)
+    remove_half_line(run.results)
+    tests = [test for test in list_tests(run) if test.startswith(tuple(options.paths))]
+    results = read_results(run.results)
+    wanted = [test for test in tests if should_play(results.get(test), again=options.again)]
+    for chunk in split_into_chunks(wanted):
+        if run.is_over:
+            break
+        play(run, chunk)
+    results = read_results(run.results)
+    print(summarize(tests, results))  # noqa: T201 - its purpose
+    if run.is_stopped:
+        return STOPPED
+    return int(
+        any(results.get(test, {}).get("outcome") not in ("passed", "skipped") for test in tests)
+    )
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path, metavar="FILE")
+    parser.add_argument("paths", nargs="*", default=[""], help="play the tests under these only")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin nothing after that")
+    parser.add_argument("--again", action="store_true", help="play once more what failed")
+    parser.add_argument("-n", type=int, default=0, help="processes that play at the same time")
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for each test")
+    parser.add_argument("--hypothesis-profile", default="thorough", metavar="PROFILE")
+    parser.add_argument("--root", type=Path, default=HERE.parent, help="the project's folder")
+    return parser.parse_intermixed_args()
+
+
+def find_commit(root: Path) -> str:
+    """Return the commit in short, with CHANGED behind it if its files are others now.
+
+    Where there is no repository it is nothing.
+    """
+
+    def git(*arguments: str) -> str:
+        command = ("git", "-C", str(root), *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    is_changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short=8", "HEAD") + (CHANGED if is_changed else "")
+
+
+def list_tests(run: Run) -> list[str]:
+    """Return the ids of all tests that are to be played, in order.
+
+    Collecting takes as long as many tests: the list stays beside the results, for its commit.
+    """
+    path = run.results.with_suffix(".tests")
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    if kept.get("commit") != run.commit or not run.commit or run.commit.endswith(CHANGED):
+        collected = run.results.with_suffix(".collected")
+        command = (*PYTEST, "--collect-only", "-p", "no:xdist", "--list-into", str(collected))
+        done = start(run, command, stdout=subprocess.PIPE)
+        output, _ = done.communicate()
+        if done.returncode:
+            raise SystemExit(output.decode(errors="replace")[-4000:])
+        kept = {"commit": run.commit, "tests": choose_tests(json.loads(collected.read_text()))}
+        path.write_text(json.dumps(kept))
+        collected.unlink()
+    return list(kept["tests"])
+
+
+def choose_tests(is_slow: Mapping[str, bool]) -> list[str]:
+    """Return those of all tests that are to be played, in order."""
+    modules = {module: number for number, module in enumerate(FIRST)}
+    chosen = [test for test in is_slow if is_slow[test] or module_of(test) in modules]
+    return sorted(chosen, key=lambda test: modules.get(module_of(test), len(modules)))
+
+
+def module_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def read_results(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the last result of each test."""
+    if not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {line["id"]: line for line in lines if line["outcome"] != STARTED}
+
+
+def remove_half_line(path: Path) -> None:
+    """Remove the end of a file that a killed run has not written to its end."""
+    if path.exists():
+        content = path.read_bytes()
+        with path.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
+
+
+def should_play(result: Mapping[str, Any] | None, *, again: bool) -> bool:
+    if again:
+        return result is not None and result["outcome"] == "failed"
+    return result is None
+
+
+def split_into_chunks(tests: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the tests in order, as many modules at a time as have `CHUNK` tests."""
+    chunk: list[str] = []
+    for test in tests:
+        if len(chunk) >= CHUNK and module_of(test) != module_of(chunk[-1]):
+            yield chunk
+            chunk = []
+        chunk.append(test)
+    if chunk:
+        yield chunk
+
+
+def play(run: Run, chunk: Sequence[str]) -> None:
+    """Play tests until each has a result or the time is over, whatever becomes of the process."""
+    left = list(chunk)
+    while left and not run.is_over:
+        size = run.results.stat().st_size if run.results.exists() else 0
+        play_once(run, left)
+        with run.results.open("rb") as file:
+            file.seek(size)
+            lines = [json.loads(line) for line in file]
+        ended = {line["id"] for line in lines if line["outcome"] != STARTED}
+        broken = [line["id"] for line in lines if line["id"] not in ended]
+        if broken and not run.is_stopped:
+            report_crash(run, broken)
+        if not lines:
+            raise SystemExit("no test was played: see above")
+        left = [test for test in left if test not in {*ended, *broken}]
+
+
+def play_once(run: Run, tests: Sequence[str]) -> None:
+    """Let one pytest play tests until it ends, or until no test ends any more."""
+    wanted = run.results.with_suffix(".wanted")
+    wanted.write_text("\n".join(tests))
+    modules = sorted({module_of(test) for test in tests})
+    options = ("--wanted", wanted, "--results", run.results, "--commit", run.commit)
+    limits = ("--until", run.until, "--timeout", run.timeout)
+    workers = ("-n", run.processes) if run.processes else ("-p", "no:xdist")
+    examples = ("--hypothesis-profile", run.profile)
+    command = (*PYTEST, *options, *limits, *workers, *examples, *modules)
+    run.results.touch()
+    run.child = start(run, [str(each) for each in command])
+    try:
+        while run.child.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.child.wait(5)
+            # pytest's own limit cannot end a test that hangs outside of Python.
+            silence = time.time() - run.results.stat().st_mtime
+            if silence > run.timeout * 1.2 + 60:
+                kill_group(run.child)
+    finally:
+        kill_group(run.child)
+        run.child = None
+        wanted.unlink()
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process with all that it has left running."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def start(run: Run, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path[1:]])}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    return subprocess.Popen(command, cwd=run.root, env=environ, start_new_session=True, **options)
+
+
+def report_crash(run: Run, tests: Sequence[str]) -> None:
+    """Write that these tests failed: their process ended while it played them."""
+    why = "the process that played it ended, or hung and was killed"
+    with run.results.open("a", encoding="utf-8") as file:
+        for test in tests:
+            line = {"id": test, "outcome": "failed", "why": why, "commit": run.commit}
+            file.write(json.dumps(line) + "\n")
+
+
+def summarize(tests: Sequence[str], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how many tests have been played with what outcome, and which have failed."""
+    played = [results[test] for test in tests if test in results]
+    outcomes = Counter(result["outcome"] for result in played)
+    failed = [f"failed: {result['id']}" for result in played if result["outcome"] == "failed"]
+    spent = sum(result.get("processor", 0.0) for result in played)
+    ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+    minutes = (ours.ru_utime + ours.ru_stime) / 60
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    total = f"{len(played)} of {len(tests)} tests played: {counts or 'none'}"
+    times = f"{spent / 60:.0f} minutes of processor time in all, {minutes:.0f} in this run"
+    return "\n".join([*failed, f"{total}; {times}"])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
