@@ -122,7 +122,7 @@ def test_the_backend_is_the_same(place: str) -> None:
         b'{"version":3,"n":2}',
         b'{"version":3}',
     ]
-    again.move_side_files("demo", "dev", "test")
+    again.move_side_files(("demo", "dev"), ("demo", "test"))
     assert [entry.kind for entry in again.runs("demo", "test").latest()] == ["refresh", "update"]
     again.remove("demo", "dev")
     assert again.stacks() == ["organization/demo/prod"]
