@@ -4,7 +4,7 @@ Creating, changing and deleting are done when they are answered (AIOS registry r
 is ready when its status is live, or what is declared.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -42,7 +42,7 @@ from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import cluster_document, declared_cluster
 from gpuform.schemas.aios.inputs import LIVE, ClusterInputs
 from gpuform.schemas.aios.outputs import ClusterOutputs, UrlMapOutputs
-from gpuform.schemas.aios.totals import value_at
+from gpuform.schemas.aios.totals import value_at, with_value
 from gpuform.schemas.aios.updates import (
     Request,
     changed_fields,
@@ -141,7 +141,8 @@ class ClusterActions:
         """Return the record without what Mongo and the system add; None when there is none.
 
         A status that was as declared when it was last seen still is. A record that differs from
-        what the state knows is confirmed: a GET may be older.
+        what the state knows is confirmed: a GET may be older. Entries that the state does not
+        declare are somebody else's and stay so: no plan removes them, and a delete asks for them.
         """
         found = self._find_ours(call, id_, known)
         if found is None:
@@ -150,7 +151,22 @@ class ClusterActions:
             require_nodes(found)
         wanted = call.known.get("status") if call.known.get("ready") else None
         seen = look_at(found, wanted).value
-        return replace(seen, inputs=without_totals(seen.inputs, known)) if known else seen
+        if not known:
+            return seen
+        own = _declared_nodes(known)
+        if value_at(known, "nodes.node_data") is not None:
+            self._warn_of_others(call, found, own)
+        return replace(seen, inputs=_without_others(without_totals(seen.inputs, known), own))
+
+    def _warn_of_others(self, call: Call, found: wire.Cluster, declared: Collection[str]) -> None:
+        """Warn of entries that somebody else has added to a list of nodes that is declared."""
+        ids = [node.id for node in found.nodes.node_data if node.id and node.id not in declared]
+        others = [id_ for id_ in ids if not call.is_ours(f"{found.id}/{id_}")]
+        if others:
+            call.on_warning(
+                f"cluster {found.id}: somebody else has added {', '.join(others)} to its nodes: no "
+                "plan removes them"
+            )
 
     def _find_ours(
         self, call: Call, id_: str, known: Mapping[str, Any] = MappingProxyType({})
@@ -282,6 +298,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
             return
         because = KNOWN_AFTER_APPLY if after is UNKNOWN else ""
         yield FieldChange("status", Action.UPDATE, before, after, because=because)
+
+
+def _without_others(inputs: Mapping[str, Any], declared: Collection[str]) -> Mapping[str, Any]:
+    """Return observed inputs without the entries of nodes that are not declared."""
+    entries = value_at(inputs, "nodes.node_data")
+    if entries is None:
+        return inputs
+    own = [entry for entry in entries if entry.get("id") in declared]
+    return with_value(inputs, "nodes.node_data", own)
 
 
 def _is_changed(found: wire.Cluster, known: Mapping[str, Any]) -> bool:

@@ -160,8 +160,21 @@ def look_past_lag(call: Call, client: AiosClient, look: Callable[[], T | None]) 
 
 
 def compared(found: Mapping[str, Any], declared: Mapping[str, Any]) -> Mapping[str, str]:
-    """Whether a document is as declared. Its texts are people's: no record may have them."""
-    return SENT if covers(found, declared) else {"properties": "others"}
+    """Return whether a document has all that is declared, as evidence.
+
+    The registry shows a document whole: what it lacks was not sent. The document's texts are
+    people's, and no record may have them.
+    """
+    is_whole = _has_all(found, declared) and covers(found, declared)
+    return SENT if is_whole else {"properties": "others"}
+
+
+def _has_all(found: Any, declared: Any) -> bool:
+    """Return whether a document has a value wherever one is declared."""
+    if not isinstance(declared, Mapping):
+        return found is not None or declared is None
+    inner = found if isinstance(found, Mapping) else {}
+    return all(_has_all(inner.get(name), value) for name, value in declared.items())
 
 
 def is_still_there(call: Call, target: Target, present: Sequence[Candidate]) -> bool:

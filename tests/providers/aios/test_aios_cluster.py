@@ -185,19 +185,19 @@ def test_what_mongo_the_system_and_the_network_do_is_no_change(cluster: Any, reg
     assert cluster.state["url_map"]["blocks_query"] == "http://elsewhere"
 
 
-def test_a_node_that_somebody_added_to_a_declared_list_is_drift(
+def test_a_node_that_somebody_added_to_a_declared_list_is_reported_and_stays_theirs(
     cluster: Any, registry: Any
 ) -> None:
     cluster.up(DECLARED)
     entry = {**copy.deepcopy(CLUSTER["nodes"]["nodeData"][0]), "id": "theirs"}
     registry.ask("PUT", PATH, {"$push": {"nodes.nodeData": entry}})
     cluster.refresh()
-    assert cluster.planned(DECLARED) == ['nodes.node_data["theirs"]']
-    registry.writes()
-    object_id = registry.record(ID)["nodes"]["nodeData"][2]["_id"]
-    cluster.up(DECLARED)
-    gone = {"id": "theirs", "_id": object_id}
-    assert registry.writes() == [("PUT", PATH, {"$pull": {"nodes.nodeData": gone}})]
+    assert registry.warnings == [
+        f"cluster {ID}: somebody else has added theirs to its nodes: no plan removes them"
+    ]
+    assert cluster.planned(DECLARED) == []
+    with serving(registry.call(cluster.name)):
+        assert cluster.lifecycle.others_within(ID, cluster.state) == ["theirs"]
 
 
 def test_nodes_that_are_not_declared_are_left_alone(cluster: Any, registry: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.aios.cluster import ClusterLifecycle
+from gpuform.providers.aios.records import SENT, compared
 from gpuform.providers.calls import serving
 from gpuform.providers.calls.transport import mount
 from gpuform.providers.errors import GpuformError
@@ -357,6 +358,12 @@ def test_a_parser_that_only_takes_posts_is_there(registry: LaggingRegistry, clos
     client = AiosClient("http://aios.test", "http://aios.test", httpx.MockTransport(serve))
     assert client.probe().address == "http://aios.test"
     assert AiosClient("http://aios.test", None, httpx.MockTransport(serve)).probe()
+
+
+def test_a_record_that_lacks_what_was_sent_was_made_by_somebody_else() -> None:
+    sent = {"cluster_metadata": {"name": "west", "additional_info": {"join": "token"}}}
+    assert compared({**sent, "tags": ["more"]}, sent) == SENT
+    assert compared({"cluster_metadata": {"name": "west"}}, sent) != SENT
 
 
 @pytest.mark.slow
