@@ -9,11 +9,10 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from gpuform.providers.calls import Call
 from gpuform.providers.permissions import Permission
-from gpuform.providers.platform import plugin_key
-from gpuform.providers.platforms import all_settings
+from gpuform.providers.platform import all_settings, plugin_key
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.policies.drain import Leaving
 
 In_contra = TypeVar("In_contra", bound=InputModel, contravariant=True)
 Out = TypeVar("Out", bound=OutputModel)

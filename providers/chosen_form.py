@@ -4,7 +4,7 @@ import pulumi
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.forms import FORM_CONFIG, Form
-from gpuform.schemas.reasons import nearest
+from gpuform.schemas.checking import nearest
 
 
 class UnknownForm(GpuformError, pulumi.RunError):

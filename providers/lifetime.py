@@ -1,4 +1,7 @@
-"""When a resource ends and when it is to run, by its declaration and the clock of the call."""
+"""Decide when a resource ends, runs or is idle, by its declaration and the clock of the call.
+
+What nobody tells, or tells in figures that cannot be, is never idleness.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -8,9 +11,9 @@ from typing import Any, Final
 
 from gpuform.providers.calls import current_call
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.lifetime import end_of, ends_at, hours_of
 from gpuform.schemas.models import Problem
-from gpuform.schemas.notices import Notice, NoticeKind
+from gpuform.schemas.policies.lifetime import end_of, ends_at, hours_of, idleness_of
+from gpuform.schemas.resource_facts import Notice, NoticeKind
 
 NOTICE: Final = 7 * 86400.0
 """Seconds before an end from which on every plan tells it."""
@@ -109,3 +112,28 @@ def left(seconds: float) -> str:
     parts = [(days, "d"), (hours, "h"), (minutes, "m")]
     told = [f"{count:.0f}{unit}" for count, unit in parts if count]
     return " ".join(told[:2]) or "less than a minute"
+
+
+CAUSE: Final = "idleness"
+"""How the words begin that an object's outputs have for a stop by `gpuform expire`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`because` says why it is idle, or why not (yet)."""
+
+    is_idle: bool
+    because: str
+
+
+def is_for_idleness(stopped_by: object) -> bool:
+    """Whether an output tells of a stop for idleness."""
+    return isinstance(stopped_by, str) and stopped_by.startswith(f"{CAUSE},")
+
+
+def noticed(values: Mapping[str, Any], *, is_off: bool) -> Iterator[Notice]:
+    """What `gpuform expire` may do; nothing by the time alone, so that plans stay the same."""
+    idleness = idleness_of(values)
+    if idleness is not None and not is_off:
+        text = f"`gpuform expire` stops it once each of its GPUs is used {idleness.text}"
+        yield Notice(kind=NoticeKind.EXPIRY, text=text)

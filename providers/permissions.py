@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from gpuform.providers.errors import GpuformError, NotAllowed
-from gpuform.schemas.repair import NodeFault, NodeRepair
+from gpuform.schemas.policies.repair import NodeFault, NodeRepair
 
 VARIABLE = "GPUFORM_ALLOW"
 ADOPT_VARIABLE = "GPUFORM_ADOPT"

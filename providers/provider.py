@@ -7,8 +7,7 @@ import pulumi
 from gpuform.providers.chosen_form import chosen_form
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
-from gpuform.providers.platform import Setting
-from gpuform.providers.platforms import all_settings
+from gpuform.providers.platform import Setting, all_settings
 
 Text = pulumi.Input[str] | None
 

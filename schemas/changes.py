@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from gpuform.schemas.models import Problem
-from gpuform.schemas.repair import NodeRepair
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.rules import FieldRules, KeyedBy, rules_of
 from gpuform.schemas.values import UNKNOWN, Unknown, contains_unknown
 from gpuform.schemas.visible import MASK

@@ -1,9 +1,11 @@
-"""Ids and names as platforms send them.
+"""Validate ids and names as platforms and Kubernetes accept them (Kubernetes' page 'Object Names
+and IDs').
 
 No platform documents the form of its ids. What can be held to everywhere is that an id is one line
 that people see as it is: it goes into paths of requests, files of other programs and logs.
 """
 
+import re
 from typing import Annotated, Final
 
 from pydantic import AfterValidator
@@ -50,3 +52,25 @@ Line = Annotated[str, AfterValidator(checked_line)]
 
 ForeignName = Annotated[str, AfterValidator(readable_name)]
 """A name in a platform's answer; it may be empty."""
+
+
+DEFAULT_NAMESPACE: Final = "default"
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _checked_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"{text!r} is no name in Kubernetes: use a-z, 0-9 and -")
+    return text
+
+
+def _checked_namespace(text: str) -> str:
+    if not _NAMESPACE.fullmatch(text):
+        raise ValueError(f"{text!r} is no namespace: use a-z, 0-9 and -, at most 63 of them")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+Namespace = Annotated[str, AfterValidator(_checked_namespace)]

@@ -13,12 +13,9 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.drain import Leaving
-from gpuform.schemas.exposure import Exposure
-from gpuform.schemas.footprint import Billing, Footprint
-from gpuform.schemas.notices import Notice
-from gpuform.schemas.proof import Proof
-from gpuform.schemas.repair import NodeRepair
+from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.repair import NodeRepair
+from gpuform.schemas.resource_facts import Billing, Exposure, Footprint, Notice, Proof
 from gpuform.schemas.values import SECRET, SIGNATURE, UNKNOWN, contains_unknown
 from gpuform.schemas.visible import MASK
 

@@ -1,9 +1,12 @@
-"""The plan of several stacks: the plan of each, in the order in which they are applied."""
+"""Describe plans of several stacks, the log of a run, and `stacks.yaml`."""
 
-from typing import Final, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gpuform.schemas.gates import GateInputs, gate_name_problems
+from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.plan import GateResult, Plan
 
 FORMAT_VERSION: Final = "1"
@@ -49,3 +52,91 @@ class StacksPlan(BaseModel):
     def has_failed(self) -> bool:
         """Whether a preview has failed: then not all is known that would be done."""
         return any(plan.errors for plan in self.plans)
+
+
+LOG_VERSION: Final = "1"
+"""Grows when a reader of the old form would misread the new one."""
+
+
+class _LogModel(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class LogLine(_LogModel):
+    """One thing that happened."""
+
+    time: float = Field(description="When, in Unix seconds of the machine that ran it.")
+    event: Literal["started", "progress", "done", "failed", "message", "unchecked"] = Field(
+        description="What: of work on a resource, or something to be read."
+    )
+    urn: str = Field(default="", description="Of which resource; empty: of the whole run.")
+    op: str = Field(default="", description="What was done to it: Pulumi's name of the step.")
+    found: str = Field(default="", description="Of a refresh: what it found, as such a name.")
+    seconds: float = Field(default=0.0, description="How long it took, by the platform's clock.")
+    severity: str = Field(default="", description="Of a message: info, warning or error.")
+    text: str = Field(default="", description="What was said.")
+
+
+class RunLog(_LogModel):
+    """What a run changed, and what happened in it, in order."""
+
+    log_version: Literal["1"] = Field(default=LOG_VERSION, description="Version of this form.")
+    plan: Plan = Field(description="What was to be done.")
+    lines: tuple[LogLine, ...] = Field(default=(), description="What happened.")
+
+
+OF_ONE_STACK: Final = ("not_busy", "no_open_ports", "certified")
+"""Rules that ask what only a run of one stack knows."""
+
+
+class StackEntryInputs(InputModel):
+    """One folder's stacks."""
+
+    folder: str = Field(
+        min_length=1,
+        description="The project's folder, from the file's own folder; with * for any text several "
+        "of them.",
+        examples=["network", "clusters/*"],
+    )
+    stack: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Name of the stack; every stack that has a Pulumi.STACK.yaml in the folder "
+        "when not given.",
+        examples=["prod"],
+    )
+    after: list[str] | None = Field(
+        default=None,
+        description="Other stacks, as PROJECT/STACK, that come before it though it reads none of "
+        "their outputs.",
+        examples=[["network/prod"]],
+    )
+
+
+class StacksInputs(InputModel):
+    """The file of stacks."""
+
+    stacks: list[StackEntryInputs] = Field(
+        min_length=1,
+        description="The stacks. Their order does not matter: it comes from what they read of each "
+        "other.",
+        examples=[[{"folder": "network", "stack": "prod"}]],
+    )
+    gates: dict[str, GateInputs] | None = Field(
+        default=None,
+        description="Gates that the plan of all stacks has to pass as one, beside those of each "
+        "project; as in gates.yaml.",
+        examples=[{"budget": {"max_hourly_cost": {"amount": 900, "currency": "USD"}}}],
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        gates = values.get("gates")
+        if not isinstance(gates, Mapping):
+            return
+        yield from gate_name_problems(gates)
+        for name, gate in gates.items():
+            for rule in OF_ONE_STACK:
+                if isinstance(gate, Mapping) and gate.get(rule) is not None:
+                    reason = "is a rule over one stack: write it in the gates.yaml of the projects"
+                    yield Problem(f"gates.{name}.{rule}", reason)

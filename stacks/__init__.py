@@ -40,7 +40,7 @@ def is_emulated() -> bool:
         else config.require_secret("password")
     )
     """
-    from gpuform.providers.emulated import are_emulated  # noqa: PLC0415 - as above
+    from gpuform.providers.environment import are_emulated  # noqa: PLC0415 - as above
 
     return are_emulated()
 

@@ -10,9 +10,8 @@ from functools import cache, partial
 from pathlib import Path
 
 from gpuform.providers.forms import Form
-from gpuform.providers.platform import Setting, plugin_key
-from gpuform.providers.platforms import all_settings
-from gpuform.schemas.reasons import nearest
+from gpuform.providers.platform import Setting, all_settings, plugin_key
+from gpuform.schemas.checking import nearest
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (

@@ -8,19 +8,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpuform.providers.generating import (
+from gpuform.providers.codegen import (
     parser,
     refuse_other_platforms,
     remove_or_check,
     write_or_check,
 )
-from gpuform.stacks.language.file_schemas import (
+from gpuform.stacks.language.json_schema import (
     cases_schema_text,
     gates_schema_text,
     prices_schema_text,
+    schema_text,
     stacks_schema_text,
 )
-from gpuform.stacks.language.json_schema import schema_text
 from gpuform.stacks.language.plan_schema import plan_schema_text
 from gpuform.stacks.reference.pages import WHOLE_FOLDERS, pages
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from gpuform.providers.actions import Settings, looking_up
 from gpuform.providers.catalog import lookup
-from gpuform.providers.emulated import are_emulated
+from gpuform.providers.environment import are_emulated
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.language_host import Program, TopologyRun
 from gpuform.stacks.expressions.sandbox import Function

@@ -1,17 +1,134 @@
-"""New projects from the templates in `templates/`, of which each is a topology and a program."""
+"""Create new projects from the templates in `templates/`, with requirements.txt and, where no
+package index has it, gpuform's wheel.
+"""
 
+import base64
+import hashlib
+import importlib.metadata
 import json
 import re
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from gpuform import schemas
-from gpuform.providers.platforms import own_platforms, platforms
-from gpuform.stacks import requirements
+from gpuform.providers.platform import own_platforms, platforms
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import NAME, yaml_text
+
+_DISTRIBUTION: Final = "gpuform"
+FOLDER: Final = "wheels"
+"""Where a project keeps it."""
+_ROOMS: Final = ("docs", "schemas", "providers", "stacks")
+_DATA: Final = (
+    "docs/*.md",
+    "docs/*/*.md",
+    "docs/*/*/*.md",
+    "docs/*/*/*/*.md",
+    "py.typed",
+    "schemas/topology.schema.json",
+    "providers/plugin/schema.json",
+    "stacks/*/templates/*",
+    "stacks/templates/*/*",
+    "stacks/workflows/*/*",
+)
+"""What belongs to the packages beside their modules."""
+_MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # so that the same gpuform is the same file
+
+
+def wheel_name() -> str:
+    """The file's name, which says the version."""
+    return f"{_DISTRIBUTION}-{importlib.metadata.version(_DISTRIBUTION)}-py3-none-any.whl"
+
+
+def write_wheel(folder: Path) -> Path:
+    """Writes it into a folder, in the place of any other version; the same bytes each time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for other in folder.glob(f"{_DISTRIBUTION}-*.whl"):
+        other.unlink()
+    files = dict(_files())
+    about = f"{_DISTRIBUTION}-{importlib.metadata.version(_DISTRIBUTION)}.dist-info"
+    files |= {f"{about}/{name}": text.encode() for name, text in _about()}
+    lines = [_record(name, data) for name, data in sorted(files.items())]
+    record = f"{about}/RECORD"
+    files[record] = "".join([*lines, f"{record},,\n"]).encode()
+    path = folder / wheel_name()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for name, data in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, _MOMENT)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            packed.writestr(entry, data)
+    return path
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    """The packages' files, wherever the rooms are: a clone has them side by side."""
+    for room in _ROOMS:
+        for root in map(Path, import_module(f"{_DISTRIBUTION}.{room}").__path__):
+            for path in sorted(root.rglob("*")):
+                inner = Path(room) / path.relative_to(root)
+                if path.is_file() and (path.suffix == ".py" or any(map(inner.match, _DATA))):
+                    yield f"{_DISTRIBUTION}/{inner.as_posix()}", path.read_bytes()
+
+
+def _about() -> Iterator[tuple[str, str]]:
+    found = importlib.metadata.distribution(_DISTRIBUTION)
+    yield "METADATA", str(found.read_text("METADATA") or found.read_text("PKG-INFO"))
+    yield (
+        "WHEEL",
+        "Wheel-Version: 1.0\nGenerator: gpuform\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    )
+    groups = sorted({each.group for each in found.entry_points})
+    yield (
+        "entry_points.txt",
+        "\n".join(
+            f"[{group}]\n"
+            + "".join(f"{e.name} = {e.value}\n" for e in found.entry_points.select(group=group))
+            for group in groups
+        ),
+    )
+    licence = found.read_text("licenses/LICENSE")
+    if licence:
+        yield "licenses/LICENSE", licence
+
+
+def _record(name: str, data: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f"{name},sha256={digest},{len(data)}\n"
+
+
+FILE: Final = "requirements.txt"
+EMPTY: Final = f"""\
+# What the program needs beside gpuform, which is on no package index: `gpuform new ci` puts its
+# wheel into {FOLDER}/ and names it here.
+"""
+_OURS: Final = re.compile(
+    rf"\s*({_DISTRIBUTION}\s*(\[[^\]]*\])?\s*([=<>~!@;#].*)?|\./{FOLDER}/{_DISTRIBUTION}-.*)"
+)
+
+
+def require_here(project: Path, extras: Iterable[str]) -> Iterator[Path]:
+    """Has a project's requirements name the gpuform that runs, as a wheel in the project.
+
+    What else they name stays. The files that were written. Raises EngineError.
+    """
+    file = project / FILE
+    try:
+        before = file.read_text(encoding="utf-8") if file.exists() else EMPTY
+        wheel = write_wheel(project / FOLDER)
+        wanted = ",".join(extras)
+        line = f"./{FOLDER}/{wheel.name}" + (f"[{wanted}]" if wanted else "")
+        kept = [each for each in before.splitlines() if not _OURS.fullmatch(each)]
+        file.write_text("\n".join([*kept, line]) + "\n", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise EngineError(f"{error.filename} cannot be written: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise EngineError(f"{file} is not UTF-8 text (byte {error.start})") from error
+    return iter((wheel, file))
+
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SCHEMA: Final = ".gpuform/topology.schema.json"
@@ -69,7 +186,7 @@ def project_files(template: str, name: str, description: str, *, python: bool) -
         "Pulumi.yaml": _settings(name, description or _description(folder)),
         **(_program(folder) if python else _topology(folder)),
         f"tests/{template}.yaml": (folder / "tests.yaml").read_text(encoding="utf-8"),
-        requirements.FILE: requirements.EMPTY,
+        FILE: EMPTY,
         ".gitignore": _IGNORED,
     }
 

@@ -1,8 +1,10 @@
-"""The workflows of `gpuform new ci`: a repository's way from a plan to its apply."""
+"""Write the CI workflows of `gpuform new ci`, from a plan to its apply, with access to the
+backend's cloud.
+"""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +12,65 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.forges.asked import ForgeName
-from gpuform.stacks.workflow_clouds import Clouds
+
+_CLOUDS: Final[Mapping[str, str]] = {
+    "s3": "aws",
+    "gs": "google",
+    "azblob": "azure",
+    "awskms": "aws",
+    "gcpkms": "google",
+    "azurekeyvault": "azure",
+}
+_EXTRAS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("s3", "gs", "azblob"), "cloud"),
+    **{each: each for each in ("awskms", "azurekeyvault", "gcpkms", "hashivault")},
+}
+_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "aws": ("AWS_ROLE_ARN", "AWS_REGION"),
+    "azure": ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_SUBSCRIPTION_ID"),
+    "azblob": ("AZURE_STORAGE_ACCOUNT",),
+    "google": ("GCP_WORKLOAD_IDENTITY_PROVIDER", "GCP_SERVICE_ACCOUNT"),
+}
+_ENVIRONMENT: Final = ("AWS_REGION", "AZURE_STORAGE_ACCOUNT")
+_VAULT: Final = ("VAULT_ADDR", "VAULT_TOKEN")
+
+
+@dataclass(frozen=True, slots=True)
+class Clouds:
+    """`schemes` are those of the backend's URL and of the secrets provider's."""
+
+    schemes: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of(cls, urls: Iterable[str]) -> "Clouds":
+        """Those of URLs; of what is no cloud's there is nothing to say."""
+        found = [url.partition("://")[0] for url in urls if "://" in url]
+        return cls(tuple(dict.fromkeys(each for each in found if each in _EXTRAS)))
+
+    @property
+    def names(self) -> list[str]:
+        """The clouds that the jobs sign in to."""
+        return sorted({_CLOUDS[each] for each in self.schemes if each in _CLOUDS})
+
+    @property
+    def extras(self) -> list[str]:
+        """gpuform's extras that the jobs need."""
+        return sorted({_EXTRAS[each] for each in self.schemes})
+
+    @property
+    def credentials(self) -> list[str]:
+        """The secrets that they need, beside the platforms'."""
+        return list(_VAULT) if "hashivault" in self.schemes else []
+
+    @property
+    def variables(self) -> list[str]:
+        """The variables that somebody has to set for signing in."""
+        return [name for each in (*self.names, *self.schemes) for name in _VARIABLES.get(each, ())]
+
+    def environment(self) -> Iterator[str]:
+        """Those of the variables that gpuform itself reads."""
+        return (name for name in self.variables if name in _ENVIRONMENT)
+
 
 _FOLDER: Final = Path(__file__).parent / "workflows"
 _TARGETS: Final[Mapping[ForgeName, Mapping[str, str]]] = {

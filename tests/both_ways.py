@@ -30,7 +30,7 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.provider_host import Created, Diff, Failure, ProviderHost
-from gpuform.stacks.engine.provider_host.provider_errors import ProviderError
+from gpuform.stacks.engine.provider_host.provider_values import ProviderError
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, integrity

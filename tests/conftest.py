@@ -13,7 +13,7 @@ from bucket_server import BucketServer, serving
 from hypothesis import HealthCheck, settings
 from processor_time import limited_processor_time  # noqa: F401 - a fixture of all tests
 
-from gpuform.stacks.engine.sdk_patches import pickling
+from gpuform.stacks.engine.sdk_patches import patches
 
 # No test measures time: on a busy machine examples may take long to make and to run. What passes
 # once passes always: a longer search, without `derandomize`, is for people who look at its finds.
@@ -112,7 +112,7 @@ def no_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def one_pickler() -> Iterator[None]:
     """The tests of one process do not add up to what the SDK cannot pickle any more."""
-    with pickling.unwrap_pickler():
+    with patches.unwrap_pickler():
         yield
 
 

@@ -9,9 +9,7 @@ from plan_strategies import ODD_TEXTS
 
 from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.drawing.arranging import MOST, Drawing, arrange
-from gpuform.stacks.drawing.dot import dot
-from gpuform.stacks.drawing.labels import lines_of
-from gpuform.stacks.drawing.mermaid import mermaid
+from gpuform.stacks.drawing.diagrams import dot, lines_of, mermaid
 from gpuform.stacks.drawing.page import page
 from gpuform.stacks.drawing.things import Thing, things_of_state
 from gpuform.stacks.engine.state import ResourceState

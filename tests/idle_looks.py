@@ -4,7 +4,7 @@ from typing import Final
 
 from fake_clock import FakeClock
 
-from gpuform.schemas.idleness import Idleness
+from gpuform.schemas.policies.lifetime import Idleness
 
 START: Final = 1_800_100_000.0
 WANTED: Final = Idleness(5.0, 3600.0, "below 5% for 1h")

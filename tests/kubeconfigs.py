@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from gpuform.stacks.access.credentials import Credential
-from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.access.kubeconfig import Credential
+from gpuform.stacks.access.kubeconfig_text import Mark
 
 OURS = ("training", "prod/eu-1", "007", "träin")
 """Names of gpuform's; those of `documents` are others."""

@@ -5,8 +5,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gpuform.schemas.changes import Action
-from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
-from gpuform.schemas.footprint import Billing, Expense, Footprint
 from gpuform.schemas.plan import (
     Amount,
     Basis,
@@ -21,6 +19,8 @@ from gpuform.schemas.plan import (
     ResourceChange,
     StackCost,
 )
+from gpuform.schemas.policies.drain import Leaving, LeavingNode, RunningJob
+from gpuform.schemas.resource_facts import Billing, Expense, Footprint
 
 ODD_TEXTS = (
     *("", " ", "`", "``` ```", "|", "<script>alert(1)</script>", "</details>", "<!--", "-->"),

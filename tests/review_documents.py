@@ -13,7 +13,7 @@ from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.pages.html_page import html
 from gpuform.stacks.review.pages.markdown_page import markdown
 from gpuform.stacks.review.pages.review_json import review_document
-from gpuform.stacks.review.text.review_text import review_text
+from gpuform.stacks.review.text.plan_text import review_text
 
 FORMS: dict[str, Callable[[Review], str]] = {
     "text": review_text,

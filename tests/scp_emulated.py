@@ -14,7 +14,7 @@ from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.client.connection import Connection
 from gpuform.providers.scp.client.credentials import find_credentials
-from gpuform.schemas.scp import requests
+from gpuform.schemas.scp import wire as requests
 
 SUBNET = "ab313c43291e4b678f4bacffe10768ae"
 VPC = "e58348b1bc9148e5af86500fd4ef99ca"

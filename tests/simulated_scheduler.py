@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuform.providers.draining import ScheduledNode
-from gpuform.schemas.drain import RunningJob
+from gpuform.schemas.policies.drain import RunningJob
 
 
 @dataclass

@@ -16,7 +16,7 @@ from gpuform.schemas.errors import UserError
 from gpuform.stacks.cli.failures import explain
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Diagnostic
-from gpuform.stacks.engine.provider_host.provider_errors import ProviderError
+from gpuform.stacks.engine.provider_host.provider_values import ProviderError
 from gpuform.stacks.engine.stack import StackNotFound
 from gpuform.stacks.engine.store import BackendError
 from gpuform.stacks.manual import find_page, read_page

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.platforms import own_platforms
+from gpuform.providers.platform import own_platforms
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("schemas", "providers", "stacks")

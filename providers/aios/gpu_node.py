@@ -36,8 +36,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
-from gpuform.schemas.aios.inputs import GpuNodeInputs
-from gpuform.schemas.aios.outputs import GpuNodeOutputs
+from gpuform.schemas.aios.inputs import GpuNodeInputs, GpuNodeOutputs
 from gpuform.schemas.aios.updates import (
     Request,
     last_removed,
@@ -47,8 +46,8 @@ from gpuform.schemas.aios.updates import (
     sums_request,
 )
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import Problem
+from gpuform.schemas.policies.drain import Leaving
 
 Seen = Observed[GpuNodeOutputs]
 

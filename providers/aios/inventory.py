@@ -2,7 +2,7 @@
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.aios.client import client_for
-from gpuform.providers.inventory import Held
+from gpuform.providers.offering import Held
 from gpuform.schemas.aios import wire
 
 

@@ -33,7 +33,7 @@ from gpuform.providers.http import contradicted
 from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
-from gpuform.schemas.aios.totals import PATHS, told_totals
+from gpuform.schemas.aios.parts import PATHS, told_totals
 from gpuform.schemas.aios.updates import (
     NOTHING,
     Body,

@@ -13,7 +13,7 @@ from gpuform.providers.draining import DrainedObject, Draining, Scheduler, Takin
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
 from gpuform.providers.slurm import declared_scheduler
-from gpuform.schemas.drain import Leaving, ScheduledDrainInputs
+from gpuform.schemas.policies.drain import Leaving, ScheduledDrainInputs
 
 
 class EntryTaking:

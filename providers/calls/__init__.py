@@ -7,10 +7,12 @@ from gpuform.providers.calls.call import (
     FOLDER,
     READS_ONLY,
     Call,
+    Edge,
     ReadsOnly,
     current_call,
     hosted_call,
     serving,
+    unexpected,
 )
 from gpuform.providers.calls.clock import (
     CLOCK_VARIABLE,
@@ -22,7 +24,6 @@ from gpuform.providers.calls.clock import (
     find_emulator,
     synchronised,
 )
-from gpuform.providers.calls.edge import Edge, unexpected
 from gpuform.providers.calls.spans import span, tracing
 from gpuform.providers.calls.stock_host import adapt_to_stock_host
 from gpuform.providers.calls.transport import get_trust, in_process, mount, mounted

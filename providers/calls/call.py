@@ -1,4 +1,6 @@
-"""What a lifecycle knows of the call it serves: for whom, until when, and whom to tell.
+"""Give a lifecycle the context of its call: URN, deadline, cancellation, progress and secrets.
+
+`Edge` is the border to the host, which prints the traceback of whatever passes it.
 
 gpuform's own engine sets a `Call` around each provider call; under Pulumi's stock host, which
 passes none of this on, `current_call` makes one with defaults.
@@ -9,12 +11,14 @@ import logging
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 from gpuform.providers.calls import stock_host
@@ -289,3 +293,42 @@ def _intents_of_host(urn: str) -> Intents:
                 if records is not None:
                     _hosted[project, stack] = Intents(records)
         return _hosted.get((project, stack)) or beside_the_project()
+
+
+class Edge(AbstractContextManager[Call]):
+    """The edge to the host: the current call, and only gpuform's errors, without causes or frames.
+
+    Nothing that passes it says one of the `secrets`, or of those that the call hides besides.
+    The stock host prints tracebacks. This is a class because contextlib gives an exception that
+    passes a generator its old frames back.
+    """
+
+    def __init__(self, verb: str, subject: str, secrets: Iterable[Any] = ()) -> None:
+        self._verb, self._subject = verb, subject
+        self._call = current_call()
+        self._call.hide(secrets)
+        self._serving = serving(self._call)
+
+    def __enter__(self) -> Call:
+        return self._serving.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._serving.__exit__(kind, error, trace)
+        if isinstance(error, GpuformError):
+            error.redact(self._call.redacted)
+            raise error.with_traceback(None) from None
+        if isinstance(error, Exception):  # its text may hold values: none may pass
+            subject = self._call.urn or self._subject
+            raise GpuformError(unexpected(f"{self._verb} of {subject}", error)) from None
+
+
+def unexpected(what: str, error: Exception) -> str:
+    """What to say of an error that nobody foresaw: its type alone; the frames go to the log."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    logger.debug("%s failed with %s:\n%s", what, type(error).__name__, frames)
+    return f"{what} failed: unexpected {type(error).__name__} (this is an error in gpuform)"

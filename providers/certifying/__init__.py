@@ -1,15 +1,18 @@
 """What a certification proves of nodes, and for how long: from what was measured alone."""
 
 from gpuform.providers.certifying.acting import DAY, CertificationActions, Reach
-from gpuform.providers.certifying.covering import (
+from gpuform.providers.certifying.judging import (
+    Job,
     Machine,
+    Refusal,
+    Unreadable,
     change_of,
     covered,
     due_notices,
     gaps_in,
+    judge,
     told_gaps,
 )
-from gpuform.providers.certifying.judging import Job, Refusal, Unreadable, judge
 from gpuform.providers.certifying.running import (
     Certifying,
     Run,

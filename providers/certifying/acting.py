@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from gpuform.providers.actions import Observed, Settings
 from gpuform.providers.calls import Call
-from gpuform.providers.certifying.covering import Machine
+from gpuform.providers.certifying.judging import Machine
 from gpuform.providers.certifying.running import (
     Certifying,
     Tester,
@@ -22,9 +22,13 @@ from gpuform.providers.certifying.running import (
 )
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.records import Verdict, Verdicts
-from gpuform.schemas.certification import WAIT_MINUTES, CertificationOutputs, CertificationPolicy
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
+from gpuform.schemas.policies.certification import (
+    WAIT_MINUTES,
+    CertificationOutputs,
+    CertificationPolicy,
+)
 
 DAY: Final = 86400.0
 

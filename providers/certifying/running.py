@@ -11,12 +11,20 @@ from typing import Any, Final, Protocol
 from pydantic import ValidationError
 
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
-from gpuform.providers.certifying.covering import Machine, covered, digest_of, gaps_in, told_gaps
-from gpuform.providers.certifying.judging import Job, Unreadable, judge
+from gpuform.providers.certifying.judging import (
+    Job,
+    Machine,
+    Unreadable,
+    covered,
+    digest_of,
+    gaps_in,
+    judge,
+    told_gaps,
+)
 from gpuform.providers.errors import NotReady
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import digest
-from gpuform.schemas.certification import (
+from gpuform.schemas.policies.certification import (
     CategoryInputs,
     CertificationOutputs,
     Gap,

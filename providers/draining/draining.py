@@ -45,7 +45,7 @@ from gpuform.providers.evidence import (
 from gpuform.providers.evidence.decisions import REMOVE_NODE
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drain, Drains, digest
-from gpuform.schemas.drain import WAIT_MINUTES, DrainInputs, Leaving, LeavingNode, OnBusy
+from gpuform.schemas.policies.drain import WAIT_MINUTES, DrainInputs, Leaving, LeavingNode, OnBusy
 
 INTERVAL: Final = 15.0
 """Seconds from one look at the jobs to the next."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from gpuform.schemas.drain import RunningJob
+from gpuform.schemas.policies.drain import RunningJob
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuform.providers.draining.schedulers import ScheduledNode
-from gpuform.schemas.drain import RunningJob
 from gpuform.schemas.models import Problem
+from gpuform.schemas.policies.drain import RunningJob
 
 PATH: Final = "drain.nodes"
 

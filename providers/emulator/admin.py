@@ -7,10 +7,10 @@ from typing import Annotated
 from flask import Blueprint, Response, request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpuform.providers.emulator.answers import answer, invalid
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
 from gpuform.providers.emulator.gate import EmulatedPlatform
+from gpuform.providers.emulator.routing import answer, invalid
 from gpuform.providers.emulator.store import Store
 
 _Moment = Annotated[float, Field(allow_inf_nan=False)]

@@ -16,8 +16,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, Faults
 from gpuform.providers.emulator.gate import DROPPED, Gate, Parts
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.platform import load
-from gpuform.providers.platforms import own_platforms, platforms
+from gpuform.providers.platform import load, own_platforms, platforms
 
 logger = logging.getLogger("gpuform")
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from flask import Blueprint, Flask, Request, Response, g, request
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 
-from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.routing import answer
 from gpuform.providers.emulator.store import Store
 
 # In the WSGI environment: the server or the in-process caller gets no answer.

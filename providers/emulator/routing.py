@@ -1,18 +1,55 @@
-"""What the routes of every platform, and the controls beside them, are derived from."""
+"""Derive the routes of every emulated platform: blueprints, settings and JSON answers."""
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from flask import Blueprint, Request, Response, g, request
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gpuform.providers.emulator.answers import answer, invalid
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
-from gpuform.providers.emulator.settings import Settings
 from gpuform.providers.emulator.store import Store
+
+
+def answer(content: object, status: int = 200) -> Response:
+    """`content` as JSON in the order given."""
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    return Response(text, status, content_type="application/json")
+
+
+def invalid(error: ValidationError) -> Response:
+    """422, with what is wrong and never the values."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    told = "; ".join(
+        f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}" for problem in problems
+    )
+    return answer({"error": told}, 422)
+
+
+_ONLY = "settings"
+
+
+class Settings(BaseModel):
+    """Those of one platform, kept in the store under `kind`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    kind: ClassVar[str]
+
+    @classmethod
+    def load(cls, store: Store) -> Self:
+        kept = store.get(cls.kind, _ONLY)
+        return cls() if kept is None else cls.model_validate_json(kept)
+
+    def keep(self, store: Store) -> None:
+        store.put(self.kind, _ONLY, self.model_dump_json())
+
+    def shown(self) -> dict[str, Any]:
+        """What everybody may see of them."""
+        return self.model_dump(mode="json")
+
 
 View = Callable[..., Response]
 Table = Iterable[tuple[str, str, View]]

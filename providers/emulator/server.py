@@ -1,10 +1,17 @@
-"""The emulator on a loopback port, for clients in other processes."""
+"""Serve the emulator on a loopback port for clients in other processes, with TLS where clients send
+tokens over nothing else (kubectl).
+
+The certificates are for this machine alone, and the key is known to everybody and worth nothing.
+"""
 
 import contextlib
 import socket
+import ssl
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -15,14 +22,61 @@ from flask import Flask
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from gpuform.providers.emulator.app import create_app
-from gpuform.providers.emulator.certificates import tls
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platform import platforms
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
+
+AUTHORITY = """\
+-----BEGIN CERTIFICATE-----
+MIIBfDCCASKgAwIBAgIBATAKBggqhkjOPQQDAjAjMSEwHwYDVQQDDBhncHVmb3Jt
+IGVtdWxhdG9yIHRlc3QgQ0EwIBcNMjQwMTAxMDAwMDAwWhgPMjEyNDAxMDEwMDAw
+MDBaMCMxITAfBgNVBAMMGGdwdWZvcm0gZW11bGF0b3IgdGVzdCBDQTBZMBMGByqG
+SM49AgEGCCqGSM49AwEHA0IABOmf5LAmak2p9xss3zdIHZ2ql9udwvGk+mBnSjYg
+TOhVspOmz9dOhsjQJkB6EQYAPCeOol23cdlz5K3x1EHGr6+jRTBDMBIGA1UdEwEB
+/wQIMAYBAf8CAQAwDgYDVR0PAQH/BAQDAgEGMB0GA1UdDgQWBBTy8dJe3dn7xFHH
+WrpUofP3hzG30TAKBggqhkjOPQQDAgNIADBFAiAGWlaV88072us/kOtWRuUpvQf4
+YdA2qaQdZj0QLOjs/wIhAO0Xn2SkPfAChcFxezKpc2LxKsQWEBZsXaM0epvZyUVY
+-----END CERTIFICATE-----
+"""
+"""What clients have to trust. Nobody holds its key."""
+
+_SERVER = """\
+-----BEGIN CERTIFICATE-----
+MIIB1TCCAXqgAwIBAgIBAjAKBggqhkjOPQQDAjAjMSEwHwYDVQQDDBhncHVmb3Jt
+IGVtdWxhdG9yIHRlc3QgQ0EwIBcNMjQwMTAxMDAwMDAwWhgPMjEyNDAxMDEwMDAw
+MDBaMBsxGTAXBgNVBAMMEGdwdWZvcm0gZW11bGF0b3IwWTATBgcqhkjOPQIBBggq
+hkjOPQMBBwNCAARtDF70cjWbPLfGIOb5GmhU4YoeH3P/AXsyghRAMy5bmL+rcffJ
+O8EckAYAucXilWLw5wlkQ+1Bi0NhfoVAtZo+o4GkMIGhMAwGA1UdEwEB/wQCMAAw
+DgYDVR0PAQH/BAQDAgeAMBMGA1UdJQQMMAoGCCsGAQUFBwMBMCwGA1UdEQQlMCOC
+CWxvY2FsaG9zdIcEfwAAAYcQAAAAAAAAAAAAAAAAAAAAATAdBgNVHQ4EFgQUeZ+n
+ID2Q7xYauwiJGaZCi3ZRHV8wHwYDVR0jBBgwFoAU8vHSXt3Z+8RRx1q6VKHz94cx
+t9EwCgYIKoZIzj0EAwIDSQAwRgIhAMyxxgcho9qf2NVqbHWAsB8xxiQEO67I9kO3
+q8jHDqrnAiEAzB01XXIDYZ2Jkm4HNqOd+nGIuRqrmwITj6VlIbWbPx8=
+-----END CERTIFICATE-----
+"""
+_KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgG63EotqXodx91sQz
+mTC8ZB4QtNLe9CNaRtn6CBFCnAyhRANCAARtDF70cjWbPLfGIOb5GmhU4YoeH3P/
+AXsyghRAMy5bmL+rcffJO8EckAYAucXilWLw5wlkQ+1Bi0NhfoVAtZo+
+-----END PRIVATE KEY-----
+"""
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """The server's side, for `localhost` and the loopback addresses."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as folder:
+        chain = Path(folder, "chain.pem")
+        chain.write_text(_SERVER + _KEY, "ascii")
+        context.load_cert_chain(chain)  # from a file, and from nothing else
+    return context
+
 
 _HOST = "127.0.0.1"
 _HANDSHAKE = b"\x16"  # the type of TLS's first record

@@ -5,9 +5,8 @@ Clients are made of it; nothing else knows httpx.
 
 from gpuform.providers.http.answers import ErrorAnswers, clock_ahead, retry_after
 from gpuform.providers.http.client import ApiClient, Retry, at, httpx_errors
-from gpuform.providers.http.clients import Clients, with_path
+from gpuform.providers.http.clients import Answered, Clients, ask_once, probe, with_path
 from gpuform.providers.http.listing import Listing, contradicted
-from gpuform.providers.http.probing import Answered, ask_once, probe
 
 __all__ = [
     "Answered",

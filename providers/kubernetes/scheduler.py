@@ -21,7 +21,7 @@ from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOut
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient, Object, until_no_conflict
 from gpuform.providers.kubernetes.nodes import NODES, part_of, state_of, unix_time
-from gpuform.schemas.drain import RunningJob
+from gpuform.schemas.policies.drain import RunningJob
 
 MARK = "gpuform.dev/cordoned-for"
 """The annotation of nodes that `cordon` writes."""

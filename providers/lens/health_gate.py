@@ -19,11 +19,16 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.lens.conditions import amiss, asks_heatmap, numbers_of
 from gpuform.schemas.lens.contradictions import find_in_heatmap, find_in_overview
-from gpuform.schemas.lens.inputs import WAIT_MINUTES, ConditionInputs, HealthGateInputs
-from gpuform.schemas.lens.outputs import HealthGateOutputs, SeenOutputs
+from gpuform.schemas.lens.inputs import (
+    WAIT_MINUTES,
+    ConditionInputs,
+    HealthGateInputs,
+    HealthGateOutputs,
+    SeenOutputs,
+)
 from gpuform.schemas.lens.wire import GpuHeatmap, Overview
 from gpuform.schemas.models import Problem
-from gpuform.schemas.notices import Notice, NoticeKind
+from gpuform.schemas.resource_facts import Notice, NoticeKind
 
 ID = "overview"
 """There is one overview, so this is the id of every gate."""

@@ -1,15 +1,18 @@
-"""What Lens tells, for programs.
+"""Look up what Lens reports, for programs.
+
+Too hot are the nodes of Lens's heatmap (Lens reference, 'GPU Heatmap': the hottest GPUs).
 
 The address is that of the environment (`LENS_URL`, with `LENS_TOKEN` where a token is wanted), else
 of the running program's configuration (`lens:url`, `lens:token`). Every function raises
 GpuformError when Lens does not answer, or answers with an error, which has Lens's traceId.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from gpuform.providers.actions import lookup_settings
+from gpuform.providers.actions import Settings, lookup_settings
+from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import PAGE_SIZE, LensClient, client_for
-from gpuform.schemas.lens.capacity import Capacity
+from gpuform.schemas.lens.conditions import Capacity, degrees_of
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 
 
@@ -39,3 +42,23 @@ def get_heatmap() -> GpuHeatmap:
 
 def _client() -> LensClient:
     return client_for(lookup_settings())
+
+
+def overheated(settings: Settings, nodes: Collection[str], limit: float) -> Mapping[str, str]:
+    """What is wrong with each of these nodes that has a GPU above `limit` degrees Celsius.
+
+    What is told in another unit, or of no node by name, says nothing. Raises GpuformError when
+    Lens cannot be asked.
+    """
+    heatmap = client_for(settings).heatmap(retry=Retry.NEVER).temperature
+    hottest: dict[str, tuple[float, str]] = {}
+    for point in heatmap.data:
+        degrees = degrees_of(point.value, heatmap.unit)
+        if degrees is not None and degrees > limit and point.node_name in nodes:
+            hottest[point.node_name] = max(
+                hottest.get(point.node_name, (0.0, "")), (degrees, point.gpu)
+            )
+    return {
+        node: f"GPU {gpu} has {degrees:g} °C, above {limit:g} °C (Lens)"
+        for node, (degrees, gpu) in hottest.items()
+    }

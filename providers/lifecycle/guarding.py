@@ -14,8 +14,7 @@ from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import FORGET_OBJECT
 from gpuform.providers.lifecycle.comparing import at_this_hour, echo
-from gpuform.providers.lifecycle.showing import shown
-from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.lifecycle.traits import Traits, shown
 from gpuform.providers.permissions import Permission
 from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.properties import Properties

@@ -21,6 +21,7 @@ from pulumi.dynamic import (
 from gpuform.providers import lifetime
 from gpuform.providers.actions import Actions, HoldsOthers, Settings, TakesNodes
 from gpuform.providers.calls import Call, Edge, adapt_to_stock_host, current_call
+from gpuform.providers.environment import enter
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade, Unfinished
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.comparing import (
@@ -45,15 +46,13 @@ from gpuform.providers.lifecycle.guarding import (
     require_for_others,
 )
 from gpuform.providers.lifecycle.settling import INTERRUPTED, settle
-from gpuform.providers.lifecycle.showing import shown
-from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.lifecycle.traits import Traits, shown
 from gpuform.providers.properties import Properties, plain, to_pulumi
 from gpuform.providers.records import SETTLE, Drains
-from gpuform.providers.world import enter
 from gpuform.schemas.changes import FieldChange, is_change, project, refusals
 from gpuform.schemas.checking import check
-from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.policies.drain import Leaving
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
 In = TypeVar("In", bound=InputModel)

@@ -6,8 +6,7 @@ from gpuform.providers.actions import Observed
 from gpuform.providers.calls import Call, unexpected
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.lifecycle.guarding import Reach, refuse_gone
-from gpuform.providers.lifecycle.showing import shown
-from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.lifecycle.traits import Traits, shown
 from gpuform.providers.properties import Properties
 
 INTERRUPTED: Final = "its create was interrupted"

@@ -1,24 +1,24 @@
-"""What one kind of resource is, beside its verbs: what plans, commands and reviews ask of it."""
+"""Describe one kind of resource beside its verbs: what plans, commands and reviews ask of it, and
+its outputs without secrets.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from gpuform.providers.actions import Guard, Settings, Timeouts
+from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
+from gpuform.providers.calls import Call
+from gpuform.providers.environment import Live
 from gpuform.providers.evidence import Observation
-from gpuform.providers.idleness import Verdict, noticed
-from gpuform.providers.lifetime import Power
-from gpuform.providers.live import Live
+from gpuform.providers.lifetime import Power, Verdict, noticed
 from gpuform.providers.permissions import Permission
+from gpuform.providers.properties import Properties
 from gpuform.providers.repairing import Decision, due_notices, notices_of
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.exposure import Exposure
-from gpuform.schemas.footprint import Footprint
-from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import InputModel, OutputModel
-from gpuform.schemas.notices import Credit, Notice
-from gpuform.schemas.placement import Placement
+from gpuform.schemas.policies.lifetime import Idleness
+from gpuform.schemas.resource_facts import Credit, Exposure, Footprint, Notice, Placement
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.values import count_of
 
@@ -310,3 +310,27 @@ class Traits:
         answered.
         """
         return None
+
+
+MESSAGES: Final = frozenset(
+    {"not_ready_reason", "message", "status_message", "because", "reason", "error_message"}
+)
+"""The outputs, and members of them, that a platform writes for people."""
+
+
+def shown(kind: Traits, call: Call, observed: Observed[Any]) -> Properties:
+    """Computed outputs as plain values, without those that have none.
+
+    Secret outputs are hidden by the call from now on.
+    """
+    dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
+    call.hide(dumped.get(name) for name in kind.outputs.secret_names())
+    return {name: _redacted(name, value, call) for name, value in dumped.items()}
+
+
+def _redacted(name: str, value: Any, call: Call) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _redacted(key, item, call) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_redacted(name, item, call) for item in value]
+    return call.redacted(value) if name in MESSAGES and isinstance(value, str) else value

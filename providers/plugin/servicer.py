@@ -25,23 +25,25 @@ from gpuform.providers.calls import hosted_call, serving, unexpected
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.importing import imported
-from gpuform.providers.plugin import functions
-from gpuform.providers.plugin.details import detailed, top_level
-from gpuform.providers.plugin.partial import PartialFailure, Status
+from gpuform.providers.plugin import settings as functions
 from gpuform.providers.plugin.places import plugin_version
 from gpuform.providers.plugin.settings import (
+    lifecycle_of,
     problems,
     secret_inputs,
     settings_of,
     stack_config,
 )
-from gpuform.providers.plugin.tokens import lifecycle_of
 from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.plugin.wire import (
+    PartialFailure,
+    Status,
+    detailed,
     from_struct,
     marked,
     revealed,
     to_struct,
+    top_level,
 )
 from gpuform.providers.properties import Properties, plain
 from gpuform.providers.repairing import repair_text

@@ -16,7 +16,7 @@ from gpuform.providers.certifying import Unreadable
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, ServerError
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient, Object
-from gpuform.schemas.certification import CategoryInputs
+from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.readiness_wire import Certification, Measurement, Workflow
 
 GROUPS: Final = ("nvcre.nvidia.com", "cre.nvidia.com")

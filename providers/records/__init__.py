@@ -5,9 +5,7 @@ Lifecycles, the engine and its state commands use them. Where records are kept i
 a `Records`: with the state, or in a folder.
 """
 
-from gpuform.providers.records.batches import Batches, BatchRecords
-from gpuform.providers.records.drains import DRAIN_PREFIX, Drain, Drains, digest
-from gpuform.providers.records.idle_stops import IdleStop, IdleStops
+from gpuform.providers.records.certifications import Batches, BatchRecords, Verdict, Verdicts
 from gpuform.providers.records.intents import (
     ANEW,
     INTENT_PREFIX,
@@ -19,8 +17,18 @@ from gpuform.providers.records.intents import (
     in_dynamic_form,
     record_name,
 )
-from gpuform.providers.records.quiet_looks import Quiet, QuietLooks
-from gpuform.providers.records.repairs import Repair, Repairs
+from gpuform.providers.records.node_operations import (
+    DRAIN_PREFIX,
+    Drain,
+    Drains,
+    IdleStop,
+    IdleStops,
+    Quiet,
+    QuietLooks,
+    Repair,
+    Repairs,
+    digest,
+)
 from gpuform.providers.records.storing import (
     Fields,
     FolderRecords,
@@ -31,7 +39,6 @@ from gpuform.providers.records.storing import (
     read_as,
     typed,
 )
-from gpuform.providers.records.verdicts import Verdict, Verdicts
 
 __all__ = [
     "ANEW",

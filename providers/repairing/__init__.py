@@ -7,17 +7,15 @@ from gpuform.providers.repairing.deciding import (
     Decision,
     Fleet,
     Held,
-    decide,
-    faults_in,
-    repair_of,
-)
-from gpuform.providers.repairing.telling import (
     changes_of,
+    decide,
     due_notices,
+    faults_in,
+    is_unusable_for,
     notices_of,
+    repair_of,
     repair_text,
 )
-from gpuform.providers.repairing.unusable import is_unusable_for
 
 __all__ = [
     "Decision",

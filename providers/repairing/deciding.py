@@ -1,9 +1,12 @@
-"""Which broken nodes a run repairs, and why not the others. Pure: from what was last seen.
+"""Decide which broken nodes a run repairs, by what was last observed, and show the repairs as
+changes of a plan. Pure.
 
 Only `--allow repair` and the nodes that somebody asks for come from elsewhere: the environment.
+
+The platforms call it with what schedulers and their own states show.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -11,8 +14,12 @@ from pydantic import ValidationError
 
 from gpuform.providers import permissions
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.evidence import Observation, find_gaps
+from gpuform.providers.evidence.decisions import REPAIR_NODE
 from gpuform.providers.permissions import Permission
-from gpuform.schemas.repair import Cause, NodeFault, NodeRepair, RepairPolicy
+from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.policies.repair import Cause, NodeFault, NodeRepair, RepairPolicy
+from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.values import contains_unknown
 
 Policy = TypeVar("Policy", bound=RepairPolicy)
@@ -203,3 +210,71 @@ def _repair(fault: NodeFault, mode: str) -> NodeRepair:
         id=fault.id,
         instance=fault.instance,
     )
+
+
+BROKEN = "broken"
+"""What a node is before its repair, in a plan."""
+
+
+def changes_of(decision: Decision, *, replaces: bool = False) -> Iterator[FieldChange]:
+    """A change for each node that is repaired, in their order; `replaces`: the object goes."""
+    most = f"{decision.parallel} at a time"
+    for each in decision.due:
+        before = "in use" if each.cause == Cause.ASKED else BROKEN
+        because = f"{each.evidence}; {most}" if len(decision.due) > 1 else each.evidence
+        if each.proposed and each.proposed != each.mode:
+            because += f"; {each.proposed} was proposed"
+        path = f'repair["{each.node}"]'
+        yield FieldChange(
+            path, Action.UPDATE, before, each.mode, replaces, because=because, repair=each
+        )
+
+
+def repair_text(repair: NodeRepair) -> str:
+    """A repair in words, where no plan tells it."""
+    return f"repairs node {repair.node} by {repair.mode}: {repair.evidence}"
+
+
+def due_notices(decision: Decision) -> Iterator[Notice]:
+    """Yield a notice for each broken node that the next `up` or `repair` repairs.
+
+    A repair that a person has asked for by name is none: the node need not be broken.
+    """
+    for each in decision.due:
+        if each.cause == Cause.ASKED:
+            continue
+        text = f"node {each.node} is broken: {each.evidence}. `gpuform repair` does {each.mode}"
+        yield Notice(kind=NoticeKind.REPAIR, text=text, at=each.since)
+
+
+def notices_of(decision: Decision) -> Iterator[Notice]:
+    """What is broken and not repaired, and why not."""
+    for held in decision.held:
+        fault = held.fault
+        wish = f"; {fault.mode} is proposed" if fault.mode else ""
+        since = f", since {fault.since}" if fault.since else ""
+        text = (
+            f"node {fault.node} is broken: {fault.because}{since}{wish}. Not repaired: {held.why}"
+        )
+        yield Notice(kind=NoticeKind.REPAIR, text=text, at=fault.since)
+
+
+def is_unusable_for(
+    patience: float, *, since: float | None, now: float, created: float | None = None
+) -> bool:
+    """Return whether a node cannot be used since `patience` seconds at `now`.
+
+    Args:
+        patience: how long a node may be unusable without being repaired, in seconds.
+        since: since when it cannot be used, in unix seconds; None: nobody tells.
+        now: the platform's time, in unix seconds.
+        created: when the machine was made, in unix seconds, where the platform tells.
+    """
+    missing = []
+    if since is None:
+        missing.append("it does not say since when the node cannot be used")
+    elif since > now or (created is not None and since < created):
+        missing.append("the node cannot be used since a time at which it did not exist")
+    elif now - since < patience:
+        missing.append(f"the node cannot be used for {now - since:.0f} of {patience:.0f} s")
+    return not find_gaps(REPAIR_NODE, Observation("the node's scheduler", missing))

@@ -21,7 +21,7 @@ from gpuform.providers.certifying import (
 )
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.kubernetes.declared import declared_kubeconfig
+from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
 from gpuform.providers.kubernetes.nodes import software_of_nodes
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.readiness import EngineTester, Place, engine_of
@@ -29,11 +29,11 @@ from gpuform.providers.records import BatchRecords
 from gpuform.providers.scp.client import client_for
 from gpuform.providers.scp.nodes import OWNER, is_leaving
 from gpuform.providers.slurm import BatchJobs, SlurmTester, slurm_commands
-from gpuform.schemas.certification import CertificationOutputs
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.kubernetes_names import DEFAULT_NAMESPACE
-from gpuform.schemas.notices import Notice
-from gpuform.schemas.scp.certifications import CertificationInputs
+from gpuform.schemas.ids import DEFAULT_NAMESPACE
+from gpuform.schemas.policies.certification import CertificationOutputs
+from gpuform.schemas.resource_facts import Notice
+from gpuform.schemas.scp.inputs import CertificationInputs
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.values import contains_unknown
 

@@ -10,16 +10,13 @@ from gpuform.providers.calls import Call, Look, current_call, wait_until, wait_u
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.draining import Taking
 from gpuform.providers.errors import GpuformError, NotReady
-from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import Power
+from gpuform.providers.lifetime import Power, Verdict
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.providers.repairing import Decision, faults_in, repair_of
-from gpuform.providers.scp import offers, server_types
-from gpuform.providers.scp.access import node_access
+from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, client_for
-from gpuform.providers.scp.footprint import node_footprint
 from gpuform.providers.scp.idleness import (
     forget_idleness,
     judged,
@@ -27,7 +24,7 @@ from gpuform.providers.scp.idleness import (
     stays_idle,
     with_idle_stop,
 )
-from gpuform.providers.scp.newer_image import image_notices, with_newer_image
+from gpuform.providers.scp.node_facts import node_access, node_footprint, node_placement
 from gpuform.providers.scp.nodes import (
     Fabric,
     Inspection,
@@ -47,6 +44,7 @@ from gpuform.providers.scp.nodes import (
     sent,
     why_not_to,
 )
+from gpuform.providers.scp.offers import image_notices, with_newer_image
 from gpuform.providers.scp.one_node import (
     OneNode,
     create_request,
@@ -56,24 +54,25 @@ from gpuform.providers.scp.one_node import (
     stored_node,
     wanted_node,
 )
-from gpuform.providers.scp.placement import node_placement
 from gpuform.providers.scp.pool import INTERVAL, PATIENCE
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
-from gpuform.schemas.drain import Leaving
-from gpuform.schemas.footprint import Footprint
-from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
-from gpuform.schemas.notices import Notice
-from gpuform.schemas.placement import Placement
-from gpuform.schemas.repair import MachineRepairInputs, NodeFault
+from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.lifetime import Idleness
+from gpuform.schemas.policies.repair import MachineRepairInputs, NodeFault
+from gpuform.schemas.resource_facts import Footprint, Notice, Placement
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
-from gpuform.schemas.scp.moments import unix_time
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
-from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
-from gpuform.schemas.scp.statuses import FABRIC_READY, NODE_AT_REST, NODE_FAILED
+from gpuform.schemas.scp.statuses import (
+    FABRIC_READY,
+    GPUS_OF_A_SERVER,
+    NODE_AT_REST,
+    NODE_FAILED,
+    unix_time,
+)
 from gpuform.schemas.values import UNKNOWN
 
 PLANNED: Final = (
@@ -128,7 +127,7 @@ class GpuNodeActions:
         def send() -> str:
             return next(iter(client.create_nodes(body)), "")
 
-        body = create_request(want, fabric, server_types.id_of(client, want))
+        body = create_request(want, fabric, offers.id_of(client, want))
         creation = Creation(
             Target("scp", "GpuNode", call.kept(want.gpu_node_name), fabric.node_pool_id),
             candidates,
@@ -421,7 +420,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def _completed(
         self, call: Call, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
-        return server_types.completed(self._settings or Settings(), call, values)
+        return offers.completed(self._settings or Settings(), call, values)
 
 
 def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> NodeTaking:

@@ -16,17 +16,15 @@ from gpuform.providers.calls import Call
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import STOP_IDLE_NODES
-from gpuform.providers.idleness import CAUSE, Verdict, is_for_idleness
 from gpuform.providers.lens.client import LensClient, client_for
 from gpuform.providers.lens.idle_gpus import ask_lens, find_missing_proof
-from gpuform.providers.lifetime import left, written
+from gpuform.providers.lifetime import CAUSE, Verdict, is_for_idleness, left, written
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops, Quiet, QuietLooks
 from gpuform.providers.scp.nodes import NodeTaking
-from gpuform.schemas.idleness import Idleness, idleness_of
-from gpuform.schemas.scp.moments import unix_time
+from gpuform.schemas.policies.lifetime import Idleness, idleness_of
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs, NodePoolOutputs
-from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
+from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER, unix_time
 
 GAP: Final = 900.0
 """Seconds from one look to the next at the most: in between somebody may have used it."""

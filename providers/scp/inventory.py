@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.inventory import Held
+from gpuform.providers.offering import Held
 from gpuform.providers.scp.client import client_for
 from gpuform.providers.scp.nodes import is_leaving
 from gpuform.schemas.scp import wire
-from gpuform.schemas.scp.moments import unix_time
+from gpuform.schemas.scp.statuses import unix_time
 
 ADDRESS_BY_REGION = True
 

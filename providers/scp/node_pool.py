@@ -14,16 +14,13 @@ from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, current_call, wait_until_gone
 from gpuform.providers.draining import Taking
 from gpuform.providers.errors import GpuformError, NotReady
-from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import Power
+from gpuform.providers.lifetime import Power, Verdict
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repairs
 from gpuform.providers.repairing import Decision
-from gpuform.providers.scp import offers, server_types
-from gpuform.providers.scp.access import pool_access
+from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, client_for
-from gpuform.providers.scp.footprint import pool_footprint
 from gpuform.providers.scp.idleness import (
     forget_idleness,
     judged,
@@ -31,7 +28,7 @@ from gpuform.providers.scp.idleness import (
     stays_idle,
     with_idle_stop,
 )
-from gpuform.providers.scp.newer_image import image_notices, with_newer_image
+from gpuform.providers.scp.node_facts import pool_access, pool_footprint, pool_placement
 from gpuform.providers.scp.nodes import (
     ROLLED,
     DeclaredPool,
@@ -45,7 +42,7 @@ from gpuform.providers.scp.nodes import (
     power_of,
     refuse_moves,
 )
-from gpuform.providers.scp.placement import pool_placement
+from gpuform.providers.scp.offers import image_notices, with_newer_image
 from gpuform.providers.scp.pool import (
     INTERVAL,
     PoolNodes,
@@ -65,19 +62,15 @@ from gpuform.providers.scp.pool import (
 )
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.drain import Leaving
-from gpuform.schemas.footprint import Footprint
-from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
-from gpuform.schemas.notices import Notice
-from gpuform.schemas.placement import Placement
-from gpuform.schemas.repair import NodeFault
+from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.lifetime import Idleness
+from gpuform.schemas.policies.repair import NodeFault
+from gpuform.schemas.resource_facts import Footprint, Notice, Placement
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
-from gpuform.schemas.scp.moments import unix_time
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
-from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
-from gpuform.schemas.scp.statuses import NODE_AT_REST
+from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER, NODE_AT_REST, unix_time
 from gpuform.schemas.values import UNKNOWN, count_of
 
 _ID = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
@@ -394,7 +387,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def _completed(
         self, call: Call, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
-        return server_types.completed(self._settings or Settings(), call, values)
+        return offers.completed(self._settings or Settings(), call, values)
 
 
 def _all(nodes: PoolNodes, because: str) -> Taking:

@@ -7,7 +7,7 @@ from gpuform.providers.errors import InvalidRequest
 from gpuform.providers.offering import IMAGE, NODE_POOL, REGION, SERVER_TYPE, Offer
 from gpuform.providers.scp.client import ScpClient, client_for, default_region
 from gpuform.providers.scp.offers import AVAILABLE
-from gpuform.schemas.scp.regions import REGIONS
+from gpuform.schemas.scp.node_rules import REGIONS
 from gpuform.schemas.scp.wire import Product
 
 _KNOWN = tuple(dict.fromkeys(each for regions in REGIONS.values() for each in regions))

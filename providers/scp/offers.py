@@ -1,9 +1,17 @@
-"""What SCP offers, against what is declared: images, types of servers and vendor pools.
+"""Compare what is declared with what SCP offers: images, server types and their stock, and the
+vendor's node pools. A newer image is a notice, never a change.
 
 Asked while planning, once per process, and only if there are credentials; the lists say what there
 is, not what is free.
+
+SCP reference, 'List GPU Node products': a product names its GPU as `product_attrs.gpu_model`.
+
+SCP reference, 'List GPU Node images': an image has a distribution, a type and a version of its
+system (`os_distro`, `scp_image_type`, `scp_os_version`). What else sets two apart is in their names
+alone (`RHEL 8.8 for BM`): only those whose names differ in nothing but numbers are compared.
 """
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,13 +19,18 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
+from gpuform.providers.actions import Observed, Settings
 from gpuform.providers.calls import Call
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
-from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.schemas.checking import nearest
 from gpuform.schemas.models import Problem
-from gpuform.schemas.reasons import nearest
+from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.scp import wire
+from gpuform.schemas.scp.inputs import GpuNodeInputs, NodePoolInputs
+from gpuform.schemas.scp.outputs import GpuNodeOutputs, NewerImageOutputs, NodePoolOutputs
+from gpuform.schemas.values import UNKNOWN
 
 T = TypeVar("T")
 
@@ -155,3 +168,155 @@ def tell_unchecked(client: ScpClient, call: Call, reason: str) -> None:
     call.on_unchecked(
         f"images, types of servers, node pools and fabrics were not checked with SCP: {reason}"
     )
+
+
+Values = Mapping[str, Any]
+
+
+def completed(
+    settings: Settings, call: Call, values: Values
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Declared values with the server_type_id of their gpu_type, and what is wrong with that.
+
+    An id that was found for the same GPU is kept, and nobody is asked. When the platform does not
+    answer, a new resource stays without an id: its create asks again (`id_of`).
+    """
+    gpu, given, old = values.get("gpu_type"), values.get("server_type_id"), call.known
+    if gpu is None:
+        return dict(values), []
+    kept = old.get("server_type_id") if old.get("gpu_type") == gpu else None
+    if given is not None and given != kept:
+        reason = "does not go with server_type_id: keep one of the two"
+        return dict(values), [Problem("gpu_type", reason)]
+    if kept is not None or gpu is UNKNOWN:
+        return {**values, "server_type_id": UNKNOWN if gpu is UNKNOWN else kept}, []
+    region = values.get("region_id")
+    client = client_for(settings, region if isinstance(region, str) else None)
+    try:
+        offered = products(client)
+    except GpuformError as error:
+        before = old.get("gpu_type") or old.get("server_type_id")
+        if before not in (None, gpu):
+            reason = (
+                f"is not known to be the same as {before} or another, for the server types could "
+                f"not be listed: {error.message}: plan again, or leave it as it was"
+            )
+            return dict(values), [Problem("gpu_type", reason)]
+        tell_unchecked(client, call, error.message)
+        return dict(values), []
+    found = _having(offered, gpu)
+    if old.get("server_type_id") in [each.id for each in found]:
+        return {**values, "server_type_id": old["server_type_id"]}, []
+    problem = _problem(offered, found, gpu)
+    if problem:
+        return dict(values), [Problem("gpu_type", problem)]
+    return {**values, "server_type_id": _to_choose(found)[0].id}, []
+
+
+def id_of(client: ScpClient, want: GpuNodeInputs | NodePoolInputs) -> str:
+    """The id that a create sends. Raises GpuformError where no one type has the GPU."""
+    if want.server_type_id is not None:
+        return want.server_type_id
+    gpu = str(want.gpu_type)
+    try:
+        offered = products(client)
+    except GpuformError:
+        offered = client.products()
+    found = _having(offered, gpu)
+    problem = _problem(offered, found, gpu)
+    if problem:
+        raise GpuformError(f"gpu_type: {problem}")
+    return _to_choose(found)[0].id
+
+
+def _having(offered: Sequence[wire.Product], gpu: str) -> list[wire.Product]:
+    return [each for each in offered if each.product_attrs.gpu_model == gpu]
+
+
+def _to_choose(found: Sequence[wire.Product]) -> Sequence[wire.Product]:
+    """Those with stock, if any: one without is nobody's choice."""
+    in_stock = [each for each in found if each.state in ("", AVAILABLE)]
+    return in_stock or found
+
+
+def _problem(
+    offered: Sequence[wire.Product], found: Sequence[wire.Product], gpu: str
+) -> str | None:
+    """Why no one type can be chosen."""
+    choices = _to_choose(found)
+    if len(choices) > 1:
+        listed = ", ".join(f"{each.id} ({each.name})" for each in choices)
+        return f"{len(choices)} types of servers have {gpu}: declare the server_type_id of {listed}"
+    if choices:
+        return None
+    known = tuple(sorted({each.product_attrs.gpu_model for each in offered} - {""}))
+    near = nearest(gpu, known)
+    listed = ", ".join(known)
+    advice = f"did you mean {near}? There are {listed}" if near else f"use one of {listed}"
+    if not known:
+        advice = "declare a server_type_id: the platform names the GPU of no type"
+    return f"no type of server has the GPU {gpu}: {advice}"
+
+
+Out = TypeVar("Out", GpuNodeOutputs, NodePoolOutputs)
+
+
+def with_newer_image(
+    client: ScpClient, call: Call, values: Mapping[str, Any], seen: Observed[Out]
+) -> Observed[Out]:
+    """What was seen, and the newest image of the same kind as that of `values`, if one is newer.
+
+    One list for each region and process. Without an answer what was known stays.
+    """
+    image, region = values.get("image_id"), values.get("region_id")
+    if not isinstance(image, str) or not isinstance(region, str):
+        return seen
+    try:
+        found = newest(images(client, region), image)
+    except GpuformError:
+        found = _stored(call.known.get("newer_image"))
+    return replace(seen, outputs=seen.outputs.model_copy(update={"newer_image": found}))
+
+
+def newest(offered: Sequence[wire.Image], image_id: str) -> NewerImageOutputs | None:
+    """The newest image of the same distribution and kind; None where the image is that."""
+    own = next((each for each in offered if each.id == image_id), None)
+    version = _version(own) if own else None
+    if own is None or version is None:
+        return None
+    later = [
+        (other, each)
+        for each in offered
+        if _kind(each) == _kind(own) and (other := _version(each)) is not None and other > version
+    ]
+    if not later:
+        return None
+    best = max(later, key=lambda each: (each[0], each[1].id))[1]
+    return NewerImageOutputs(id=best.id, name=best.name)
+
+
+def image_notices(seen: Mapping[str, Any]) -> Iterator[Notice]:
+    """That there is a newer image, by the outputs last seen."""
+    newer = seen.get("newer_image")
+    if isinstance(newer, Mapping) and newer.get("id"):
+        yield Notice(
+            kind=NoticeKind.IMAGE,
+            text=f"there is a newer image of its system: {newer['id']} ({newer.get('name')}). "
+            "Another image_id replaces the nodes",
+        )
+
+
+def _stored(before: Any) -> NewerImageOutputs | None:
+    if not isinstance(before, Mapping) or not isinstance(before.get("id"), str):
+        return None
+    return NewerImageOutputs(id=before["id"], name=str(before.get("name") or ""))
+
+
+def _kind(image: wire.Image) -> Iterable[str]:
+    return image.os_distro, image.scp_image_type, re.sub(r"[0-9][0-9.]*", "#", image.name)
+
+
+def _version(image: wire.Image) -> tuple[int, ...] | None:
+    """None where it is no version, or nobody says of what."""
+    is_one = image.os_distro and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", image.scp_os_version)
+    return tuple(map(int, image.scp_os_version.split("."))) if is_one else None

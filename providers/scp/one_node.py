@@ -7,8 +7,8 @@ from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import DeclaredNode
 from gpuform.providers.scp.pool import server_of, shown, tags_of
-from gpuform.schemas.repair import NodeFault
-from gpuform.schemas.scp import requests, wire
+from gpuform.schemas.policies.repair import NodeFault
+from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED
@@ -55,11 +55,11 @@ def wanted_node(declared: Mapping[str, Any]) -> DeclaredNode:
 
 def create_request(
     want: GpuNodeInputs, fabric: wire.ClusterFabric, server_type_id: str
-) -> requests.CreateGpuNodes:
+) -> wire.CreateGpuNodes:
     """What makes it, in a fabric that exists."""
     wanted = wanted_node(want.declared())
-    return requests.CreateGpuNodes(
-        cluster_fabric_details=requests.ClusterFabricDetails(
+    return wire.CreateGpuNodes(
+        cluster_fabric_details=wire.ClusterFabricDetails(
             cluster_fabric_name=fabric.cluster_name,
             node_pool_id=fabric.node_pool_id,
             cluster_fabric_id=fabric.id,

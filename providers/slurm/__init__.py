@@ -1,11 +1,16 @@
 """Slurm, the scheduler of a cluster, through its own commands."""
 
 from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of
-from gpuform.providers.slurm.declared import Condition, declared_conditions, declared_scheduler
 from gpuform.providers.slurm.reading import BatchRun, Node
-from gpuform.providers.slurm.results import result_of
-from gpuform.providers.slurm.scheduler import SlurmScheduler, slurm_commands, slurm_scheduler
-from gpuform.providers.slurm.testing import SlurmTester
+from gpuform.providers.slurm.results import SlurmTester, result_of
+from gpuform.providers.slurm.scheduler import (
+    Condition,
+    SlurmScheduler,
+    declared_conditions,
+    declared_scheduler,
+    slurm_commands,
+    slurm_scheduler,
+)
 
 __all__ = [
     "Batch",

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from gpuform.providers.calls import Look, current_call, wait_until
 from gpuform.providers.errors import GpuformError, NotReady, UnknownOutcome
-from gpuform.providers.slurm.commands import Commands
+from gpuform.providers.slurm.processes import Commands
 from gpuform.providers.slurm.reading import (
     BatchRun,
     expanded,

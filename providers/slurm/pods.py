@@ -14,7 +14,7 @@ from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.kubeconfig import access_by
-from gpuform.providers.slurm.commands import Output
+from gpuform.providers.slurm.processes import Output
 from gpuform.schemas.slurm import SlurmInputs
 
 _SECONDS = 60

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 
-from gpuform.schemas.drain import RunningJob
+from gpuform.schemas.policies.drain import RunningJob
 
 SHOW_NODES = ("scontrol", "show", "node")
 

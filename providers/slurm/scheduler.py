@@ -1,15 +1,18 @@
-"""Slurm, as what has to agree before nodes are taken away: asked by its own commands."""
+"""Use a cluster's Slurm as the scheduler of its nodes, through Slurm's own commands."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from gpuform.providers.asking import require_asked
-from gpuform.providers.draining import ScheduledNode
+from gpuform.providers.draining import ScheduledNode, Scheduler, SlurmOnKubernetes
+from gpuform.providers.environment import require_asked
 from gpuform.providers.errors import GpuformError, Unreachable
-from gpuform.providers.kubernetes.kubeconfig import parts_of
-from gpuform.providers.slurm.commands import Commands, Output
-from gpuform.providers.slurm.processes import LocalCommands, SshCommands
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig, parts_of
+from gpuform.providers.kubernetes.nodes import node_states
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.providers.slurm.processes import Commands, LocalCommands, Output, SshCommands
 from gpuform.providers.slurm.reading import (
     SHOW_JOBS,
     SHOW_NODES,
@@ -19,7 +22,7 @@ from gpuform.providers.slurm.reading import (
     read_nodes,
     show_ending,
 )
-from gpuform.schemas.drain import RunningJob
+from gpuform.schemas.policies.drain import RunningJob, ScheduledDrainInputs
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.visible import visible
 
@@ -213,3 +216,55 @@ def refused(command: Sequence[str], output: Output, place: str) -> GpuformError:
         return Unreachable(message, hint="slurmctld does not answer: see `scontrol ping` there")
     hint = next((remedy for part, remedy in _REMEDIES if part in said), None)
     return GpuformError(message, hint=hint or "run it there by hand to see more")
+
+
+def declared_scheduler(wanted: ScheduledDrainInputs, what: str) -> Scheduler:
+    """The one that is declared; `what` the nodes belong to, for messages.
+
+    Nothing is asked yet. Raises GpuformError when none is declared, or its kubeconfig cannot be
+    read.
+    """
+    kube, slurm = wanted.kubernetes, wanted.slurm
+    if kube is None and slurm is None:
+        raise GpuformError(
+            f"nodes of {what} are cordoned, and nobody is declared who could uncordon them",
+            hint="declare drain.kubernetes or drain.slurm as before",
+        )
+    text = None if kube is None else declared_kubeconfig(kube)
+    pods = None if text is None else KubernetesScheduler(client_by(text, what))
+    if slurm is None:
+        assert pods is not None  # noqa: S101 - one of the two is declared
+        return pods
+    jobs = slurm_scheduler(slurm, kubeconfig=text, cluster=what)
+    return jobs if pods is None else SlurmOnKubernetes(pods, jobs, slurm.namespace, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Whether a scheduler can use a node: `trouble` says why not, and is empty where it can.
+
+    `since` is when that began, in UTC; empty where it is not told.
+    """
+
+    trouble: str = ""
+    since: str = ""
+
+
+def declared_conditions(wanted: ScheduledDrainInputs, what: str) -> dict[str, Condition]:
+    """Every node that a declared scheduler knows, by its name there; each is asked once.
+
+    Raises GpuformError when one of them cannot be asked.
+    """
+    kube, slurm = wanted.kubernetes, wanted.slurm
+    text = None if kube is None else declared_kubeconfig(kube)
+    found = {}
+    for name, state in ({} if text is None else node_states(client_by(text, what))).items():
+        trouble = "" if state.is_ready else f"NotReady: {state.trouble} (Kubernetes)"
+        found[name] = Condition(trouble, state.since)
+    states = {} if slurm is None else slurm_scheduler(slurm, kubeconfig=text, cluster=what).states()
+    for name, node in states.items():
+        if name not in found or (node.is_failed and not found[name].trouble):
+            reason = f", {node.reason}" if node.reason else ""
+            trouble = f"{node.trouble}{reason} (Slurm)" if node.is_failed else ""
+            found[name] = Condition(trouble)
+    return found

@@ -14,6 +14,7 @@ from typing import Any, Final
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, current_call, wait_until, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.environment import Live
 from gpuform.providers.errors import (
     ApiError,
     Conflict,
@@ -24,40 +25,36 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.evidence import Observation
 from gpuform.providers.http import contradicted
-from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import Power
-from gpuform.providers.live import Live
+from gpuform.providers.lifetime import Power, Verdict
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStops, Repairs, Target
 from gpuform.providers.repairing import Decision
-from gpuform.providers.tensorone.access import cluster_access
-from gpuform.providers.tensorone.client import client_for
+from gpuform.providers.tensorone.client import Sighting, client_for
+from gpuform.providers.tensorone.cluster_facts import (
+    cluster_access,
+    cluster_exposure,
+    cluster_footprint,
+    cluster_notices,
+    clusters_live,
+    how_started,
+    state_changes,
+)
 from gpuform.providers.tensorone.course import Course, out_of_stock, patience, shortage
-from gpuform.providers.tensorone.exposure import cluster_exposure
-from gpuform.providers.tensorone.footprint import cluster_footprint
-from gpuform.providers.tensorone.freshness import Sighting
 from gpuform.providers.tensorone.idleness import judged, stopped_for
-from gpuform.providers.tensorone.live import clusters_live
-from gpuform.providers.tensorone.noticing import cluster_notices
-from gpuform.providers.tensorone.power import how_started, state_changes
-from gpuform.providers.tensorone.repairing import Restarting
-from gpuform.providers.tensorone.repairs import cluster_repairs, observe_use
+from gpuform.providers.tensorone.repairing import Restarting, cluster_repairs, observe_use
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of, unhealthy
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
-from gpuform.schemas.exposure import Exposure
-from gpuform.schemas.footprint import Footprint
-from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
-from gpuform.schemas.no_capacity import alternatives_of
-from gpuform.schemas.notices import Credit, Notice
+from gpuform.schemas.policies.lifetime import Idleness
+from gpuform.schemas.policies.repair import alternatives_of
+from gpuform.schemas.resource_facts import Credit, Exposure, Footprint, Notice
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
-from gpuform.schemas.tensorone.moments import unix_time
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
-from gpuform.schemas.tensorone.statuses import AT_REST, ClusterStatus
+from gpuform.schemas.tensorone.statuses import AT_REST, ClusterStatus, unix_time
 from gpuform.schemas.tensorone.termination import credit_of, stopped_by
 
 BY_START: Final = (*CONFIGURED, "restore_snapshot")

@@ -15,7 +15,7 @@ from gpuform.providers.records import IdleStop, IdleStops
 from gpuform.providers.tensorone.client import NO_CAPACITY, TensorOneClient
 from gpuform.providers.tensorone.idleness import because_of, stopped_for
 from gpuform.providers.tensorone.shown import differences
-from gpuform.schemas.idleness import idleness_of
+from gpuform.schemas.policies.lifetime import idleness_of
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
 from gpuform.schemas.tensorone.statuses import ClusterStatus

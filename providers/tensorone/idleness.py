@@ -10,14 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuform.providers.calls import current_call
-from gpuform.providers.idleness import CAUSE, Verdict, is_for_idleness
-from gpuform.providers.lifetime import left, written
+from gpuform.providers.lifetime import CAUSE, Verdict, is_for_idleness, left, written
 from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.client import TensorOneClient
-from gpuform.schemas.idleness import Idleness
+from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.moments import unix_time
-from gpuform.schemas.tensorone.statuses import ClusterStatus
+from gpuform.schemas.tensorone.statuses import ClusterStatus, unix_time
 
 STALE: Final = 900.0
 """Seconds after which a figure no longer tells what is so now."""

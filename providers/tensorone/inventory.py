@@ -1,11 +1,10 @@
 """What an account of TensorOne holds: all clusters that the key may see."""
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.inventory import Held
+from gpuform.providers.offering import Held
 from gpuform.providers.tensorone.client import client_for
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.moments import unix_time
-from gpuform.schemas.tensorone.statuses import ClusterStatus
+from gpuform.schemas.tensorone.statuses import ClusterStatus, unix_time
 
 
 def held(settings: Settings) -> list[Held]:

@@ -10,8 +10,14 @@ from typing import Final
 from gpuform.providers.actions import lookup_settings
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.tensorone.client import client_for
-from gpuform.schemas.tensorone.listed import ClusterMetrics, SeenProject, SeenTemplate
-from gpuform.schemas.tensorone.wire import Cluster, Environment, Network
+from gpuform.schemas.tensorone.wire import (
+    Cluster,
+    ClusterMetrics,
+    Environment,
+    Network,
+    SeenProject,
+    SeenTemplate,
+)
 
 WINDOWS: Final = ("1h", "6h", "24h", "7d")
 """What `metrics_window` may be ('Get Cluster Details')."""

@@ -22,20 +22,20 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.readiness import EngineTester, Place, engine_of
 from gpuform.providers.records import BatchRecords
 from gpuform.providers.slurm import BatchJobs, SlurmTester, slurm_commands
+from gpuform.providers.together.claims import ObjectId, kubernetes_of, no_cluster
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster_view import (
     GPUS_PER_NODE,
     decoded_kube_config,
     standard_workers,
 )
-from gpuform.providers.together.in_cluster import ObjectId, kubernetes_of, no_cluster
-from gpuform.schemas.certification import CertificationOutputs
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.kubernetes_names import DEFAULT_NAMESPACE
-from gpuform.schemas.notices import Notice
+from gpuform.schemas.ids import DEFAULT_NAMESPACE
+from gpuform.schemas.policies.certification import CertificationOutputs
+from gpuform.schemas.resource_facts import Notice
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
-from gpuform.schemas.together.certifications import CertificationInputs
+from gpuform.schemas.together.inputs import CertificationInputs
 from gpuform.schemas.values import contains_unknown, count_of
 
 

@@ -22,20 +22,26 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drains, Repairs, Target
 from gpuform.providers.repairing import Decision
 from gpuform.providers.together import regions
-from gpuform.providers.together.acceptance import is_accepted
-from gpuform.providers.together.access import cluster_access
-from gpuform.providers.together.attached import refuse_unusable, wait_until_free
-from gpuform.providers.together.client import client_for, write_refusal
+from gpuform.providers.together.client import (
+    client_for,
+    refuse_unusable,
+    wait_until_free,
+    write_refusal,
+)
+from gpuform.providers.together.cluster_facts import (
+    cluster_access,
+    cluster_footprint,
+    cluster_placement,
+)
 from gpuform.providers.together.cluster_view import (
     Seen,
+    cluster_credit,
     decoded_kube_config,
     explains,
+    is_accepted,
     is_elastic,
     look_at,
 )
-from gpuform.providers.together.credit import cluster_credit
-from gpuform.providers.together.footprint import cluster_footprint
-from gpuform.providers.together.placement import cluster_placement
 from gpuform.providers.together.repairing import Repairing, with_faults
 from gpuform.providers.together.repairs import cluster_repairs
 from gpuform.providers.together.shrinking import Shrinking, drain_of, slurm_of
@@ -48,12 +54,10 @@ from gpuform.providers.together.workers import (
 )
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.drain import Leaving
-from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
-from gpuform.schemas.no_capacity import alternatives_of
-from gpuform.schemas.notices import Credit, Notice
-from gpuform.schemas.placement import Placement
+from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.repair import alternatives_of
+from gpuform.schemas.resource_facts import Credit, Footprint, Notice, Placement
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.together.outputs import ClusterOutputs
@@ -61,8 +65,8 @@ from gpuform.schemas.together.statuses import (
     CLUSTER_READY,
     CLUSTER_STUCK,
     ClusterStatus,
+    unix_time,
 )
-from gpuform.schemas.together.timestamps import unix_time
 
 INTERVAL = 30.0
 """Seconds between looks at the most: creating one takes many minutes."""

@@ -1,20 +1,29 @@
-"""Together's GPU cluster as it is seen: outputs, the inputs that the platform returns, and Ready.
+"""Read a Together cluster as outputs, and say whether it accepts work and how far credit has run
+out.
 
 Statuses and the meaning of Ready are from the Together reference and the platform's SDK; there is
 no "Failed" status, so failure is read from phases and nodes.
+
+The reference names the parameters of the tests; their course is told by the phases of the cluster
+alone (the platform's SDK): no figure, and no node by itself.
+
+Reserved compute runs until its end; compute on demand is paused, then decommissioned; access to
+storage is revoked in the end.
 """
 
 import base64
 import binascii
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from gpuform.providers.actions import Observed
 from gpuform.providers.calls import Look
-from gpuform.providers.together.acceptance import acceptance_results
 from gpuform.providers.together.repairs import proposals, remediation_of
 from gpuform.schemas.models import WireModel
+from gpuform.schemas.policies.certification import CategoryResult
+from gpuform.schemas.resource_facts import Credit, CreditState
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.drivers import driver_name, driver_pair
 from gpuform.schemas.together.outputs import ClusterOutputs
@@ -25,8 +34,61 @@ from gpuform.schemas.together.statuses import (
     FAILED_CLUSTER_PHASES,
     FAILED_NODE_PHASES,
     PAUSED_PHASES,
+    ClusterStatus,
+    VolumeStatus,
+    unix_time,
 )
-from gpuform.schemas.together.timestamps import unix_time
+
+_TESTS: Final = {
+    "CLUSTER_PHASE_RUNNING_ACCEPTANCE_TESTS": "acceptance/tests",
+    "CLUSTER_PHASE_RUNNING_NCCL_TESTS": "acceptance/nccl",
+}
+"""The phase of each test -> what the result is called."""
+_PASSED: Final = frozenset({*_TESTS, "CLUSTER_PHASE_READY"})
+"""The phases that follow a test that has passed; after another one nobody knows."""
+
+
+def acceptance_results(
+    cluster: wire.Cluster, workers: Sequence[wire.GpuWorkerNode]
+) -> list[CategoryResult]:
+    """The last result of each test that has ended, over the workers that were there by then."""
+    dated = [each for each in cluster.phase_transitions if unix_time(each.transition_time)]
+    phases = sorted(dated, key=lambda each: unix_time(each.transition_time) or 0.0)
+    found: dict[str, CategoryResult] = {}
+    for begun, ended in pairwise(phases):
+        category = _TESTS.get(begun.phase)
+        if category is not None:
+            found[category] = CategoryResult(
+                category=category,
+                nodes=[each.host_name for each in workers if _was_there(each, ended)],
+                passed=ended.phase in _PASSED,
+                at=ended.transition_time,
+            )
+    return list(found.values())
+
+
+def is_accepted(values: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
+    """Whether the tests are declared, and prove all workers of these outputs.
+
+    Of a cluster that is not there yet they will, or it never becomes ready.
+    """
+    declared = values.get("acceptance_tests_params")
+    if not isinstance(declared, Mapping) or declared.get("enabled") is not True:
+        return False
+    if not seen:
+        return True
+    results = [CategoryResult.model_validate(each) for each in seen.get("acceptance") or ()]
+    workers = {str(each.get("host_name")) for each in seen.get("gpu_worker_nodes") or ()}
+    return bool(results) and all(each.passed and workers <= {*each.nodes} for each in results)
+
+
+def _was_there(worker: wire.GpuWorkerNode, ended: wire.PhaseTransition) -> bool:
+    """Whether a worker's first phase is older than the end of a test; not so where nobody tells."""
+    moments = [unix_time(each.transition_time) for each in worker.phase_transitions]
+    first = min((each for each in moments if each is not None), default=None)
+    end = unix_time(ended.transition_time)
+    return first is not None and end is not None and first <= end
+
 
 GPUS_PER_NODE: Final = 8
 
@@ -197,3 +259,35 @@ def _driver_version(cluster: wire.Cluster) -> str | None:
         return driver_name(cluster.cuda_version, cluster.nvidia_driver_version)
     except ValueError:
         return cluster.driver_version or None
+
+
+_PAUSED: Final = (ClusterStatus.ON_DEMAND_COMPUTE_PAUSED, ClusterStatus.PAUSED)
+
+
+def cluster_credit(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:
+    """Of a cluster of these inputs and outputs; None where nothing is known of it."""
+    status, until = seen.get("status"), str(seen.get("reserved_until") or "")
+    is_reserved = values.get("billing_type") in ("RESERVED", "SCHEDULED_CAPACITY")
+    end = f"until {until}" if until else "until the end of its reservation"
+    if status not in _PAUSED:
+        if is_reserved:
+            return Credit(state=CreditState.RUNS, text=f"is reserved and runs {end}", at=until)
+        return Credit(state=CreditState.RUNS, next="is paused") if status else None
+    since = str(seen.get("paused_at") or "")
+    told = f"since {since}" if since else "since a moment that Together does not tell"
+    if status == ClusterStatus.PAUSED:
+        text = f"no credit is left: it has been paused {told}"
+    else:
+        text = f"no credit is left: its on-demand compute has been paused {told}"
+        text += f"; what is reserved of it runs {end}" if is_reserved else ""
+    what = "its on-demand compute is decommissioned"
+    return Credit(state=CreditState.STOPPED, text=text, at=since, next=what)
+
+
+def volume_credit(seen: Mapping[str, Any]) -> Credit | None:
+    """Of a volume of these outputs."""
+    status = seen.get("status")
+    if status == VolumeStatus.ACCESS_REVOKED:
+        text = "no credit is left: access to its data has been revoked"
+        return Credit(state=CreditState.REVOKED, text=text)
+    return Credit(state=CreditState.RUNS, next="access to its data is revoked") if status else None

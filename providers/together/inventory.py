@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.inventory import Held
+from gpuform.providers.offering import Held
 from gpuform.providers.together.client import client_for
 from gpuform.schemas.together import wire
-from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus
-from gpuform.schemas.together.timestamps import unix_time
+from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus, unix_time
 
 
 def held(settings: Settings) -> list[Held]:

@@ -11,8 +11,7 @@ from pydantic import SecretStr
 
 from gpuform.providers.actions import lookup_settings
 from gpuform.providers.together.client import client_for
-from gpuform.schemas.together.listed import ListedVolume
-from gpuform.schemas.together.wire import Cluster
+from gpuform.schemas.together.wire import Cluster, ListedVolume
 
 Found = TypeVar("Found", Cluster, ListedVolume)
 

@@ -13,10 +13,9 @@ from gpuform.providers.calls import Call
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.together.client import TogetherClient, client_for
+from gpuform.schemas.checking import nearest
 from gpuform.schemas.models import Problem
-from gpuform.schemas.reasons import nearest
-from gpuform.schemas.together.drivers import is_same_version
-from gpuform.schemas.together.gpu_types import unknown_gpu_type
+from gpuform.schemas.together.drivers import is_same_version, unknown_gpu_type
 from gpuform.schemas.together.wire import DriverVersion, Region
 from gpuform.schemas.values import UNKNOWN
 

@@ -20,7 +20,7 @@ from gpuform.providers.errors import (
     NotFound,
     NotReady,
 )
-from gpuform.providers.lens.heat import overheated
+from gpuform.providers.lens.lookups import overheated
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import Drains, Repair, Repairs, Verdicts
 from gpuform.providers.repairing import repair_of
@@ -39,11 +39,11 @@ from gpuform.providers.together.repairs import (
 )
 from gpuform.providers.together.shrinking import Shrinking, slurm_of
 from gpuform.providers.together.workers import look_at_workers
-from gpuform.schemas.repair import DEFAULT_AFTER, Cause, NodeFault, NodeRepair
+from gpuform.schemas.policies.repair import DEFAULT_AFTER, Cause, NodeFault, NodeRepair
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterRepairInputs
 from gpuform.schemas.together.inputs import ClusterInputs
-from gpuform.schemas.together.remediations import Remediation
+from gpuform.schemas.together.wire import Remediation
 
 LONGEST: Final = 7200.0
 """Seconds that one repair may take; nobody documents it."""

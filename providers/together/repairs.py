@@ -17,13 +17,13 @@ from gpuform.providers.repairing import (
     is_unusable_for,
     repair_of,
 )
-from gpuform.schemas.certification import NodeFailure
-from gpuform.schemas.repair import Cause, NodeFault
+from gpuform.schemas.policies.certification import NodeFailure
+from gpuform.schemas.policies.repair import Cause, NodeFault
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import REPAIR_MODES, ClusterRepairInputs
 from gpuform.schemas.together.outputs import GpuWorkerNodeOutputs, RemediationOutputs
-from gpuform.schemas.together.remediations import LinkedAlert, Remediation
-from gpuform.schemas.together.timestamps import unix_time
+from gpuform.schemas.together.statuses import unix_time
+from gpuform.schemas.together.wire import LinkedAlert, Remediation
 from gpuform.schemas.visible import shortened
 
 PROPOSED: Final = "PENDING_APPROVAL"

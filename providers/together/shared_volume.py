@@ -12,12 +12,11 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for, write_refusal
-from gpuform.providers.together.credit import volume_credit
-from gpuform.providers.together.footprint import volume_footprint
+from gpuform.providers.together.cluster_facts import volume_footprint
+from gpuform.providers.together.cluster_view import volume_credit
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
-from gpuform.schemas.notices import Credit
+from gpuform.schemas.resource_facts import Credit, Footprint
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import SharedVolumeInputs
 from gpuform.schemas.together.outputs import SharedVolumeOutputs

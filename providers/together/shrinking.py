@@ -32,7 +32,7 @@ from gpuform.providers.together.cluster_view import (
 )
 from gpuform.providers.together.repairs import is_repaired_now
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.drain import Leaving
+from gpuform.schemas.policies.drain import Leaving
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterDrainInputs

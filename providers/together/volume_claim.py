@@ -15,20 +15,19 @@ from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
-from gpuform.providers.together.claims import ClaimsOfCluster, claims_of
+from gpuform.providers.together.claims import ClaimsOfCluster, ObjectId, claims_of, no_cluster
 from gpuform.providers.together.client import client_for
-from gpuform.providers.together.in_cluster import ObjectId, no_cluster
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.footprint import Footprint
-from gpuform.schemas.kubernetes_names import DEFAULT_NAMESPACE
-from gpuform.schemas.together.claim_wire import Claim
-from gpuform.schemas.together.quantities import bytes_of
-from gpuform.schemas.together.timestamps import unix_time
+from gpuform.schemas.ids import DEFAULT_NAMESPACE
+from gpuform.schemas.resource_facts import Footprint
+from gpuform.schemas.together.statuses import unix_time
 from gpuform.schemas.together.volume_claims import (
     VolumeClaimInputs,
     VolumeClaimOutputs,
+    bytes_of,
     manifest,
 )
+from gpuform.schemas.together.wire import Claim
 
 OWNER = "gpuform.dev/urn"
 """The annotation that says which resource a claim was made for."""

@@ -29,7 +29,7 @@ from gpuform.providers.together.cluster_view import (
     is_preemptible,
     live_workers,
 )
-from gpuform.schemas.notices import Notice, NoticeKind
+from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.statuses import ClusterStatus

@@ -11,8 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.inputs import LIVE, ClusterInputs
-from gpuform.schemas.aios.parts import NodeInputs
-from gpuform.schemas.aios.totals import NODE_COUNT, PATHS, value_at, with_value
+from gpuform.schemas.aios.parts import NODE_COUNT, PATHS, NodeInputs, value_at, with_value
 from gpuform.schemas.rules import FieldRules, rules_of
 
 Document = dict[str, Any]

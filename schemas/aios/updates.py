@@ -18,8 +18,7 @@ from gpuform.schemas.aios.documents import (
     to_wire,
     wire_name,
 )
-from gpuform.schemas.aios.parts import NodeInputs
-from gpuform.schemas.aios.totals import NODE_COUNT, PATHS, told_totals, value_at
+from gpuform.schemas.aios.parts import NODE_COUNT, PATHS, NodeInputs, told_totals, value_at
 from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.values import same
 

@@ -1,4 +1,4 @@
-"""What a person declares of a health gate: bounds of what Lens's overview and heatmap tell.
+"""Define the inputs and outputs of a health gate: bounds of Lens's overview and heatmap.
 
 Names are the overview's own in snake_case (Lens reference, 'Get Cluster Overview'), but for rates,
 sizes and the hottest GPUs, which are computed.
@@ -7,9 +7,9 @@ sizes and the hottest GPUs, which are computed.
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.rules import Default, Local
 
 WAIT_MINUTES = 30
@@ -142,3 +142,46 @@ class HealthGateInputs(InputModel):
         if values.get("condition") == {}:
             names = ", ".join(ConditionInputs.model_fields)
             yield Problem("condition", f"is empty: declare bounds of at least one of {names}")
+
+
+class SeenOutputs(BaseModel):
+    """The numbers of the overview and the heatmap; rates are from 0 to 1."""
+
+    model_config = ConfigDict(frozen=True)
+
+    total_nodes: int | None = Field(default=None, description="GPU nodes.")
+    healthy_nodes: int | None = Field(default=None, description="Healthy nodes.")
+    faulty_nodes: int | None = Field(default=None, description="Nodes with faults.")
+    fully_idle_nodes: int | None = Field(default=None, description="Nodes without GPUs in use.")
+    partially_idle_nodes: int | None = Field(default=None, description="With some in use.")
+    busy_nodes: int | None = Field(default=None, description="With all in use.")
+    active_ports: int | None = Field(default=None, description="Active RDMA ports.")
+    total_ports: int | None = Field(default=None, description="RDMA ports.")
+    healthy_node_rate: float | None = Field(default=None, description="Healthy nodes of all.")
+    active_port_rate: float | None = Field(default=None, description="Active ports of all.")
+    allocation_rate: float | None = Field(default=None, description="GPUs allotted.")
+    utilization: float | None = Field(default=None, description="Use of allotted GPUs.")
+    storage_utilization_rate: float | None = Field(default=None, description="Used storage.")
+    storage_total_tb: float | None = Field(default=None, description="Storage, in TB.")
+    storage_used_tb: float | None = Field(default=None, description="Used storage, in TB.")
+    storage_available_tb: float | None = Field(default=None, description="Free storage, in TB.")
+    rdma_bandwidth_gbps: float | None = Field(default=None, description="Bandwidth, in Gbps.")
+    max_temperature: float | None = Field(
+        default=None, description="Of the hottest GPU, in °C, where the condition asks for it."
+    )
+    max_power: float | None = Field(
+        default=None, description="The most of a GPU, in watts, where the condition asks for it."
+    )
+
+
+class HealthGateOutputs(OutputModel):
+    """The gate as it was when it was last passed, or waited at, and what a look at it says now."""
+
+    overview: SeenOutputs | None = Field(
+        default=None, description="What the overview told last; absent when it told nothing."
+    )
+    amiss_now: str | None = Field(
+        default=None,
+        description="What the last refresh found that would keep a passed gate closed now; absent "
+        "when nothing would. It closes no gate.",
+    )

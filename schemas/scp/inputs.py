@@ -1,4 +1,4 @@
-"""What a person declares of Samsung SCP's Multi-node GPU Cluster.
+"""Define the inputs of Samsung SCP's node pools, GPU nodes, fabrics and certifications.
 
 Names are the platform's own. Facts are from the SCP reference ('Create GPU Nodes', 'Modify Cluster
 Fabric Members') and, where it has no rules, from the official Terraform provider.
@@ -10,12 +10,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from gpuform.schemas.drain import PoolDrainInputs, ScheduledDrainInputs
-from gpuform.schemas.idleness import Idle, idleness_problems
-from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.repair import MachineRepairInputs, RepairInputs
-from gpuform.schemas.rollout import RolloutInputs
+from gpuform.schemas.policies.certification import CertificationPolicy
+from gpuform.schemas.policies.drain import KubernetesInputs, PoolDrainInputs, ScheduledDrainInputs
+from gpuform.schemas.policies.lifetime import (
+    Expires,
+    Idle,
+    Schedule,
+    Ttl,
+    idleness_problems,
+    lifetime_problems,
+)
+from gpuform.schemas.policies.repair import MachineRepairInputs, RepairInputs, RolloutInputs
 from gpuform.schemas.rules import (
     AtCreate,
     Default,
@@ -26,23 +32,22 @@ from gpuform.schemas.rules import (
     Source,
     Spelling,
     TakenFrom,
+    Unordered,
     WriteOnly,
 )
 from gpuform.schemas.scp.node_rules import (
-    gpu_node_problems,
-    node_pool_problems,
-    node_problems,
-    without_empty,
-)
-from gpuform.schemas.scp.regions import RegionId
-from gpuform.schemas.scp.texts import (
     FabricName,
     InitScript,
     IpAddress,
     NamePrefix,
     NodeName,
     Password,
+    RegionId,
     Tags,
+    gpu_node_problems,
+    node_pool_problems,
+    node_problems,
+    without_empty,
 )
 from gpuform.schemas.values import UNKNOWN
 
@@ -349,3 +354,40 @@ def _idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     if drain is not UNKNOWN and not any((drain or {}).get(n) for n in ("kubernetes", "slurm")):
         reason = "needs somebody who tells the jobs: declare drain.kubernetes or drain.slurm"
         yield Problem("idle", reason)
+
+
+class CertificationInputs(CertificationPolicy):
+    """A proof that GPU nodes are fit: what depends on it waits for it."""
+
+    region_id: Annotated[RegionId | None, Immutable] = Field(
+        default=None,
+        description="Region of the nodes; that of the account's settings when not declared.",
+        examples=["kr-west1"],
+    )
+    node_ids: Annotated[list[str], TakenFrom("NodePool", "node_ids"), Unordered] = Field(
+        min_length=1,
+        description="Ids of the nodes that are tested: with new ones these are tested.",
+        examples=["{{ node_pools.train.node_ids }}"],
+    )
+    kubernetes: Annotated[KubernetesInputs | None, Local] = Field(
+        default=None,
+        description="The Kubernetes of the nodes, each node under its own name: it has NVIDIA's "
+        "Cluster Readiness Engine.",
+        examples=[{"kubeconfig": "~/.kube/train"}],
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(values)
+        told = values.get("categories")
+        listed = told if isinstance(told, list) else []
+        with_job = any(isinstance(each, Mapping) and each.get("job") is not None for each in listed)
+        slurm, kubernetes = values.get("slurm"), values.get("kubernetes")
+        if told is UNKNOWN or UNKNOWN in listed:
+            return
+        if with_job and slurm is None:
+            yield Problem("slurm", "is needed: declare where the Slurm of the nodes can be asked")
+        is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
+        if kubernetes is None and (not with_job or is_exec):
+            reason = "is needed: declare the Kubernetes of the nodes"
+            yield Problem("kubernetes", reason)

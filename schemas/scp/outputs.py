@@ -6,7 +6,7 @@ Where an output has the name of an input, it is what the platform has, not what 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuform.schemas.models import OutputModel
-from gpuform.schemas.repair import NodeFault
+from gpuform.schemas.policies.repair import NodeFault
 
 
 class NodeOutputs(BaseModel):

@@ -12,11 +12,16 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuform.schemas.idleness import Idle, idleness_problems
-from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.no_capacity import WaitMinutes, no_capacity_problems
-from gpuform.schemas.repair import RepairPolicy
+from gpuform.schemas.policies.lifetime import (
+    Expires,
+    Idle,
+    Schedule,
+    Ttl,
+    idleness_problems,
+    lifetime_problems,
+)
+from gpuform.schemas.policies.repair import RepairPolicy, WaitMinutes, no_capacity_problems
 from gpuform.schemas.rules import (
     Default,
     GrowOnly,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.lifetime import FIELDS as LIFETIME
+from gpuform.schemas.policies.lifetime import FIELDS as LIFETIME
 from gpuform.schemas.tensorone.inputs import UPDATED, ClusterInputs
 
 Body = dict[str, Any]

@@ -1,8 +1,10 @@
-"""The statuses of clusters, and what they mean to somebody who waits.
+"""List the statuses of clusters, what they mean to somebody who waits, and the platform's form of
+times.
 
 From TensorOne's documentation ('List Clusters'); a status that is not here counts as pending.
 """
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -24,3 +26,18 @@ AT_REST: Final = frozenset({ClusterStatus.RUNNING, ClusterStatus.STOPPED})
 
 FAILED: Final = frozenset({ClusterStatus.ERROR, ClusterStatus.DELETING})
 """What does not lead to rest by itself."""
+
+
+def unix_time(text: str | None) -> float | None:
+    """Unix time in seconds; None for text that names no moment."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else moment.timestamp()
+
+
+def is_before(one: str | None, other: str | None) -> bool:
+    """Whether both name a moment, and the first one is the earlier."""
+    first, second = unix_time(one), unix_time(other)
+    return first is not None and second is not None and first < second

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuform.schemas.notices import Credit, CreditState
+from gpuform.schemas.resource_facts import Credit, CreditState
 from gpuform.schemas.tensorone.statuses import ClusterStatus
 from gpuform.schemas.tensorone.wire import AutoTerminate, Cluster, Cost
 

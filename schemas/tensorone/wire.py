@@ -1,4 +1,4 @@
-"""What TensorOne's API sends: the cluster of the platform's document, field by field.
+"""Define what TensorOne's API sends: the cluster of the platform's document, field by field.
 
 Only a cluster's id is required: other answers may have less. Statuses are text, since a newer
 server may send others; the known ones are in ``statuses.py``. A measured number stays whole or
@@ -7,7 +7,7 @@ broken, as it came. The values of the environment are kept out of every message:
 
 from collections.abc import Callable
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, WrapValidator
 
@@ -310,3 +310,41 @@ class Accepted(WireModel):
     """The answer to a delete, of which nothing is needed."""
 
     success: bool = True
+
+
+class SeenTemplate(TemplateInfo):
+    """A template, by what clusters tell of it."""
+
+    cluster_ids: tuple[str, ...] = Field(default=(), description="The clusters made from it.")
+
+
+class SeenProject(ProjectInfo):
+    """A project and its owner, by what clusters tell of it."""
+
+    cluster_ids: tuple[str, ...] = Field(default=(), description="Its clusters.")
+
+
+class ClusterMetrics(WireModel):
+    """What changes of a cluster all the time."""
+
+    metrics: Metrics = Metrics()
+    cost: Cost = Cost()
+    volumes: tuple[StorageVolume, ...] = ()
+    auto_terminate: AutoTerminate = AutoTerminate()
+    uptime_seconds: Told = None
+    last_accessed: Words = None
+    last_connection: Words = None
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Self:
+        """That of a cluster; a part that its answer leaves out is empty."""
+        network = cluster.network
+        return cls(
+            metrics=cluster.metrics or Metrics(),
+            cost=cluster.cost or Cost(),
+            volumes=cluster.storage.volumes,
+            auto_terminate=cluster.auto_terminate or AutoTerminate(),
+            uptime_seconds=cluster.uptime_seconds,
+            last_accessed=cluster.last_accessed,
+            last_connection=network.ssh_connection.last_connection if network else None,
+        )

@@ -9,9 +9,9 @@ from itertools import chain
 from typing import Any, TypeGuard
 
 from gpuform.schemas.models import Problem
-from gpuform.schemas.no_capacity import alternatives_of, no_capacity_problems
+from gpuform.schemas.policies.repair import alternatives_of, no_capacity_problems
 from gpuform.schemas.together.drivers import driver_pair, is_same_version
-from gpuform.schemas.together.timestamps import is_before
+from gpuform.schemas.together.statuses import is_before
 from gpuform.schemas.values import UNKNOWN
 
 Values = Mapping[str, Any]

@@ -1,8 +1,8 @@
-"""What a person declares of a Together GPU cluster and of a shared volume.
+"""Define the inputs of Together's clusters, shared volumes and certifications.
 
 Names are the platform's own. Facts are from the Together reference ('Create a Cluster', 'Update /
-Scale a Cluster', 'Create a Shared Volume') and, where it has no such field, from the platform's
-SDK (ClusterCreateParams, ClusterUpdateParams). A field that the update request does not take is
+Scale a Cluster', 'Create a Shared Volume') and, where it has no such field, from the platform's SDK
+(ClusterCreateParams, ClusterUpdateParams). A field that the update request does not take is
 immutable.
 """
 
@@ -14,8 +14,9 @@ from pydantic import AfterValidator, Field
 
 from gpuform.schemas.access import checked_jump
 from gpuform.schemas.ids import Line
-from gpuform.schemas.lifetime import Expires, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.policies.certification import CertificationPolicy
+from gpuform.schemas.policies.lifetime import Expires, Ttl, lifetime_problems
 from gpuform.schemas.rules import (
     Default,
     GrowOnly,
@@ -28,6 +29,7 @@ from gpuform.schemas.rules import (
     ShownAs,
     Source,
     Spelling,
+    TakenFrom,
     WriteOnly,
 )
 from gpuform.schemas.together.cluster_parts import (
@@ -48,9 +50,9 @@ from gpuform.schemas.together.drivers import (
     checked_driver_version,
     checked_nvidia_driver_version,
     is_same_version,
+    nearest_gpu_type,
 )
-from gpuform.schemas.together.gpu_types import nearest_gpu_type
-from gpuform.schemas.together.timestamps import checked_timestamp, is_same_moment
+from gpuform.schemas.together.statuses import checked_timestamp, is_same_moment
 
 BillingType = Literal["ON_DEMAND", "RESERVED", "SCHEDULED_CAPACITY"]
 ClusterType = Literal["KUBERNETES", "SLURM"]
@@ -329,3 +331,19 @@ class ClusterInputs(InputModel):
         if name == "instance_type" and isinstance(value, str):
             return nearest_gpu_type(value) or value
         return value
+
+
+class CertificationInputs(CertificationPolicy):
+    """A proof that a cluster's nodes are fit: what depends on it waits for it."""
+
+    cluster_id: Annotated[str, Immutable, Refers("Cluster")] = Field(
+        min_length=1,
+        description="Cluster whose nodes are tested.",
+        examples=["{{ clusters.train.id }}"],
+    )
+    num_gpus: Annotated[int, TakenFrom("Cluster", "num_gpus")] = Field(
+        ge=8,
+        multiple_of=8,
+        description="How many GPUs the cluster has: with more of them the new nodes are tested.",
+        examples=["{{ clusters.train.num_gpus }}"],
+    )

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuform.schemas.certification import CategoryResult
 from gpuform.schemas.models import OutputModel
-from gpuform.schemas.repair import NodeFault
+from gpuform.schemas.policies.certification import CategoryResult
+from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.rules import Secret
 
 

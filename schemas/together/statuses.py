@@ -1,9 +1,11 @@
-"""The statuses and phases of clusters and volumes, and what they mean to somebody who waits.
+"""List the statuses and phases of clusters and volumes, and the platform's form of times (RFC
+3339).
 
 A status that is in none of these sets is a newer one: it counts as pending.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -95,3 +97,33 @@ VOLUME_STUCK: Final[Mapping[str, str]] = {
 """As `CLUSTER_STUCK`."""
 
 VOLUME_PENDING: Final = frozenset(VolumeStatus) - VOLUME_READY - VOLUME_FAILED
+
+
+def checked_timestamp(value: str) -> str:
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(f"{value} is not a moment: write it like 2026-03-01T08:00:00Z")
+    return value
+
+
+def unix_time(text: str | None) -> float | None:
+    """Unix time in seconds; None for text that names no moment."""
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return None
+
+
+def is_same_moment(one: str, other: str) -> bool:
+    """Whether two spellings name one moment; text that names none is compared as text."""
+    try:
+        return datetime.fromisoformat(one) == datetime.fromisoformat(other)
+    except ValueError:
+        return one == other
+
+
+def is_before(one: str, other: str) -> bool:
+    return datetime.fromisoformat(one) < datetime.fromisoformat(other)

@@ -1,15 +1,20 @@
-"""A claim of pods on a cluster's storage (Together reference, 'Kubernetes PVCs').
+"""Define claims of pods on a cluster's storage (Together reference, 'Kubernetes PVCs') and
+Kubernetes' quantities of storage.
 
-Which fields change in place is Kubernetes' rule: of a claim's spec the requested size alone, and
-it only grows.
+Which fields change in place is Kubernetes' rule: of a claim's spec the requested size alone, and it
+only grows.
+
+Source: the Kubernetes API reference, 'Quantity'.
 """
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuform.schemas.kubernetes_names import DEFAULT_NAMESPACE, Name, Namespace
+from gpuform.schemas.ids import DEFAULT_NAMESPACE, Name, Namespace
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.rules import (
     Default,
@@ -20,7 +25,31 @@ from gpuform.schemas.rules import (
     TakenFrom,
     Unordered,
 )
-from gpuform.schemas.together.quantities import bytes_of, checked_quantity
+
+_FORM: Final = re.compile(
+    r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,2})|([KMGTPE]i|[kMGTPE]))?", re.ASCII
+)
+_FACTORS: Final[Mapping[str, int]] = {
+    **{f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", 1)},
+    **{letter: 1000**power for power, letter in enumerate("kMGTPE", 1)},
+}
+
+
+def bytes_of(quantity: str) -> Decimal:
+    """How many bytes a quantity is. Raises ValueError for what is none."""
+    found = _FORM.fullmatch(quantity)
+    if found is None:
+        raise ValueError(f"{quantity!r} is no quantity: write a number with a unit, such as 10Gi")
+    number, exponent, suffix = found.groups()
+    return Decimal(f"{number}e{exponent or 0}") * _FACTORS.get(suffix, 1)
+
+
+def checked_quantity(quantity: str) -> str:
+    """The quantity, when it is more than nothing."""
+    if bytes_of(quantity) <= 0:
+        raise ValueError("is nothing: ask for some storage, such as 10Gi")
+    return quantity
+
 
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
 

@@ -1,14 +1,86 @@
-"""What Together's GPU cluster API sends (SDK types Cluster, ClusterStorage, Region).
+"""Define what Together's GPU cluster API and a cluster's Kubernetes send: clusters, volumes,
+remediations and claims (SDK types Cluster, ClusterStorage, Region).
 
 Only ids are required: older and newer servers leave other fields out. Statuses are text, since
 servers send values that no enumeration has ("Scheduled"); the known ones are in ``statuses.py``.
+
+The six calls are of the platform's SDKs (`clusters.remediations`); its reference lacks them. Modes
+and triggers are written without what all of them begin with, as the platform's own command line
+does: HOST_AWARE for REMEDIATION_MODE_HOST_AWARE.
 """
 
-from pydantic import Field, SecretStr
+from functools import partial
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, SecretStr
 
 from gpuform.schemas.ids import ForeignName, Id, Line
 from gpuform.schemas.models import WireList, WireModel
-from gpuform.schemas.together.remediations import Remediation
+
+_MODE: Final = "REMEDIATION_MODE_"
+_TRIGGER: Final = "REMEDIATION_TRIGGER_"
+_SEVERITY: Final = "PHC_SEVERITY_"
+
+
+def _without(prefix: str, value: object) -> object:
+    return value.removeprefix(prefix) if isinstance(value, str) else value
+
+
+Mode = Annotated[str, BeforeValidator(partial(_without, _MODE))]
+Trigger = Annotated[str, BeforeValidator(partial(_without, _TRIGGER))]
+Severity = Annotated[str, BeforeValidator(partial(_without, _SEVERITY))]
+
+
+class LinkedAlert(WireModel):
+    """What a health check has found; `resolved_at` is empty while it holds."""
+
+    alert_name: str = ""
+    severity: Severity = ""
+    started_at: str | None = None
+    resolved_at: str | None = None
+    target_vm: str = ""
+    cluster_id: Line = ""
+    instance_id: Line | None = None
+    passive_health_check_alert_id: str = ""
+    node_remediation_intent_id: str | None = None
+    annotation: Any = None
+    annotations: Any = None
+
+
+class Remediation(WireModel):
+    """A repair of a node's machine."""
+
+    id: str = ""
+    cluster_id: Line = ""
+    instance_id: Line = ""
+    instance_name: str | None = None
+    mode: Mode = ""
+    state: str = ""
+    trigger: Trigger = ""
+    reason: str | None = None
+    error_message: str | None = None
+    requested_by: str | None = None
+    reviewed_by: str | None = None
+    review_comment: str | None = None
+    review_time: str | None = None
+    create_time: str | None = None
+    update_time: str | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    active_health_check_run_id: str | None = None
+    passive_health_check_event_id: str | None = None
+    linked_alerts: tuple[LinkedAlert, ...] = ()
+
+
+def remediation_create(mode: str, reason: str) -> dict[str, Any]:
+    """``POST .../remediations``."""
+    return {"mode": f"{_MODE}{mode}", "reason": reason}
+
+
+def remediation_approve(mode: str, comment: str) -> dict[str, Any]:
+    """``POST .../approve``; an empty `mode` leaves it as it was proposed."""
+    chosen = {"mode": f"{_MODE}{mode}"} if mode else {}
+    return {"comment": comment, **chosen}
 
 
 class PhaseTransition(WireModel):
@@ -203,3 +275,42 @@ class ClusterDeleted(WireModel):
 
 class VolumeDeleted(WireModel):
     success: bool = True
+
+
+class ListedVolume(Volume):
+    """A shared volume, with what clusters tell of it: the API itself names no region of one."""
+
+    region: str | None = Field(default=None, description="That of the clusters that mount it.")
+    cluster_ids: tuple[str, ...] = Field(default=(), description="The clusters that mount it.")
+
+
+class ClaimMetadata(WireModel):
+    name: Id
+    namespace: Id
+    uid: Id
+    created_at: str | None = Field(default=None, alias="creationTimestamp")
+    deleted_at: str | None = Field(default=None, alias="deletionTimestamp")
+    annotations: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class ClaimResources(WireModel):
+    requests: dict[str, str] = Field(default_factory=dict)
+
+
+class ClaimSpec(WireModel):
+    access_modes: tuple[str, ...] = Field(default=(), alias="accessModes")
+    resources: ClaimResources = ClaimResources()
+    volume_name: Line | None = Field(default=None, alias="volumeName")
+    storage_class_name: str | None = Field(default=None, alias="storageClassName")
+
+
+class ClaimStatus(WireModel):
+    phase: str = "Pending"
+    capacity: dict[str, str] = Field(default_factory=dict)
+
+
+class Claim(WireModel):
+    metadata: ClaimMetadata
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()

@@ -1,5 +1,13 @@
-"""The command that gets a person on a cluster: kubectl, or SSH to a node or to Slurm's login."""
+"""Find the command that gets a person on a cluster, kubectl or SSH, and run it in this process's
+place.
+"""
 
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -7,7 +15,7 @@ from typing import Literal
 
 from gpuform.schemas.access import Host
 from gpuform.stacks.access.errors import NoAccess
-from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.access.kubeconfig_text import Mark
 from gpuform.stacks.access.reading import Cluster
 from gpuform.stacks.engine.errors import EngineError
 
@@ -107,3 +115,39 @@ def _no_node(cluster: Cluster, node: str) -> EngineError:
     near = get_close_matches(node, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"its nodes: {', '.join(names)}"
     return EngineError(f"{cluster.name} has no node {node!r}", hint=hint)
+
+
+def quoted(words: Sequence[str]) -> str:
+    """The command as it is typed into a shell."""
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+
+
+def run(words: Sequence[str]) -> int:
+    """The command's exit code, where this returns at all.
+
+    Where a process can become another one, it does: signals, the terminal and the exit code are
+    the command's own. Raises EngineError when it is not installed.
+    """
+    program = shutil.which(words[0])
+    if program is None:
+        raise EngineError(
+            f"{words[0]} is not installed, or not in PATH",
+            hint=f"Install it, or see what would be run with --print:\n  {quoted(words)}",
+        )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "nt":
+        return wait_for([program, *words[1:]])
+    for name in ("SIGPIPE", "SIGXFSZ"):  # which Python ignores, and programs do not expect it
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    return os.execv(program, list(words))  # noqa: S606 - no shell is wanted
+
+
+def wait_for(words: Sequence[str]) -> int:
+    """Runs it beside this process. Ctrl-C is for both, so that it is the command's to end."""
+    child = subprocess.Popen(words)  # noqa: S603 - words, not a shell's text
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return child.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)

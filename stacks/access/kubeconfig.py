@@ -1,13 +1,53 @@
-"""What of a kubeconfig is gpuform's: put in, taken out, found. Pure: from text to text."""
+"""Put a cluster's credential into a kubeconfig's text, take it out, and find it. Pure."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
-from gpuform.stacks.access.credentials import Credential
-from gpuform.stacks.access.kubeconfig_parts import CURRENT, HEAD, SECTIONS
-from gpuform.stacks.access.kubeconfig_text import Before, KubeconfigText
-from gpuform.stacks.access.marks import Mark
+from pydantic import SecretStr
+
+from gpuform.providers.errors import MissingCredentials
+from gpuform.providers.kubernetes.kubeconfig import parts_of
+from gpuform.schemas.ids import checked_id
+from gpuform.schemas.visible import shortened, visible
+from gpuform.stacks.access.errors import NoAccess
+from gpuform.stacks.access.kubeconfig_source import CURRENT, HEAD, SECTIONS
+from gpuform.stacks.access.kubeconfig_text import Before, KubeconfigText, Mark
 from gpuform.stacks.engine.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What a kubeconfig is to say of one cluster; `held` is by section, and holds secrets."""
+
+    name: str
+    mark: Mark
+    held: Mapping[str, Mapping[str, Any]] = field(repr=False)
+
+    @classmethod
+    def read(cls, name: str, mark: Mark, text: SecretStr) -> Self:
+        """The current context of a platform's kubeconfig, else its first one.
+
+        Raises EngineError, without a word of the text, when it has none, when it asks for more than
+        to be signed in, and when the name cannot be that of a context.
+        """
+        try:
+            checked_id(name)
+        except ValueError as error:
+            raise NoAccess(
+                f"{shortened(visible(name), 80)!r} cannot be the name of a context: it {error}",
+                hint="Nothing was written. Give it another one with --context NAME.",
+            ) from None
+        try:
+            parts = parts_of(text.get_secret_value(), name)
+        except MissingCredentials as error:
+            raise NoAccess(error.message, hint=f"Nothing was written. {error.hint}") from None
+        held = {
+            "clusters": parts.cluster.said(),
+            "users": parts.user.said(),
+            "contexts": {**parts.context.said(), "cluster": name, "user": name},
+        }
+        return cls(name, mark, held)
 
 
 @dataclass(frozen=True, slots=True)

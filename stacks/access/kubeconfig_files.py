@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gpuform.stacks.access.credentials import Credential
 from gpuform.stacks.access.kubeconfig import (
+    Credential,
     CredentialOptions,
     marked,
     taken,
     with_credentials,
     without_contexts,
 )
-from gpuform.stacks.access.kubeconfig_parts import SECTIONS
-from gpuform.stacks.access.kubeconfig_text import KubeconfigText
-from gpuform.stacks.access.marks import NAME, Mark
+from gpuform.stacks.access.kubeconfig_source import SECTIONS
+from gpuform.stacks.access.kubeconfig_text import NAME, KubeconfigText, Mark
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.errors import EngineError
 

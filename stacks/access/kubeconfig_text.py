@@ -1,15 +1,19 @@
-"""A kubeconfig as its user wrote it: entries are added and taken out, no other character changes.
+"""Add and remove entries of a kubeconfig.
+
+gpuform's own entries have a mark among their extensions; no other character changes.
 
 Block and flow style (JSON), comments and line breaks stay. A text that would not say exactly what
 was intended afterwards is refused instead: anchors, tags and merge keys can make it so.
+
+kubectl keeps extensions when it writes a file anew. What bears no mark is somebody else's.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from gpuform.stacks.access.kubeconfig_parts import CURRENT, HEAD, NotEdited
-from gpuform.stacks.access.kubeconfig_source import Source
+from gpuform.stacks.access.kubeconfig_source import CURRENT, HEAD, NotEdited, Source
 
 Before = dict[str, str | None]
 """What stood behind the keys that were filled; None for those that were not there."""
@@ -136,3 +140,51 @@ class KubeconfigText:
                 "does), or choose another file with --file.",
             )
         return made
+
+
+NAME: Final = "gpuform"
+"""The name of the extension: a text without it holds no mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Which cluster an entry is of.
+
+    `state` is where the state of its stack is; `before` what stood in the file in the place of
+    what was written with the entry, so that taking it out leaves what was there.
+    """
+
+    id: str
+    urn: str
+    state: str
+    before: Before = field(default_factory=dict)
+
+    def is_same(self, other: "Mark") -> bool:
+        """Whether both are of one cluster, or of two that one resource had in turn."""
+        return self.id == other.id or (self.urn, self.state) == (other.urn, other.state)
+
+    @classmethod
+    def of(cls, held: Mapping[str, Any]) -> Self | None:
+        """The mark of what an entry holds, if gpuform wrote it."""
+        for each in _extensions(held):
+            told = each.get("extension")
+            if each.get("name") == NAME and isinstance(told, dict):
+                id_, urn, state = (str(told.get(key) or "") for key in ("id", "urn", "state"))
+                before = told.get("before")
+                known = before if isinstance(before, dict) else {}
+                texts = {str(k): v for k, v in known.items() if v is None or isinstance(v, str)}
+                return cls(id_, urn, state, texts) if id_ else None
+        return None
+
+    def on(self, held: Mapping[str, Any]) -> dict[str, Any]:
+        """What an entry holds, with this mark."""
+        told: dict[str, Any] = {"id": self.id, "urn": self.urn, "state": self.state}
+        if self.before:
+            told["before"] = dict(self.before)
+        others = [each for each in _extensions(held) if each.get("name") != NAME]
+        return {**held, "extensions": [*others, {"name": NAME, "extension": told}]}
+
+
+def _extensions(held: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    found = held.get("extensions")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

@@ -8,7 +8,7 @@ from typing import Final
 from gpuform.providers.properties import plain
 from gpuform.schemas.access import Access
 from gpuform.stacks.access.errors import NoAccess
-from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.access.kubeconfig_text import Mark
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState

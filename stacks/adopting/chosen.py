@@ -1,4 +1,4 @@
-"""Which objects are to be imported: one by its id, or what an account holds."""
+"""Choose the objects to import: one by its id, or what an account holds."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,11 +9,18 @@ from typing import Any, Final
 from gpuform.providers import importing
 from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
-from gpuform.providers.inventory import Held
-from gpuform.schemas.reasons import nearest
+from gpuform.providers.offering import Held
+from gpuform.schemas.checking import nearest
 from gpuform.schemas.topology import NAME, SECTIONS
-from gpuform.stacks.adopting.errors import NotImported
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine
+
+
+class NotImported(EngineError):
+    """An object that is not imported; nothing was changed."""
+
+    page = "guides/adopt"
+
 
 Key = tuple[str, str, str]
 """The platform, the kind and the id of an object."""

@@ -1,21 +1,28 @@
-"""What to declare of objects: entries with names, references, and no secret in the clear."""
+"""Declare imported objects: entries with names, references instead of ids, and no secret in the
+clear.
+"""
 
 import json
+import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
+from gpuform.providers.actions import Settings
+from gpuform.providers.calls import Call, clock_from, serving
 from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.records import Intents, Unkept
 from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.adopting.chosen import ImportChoice
-from gpuform.stacks.adopting.errors import NotImported
-from gpuform.stacks.adopting.linking import Known, Links
-from gpuform.stacks.adopting.reading import MOST_TOLD, Found
+from gpuform.stacks.adopting.chosen import ImportChoice, NotImported
 from gpuform.stacks.authoring.declared import (
     ConfigValue,
     Declared,
@@ -24,6 +31,109 @@ from gpuform.stacks.authoring.declared import (
     Value,
     Variable,
 )
+from gpuform.stacks.engine.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A declared resource, with the object that it stands for."""
+
+    platform: str
+    kind: str
+    id: str
+    outputs: Mapping[str, Any]
+    reference: Reference
+
+
+@dataclass(slots=True)
+class Links:
+    """What values can be references to. The first resource with a value is taken."""
+
+    _of: dict[tuple[str, str, str, str], Reference] = field(default_factory=dict)
+
+    @classmethod
+    def to(cls, resources: Iterable[Known]) -> "Links":
+        links = cls()
+        for each in resources:
+            outputs = {"id": each.id, **{k: v for k, v in each.outputs.items() if k != "id"}}
+            for name, value in outputs.items():
+                if isinstance(value, str) and value:
+                    links._of.setdefault((each.platform, each.kind, name, value), each.reference)
+        return links
+
+    def applied(self, platform: str, kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs, with references for the values that are another resource's."""
+        model: type[InputModel] = lifecycle_class(platform, kind).inputs
+        return {
+            name: self._reference(platform, rules_of(model).get(name), value) or value
+            for name, value in inputs.items()
+        }
+
+    def _reference(self, platform: str, rules: FieldRules | None, value: Any) -> Reference | None:
+        if rules is None or not isinstance(value, str):
+            return None
+        for kind, output in _sources(rules):
+            found = self._of.get((platform, kind, output, value))
+            if found is not None:
+                steps = () if output == "id" else (output,)
+                return Reference(found.section, found.name, steps, found.key)
+        return None
+
+
+def _sources(rules: FieldRules) -> Iterator[tuple[str, str]]:
+    if rules.refers:
+        yield rules.refers, "id"
+    if rules.taken_from:
+        yield rules.taken_from.kind, rules.taken_from.output
+
+
+READERS = 256
+MOST_TOLD = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object as its platform shows it.
+
+    `inputs` are what a program would declare of it; `outputs` all that there is to know.
+    """
+
+    wanted: ImportChoice
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+
+
+def read(wanted: Sequence[ImportChoice], settings: Settings) -> list[Found]:
+    """Each object. Raises EngineError with what is wrong with all of them."""
+    with ThreadPoolExecutor(READERS, thread_name_prefix="import") as pool:
+        # The record of creates under way belongs to the runs that make them.
+        intents, began = Intents(Unkept()), time.monotonic()
+
+        def call() -> Call:
+            return Call(clock=clock_from(os.environ), intents=intents, as_of=began)
+
+        one = partial(_read, settings=settings, new_call=call)
+        found = list(pool.map(one, wanted))
+    problems = [each for each in found if isinstance(each, str)]
+    if problems:
+        more = len(problems) - MOST_TOLD
+        told = [*problems[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])]
+        raise EngineError("\n".join(told), hint="check the ids, and whose credentials are used")
+    return [each for each in found if isinstance(each, Found)]
+
+
+def _read(wanted: ImportChoice, settings: Settings, new_call: Callable[[], Call]) -> Found | str:
+    lifecycle = lifecycle_class(wanted.platform, wanted.kind)
+    settings = replace(settings, region=wanted.region or settings.region)
+    try:
+        with serving(new_call()):
+            found = lifecycle.using(settings).read(wanted.id, {})
+    except GpuformError as error:
+        return f"{wanted}: {error}"
+    if not found.id:
+        return f"{wanted}: the platform has no such object"
+    return Found(wanted, found.inputs or {}, found.outs or {})
+
 
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _TYPES: Final[Mapping[type, str]] = {dict: "object", list: "array"}

@@ -1,19 +1,47 @@
-"""What the platforms hold and no stack of a backend owns; and creates that were never settled."""
+"""Find what the platforms hold and no stack of a backend owns, and creates that were never
+recovered.
+"""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import clock_from
 from gpuform.providers.catalog import lifecycle_class, platform_of
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.providers.inventory import Held, held_by
-from gpuform.providers.platforms import platforms
+from gpuform.providers.offering import Held, held_by
+from gpuform.providers.platform import platforms
 from gpuform.providers.records import Intent
-from gpuform.stacks.adopting.owned import owners_of
+from gpuform.stacks.adopting.chosen import Key
 from gpuform.stacks.engine.records import all_intents
+from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend, owners
+from gpuform.stacks.lifecycles import lifecycle_of
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The resource that stands for an object, and the full name of its stack."""
+
+    stack: str
+    urn: str
+
+
+def owners_of(resources: Iterable[tuple[str, ResourceState]]) -> dict[Key, Owner]:
+    """The owners of all objects, and of what these are made of; `resources` with their stacks."""
+    return {key: Owner(stack, each.urn) for stack, each in resources for key in objects_of(each)}
+
+
+def objects_of(resource: ResourceState) -> Iterator[Key]:
+    """The objects that a resource of gpuform's stands for."""
+    lifecycle = lifecycle_of(resource.type)
+    if lifecycle is None or not resource.id or resource.external:
+        return
+    yield lifecycle.platform, lifecycle.kind, resource.id
+    parts = resource.outputs.get(lifecycle.parts) if lifecycle.parts else None
+    for id_ in parts if isinstance(parts, list) else ():
+        yield lifecycle.platform, lifecycle.parts_kind, str(id_)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpuform.stacks.adopting.chosen import Key
-from gpuform.stacks.adopting.errors import NotImported
-from gpuform.stacks.adopting.linking import Known
+from gpuform.stacks.adopting.chosen import Key, NotImported
+from gpuform.stacks.adopting.declaring import Known
 from gpuform.stacks.authoring.declared import Declared, Reference
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.state import ResourceState

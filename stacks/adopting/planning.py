@@ -9,18 +9,18 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.chosen_form import form_of
 from gpuform.providers.forms import FORM_CONFIG
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.adopting.chosen import ImportChoice, Key
+from gpuform.stacks.adopting.chosen import ImportChoice, Key, NotImported
 from gpuform.stacks.adopting.declaring import (
     Choices,
     Declaration,
+    Found,
     Names,
     declaration,
     find_value_problems,
+    read,
 )
-from gpuform.stacks.adopting.errors import NotImported
-from gpuform.stacks.adopting.owned import Owner, objects_of, owners_of
+from gpuform.stacks.adopting.orphans import Owner, objects_of, owners_of
 from gpuform.stacks.adopting.places import DeclarationPlace, known
-from gpuform.stacks.adopting.reading import Found, read
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState

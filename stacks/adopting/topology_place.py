@@ -8,14 +8,14 @@ from gpuform.stacks.adopting.chosen import Key
 from gpuform.stacks.adopting.places import Edit, Names, text_of
 from gpuform.stacks.authoring.declared import Declared, Reference
 from gpuform.stacks.authoring.yaml_files import with_entries, without_option
-from gpuform.stacks.authoring.yaml_text import topology_text
+from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import ScalarNode
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.expressions.template import has_expression
+from gpuform.stacks.topology.declarations import ALONE, Instance
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.files import read_all, shown
-from gpuform.stacks.topology.instances import ALONE, Instance
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan
 

@@ -29,9 +29,8 @@ def serve(root: Path, *, runs_programs: bool) -> None:
     from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
     from mcp.types import ToolAnnotations  # noqa: PLC0415 - as above
 
-    from gpuform.stacks.agents.answers import INSTRUCTIONS  # noqa: PLC0415 - pydantic and more
     from gpuform.stacks.agents.commands import Commands  # noqa: PLC0415 - as above
-    from gpuform.stacks.agents.projects import Projects  # noqa: PLC0415 - as above
+    from gpuform.stacks.agents.projects import INSTRUCTIONS, Projects  # noqa: PLC0415 - as above
     from gpuform.stacks.agents.tools import Tools  # noqa: PLC0415 - as above
 
     tools = Tools(Projects(root.resolve()), Commands(runs_programs=runs_programs))

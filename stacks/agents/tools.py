@@ -11,26 +11,26 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal, ParamSpec
 
-from gpuform.providers.asking import KNOWN_VARIABLE as KNOWN_SCHEDULERS
-from gpuform.providers.asking import schedulers_in
 from gpuform.providers.catalog import capability_table
+from gpuform.providers.environment import KNOWN_VARIABLE as KNOWN_SCHEDULERS
+from gpuform.providers.environment import schedulers_in
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.agents.answers import Answer, shortened
-from gpuform.stacks.agents.commands import Commands, Done
+from gpuform.stacks.agents.commands import Commands, Done, simulate
 from gpuform.stacks.agents.projects import (
+    Answer,
     Place,
     Projects,
     Refused,
     backend_of,
     is_topology,
     secret_defaults,
+    shortened,
 )
-from gpuform.stacks.agents.simulating import simulate
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.file import project_gates
-from gpuform.stacks.manual.pages import find_page, page_names, read_page
+from gpuform.stacks.manual import find_page, page_names, read_page
 from gpuform.stacks.operations.plans.plan_file import read_plan
 
 P = ParamSpec("P")

@@ -7,11 +7,10 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuform.providers.platform import KINDS
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platform import KINDS, platforms
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.authoring.python_text import PythonNames, body_of, platform_imports
-from gpuform.stacks.document.spans import Span, line_start, listed_span, without_spans
+from gpuform.stacks.document.nodes import Span, line_start, listed_span, without_spans
 from gpuform.stacks.engine.errors import EngineError
 
 

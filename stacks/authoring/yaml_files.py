@@ -12,12 +12,10 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from gpuform.stacks.authoring.declared import Declared
-from gpuform.stacks.authoring.yaml_text import lines_of, members
-from gpuform.stacks.authoring.yaml_values import STEP
+from gpuform.stacks.authoring.yaml_values import STEP, lines_of, members
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import plain
+from gpuform.stacks.document.nodes import Span, break_of, listed_span, plain, without_spans
 from gpuform.stacks.document.reading import read_text
-from gpuform.stacks.document.spans import Span, break_of, listed_span, without_spans
 from gpuform.stacks.engine.errors import EngineError
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,8 +1,8 @@
-"""Values as topology files have them: read again, each means exactly what it meant."""
+"""Write values as topology files have them: read again, each means exactly what it meant."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import Any, Final
@@ -10,9 +10,18 @@ from typing import Any, Final
 from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
+from gpuform.schemas.topology import SECTIONS, short_names
 from gpuform.schemas.visible import visible
-from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
-from gpuform.stacks.document.scalars import value_of
+from gpuform.stacks.authoring.declared import (
+    ConfigValue,
+    Declared,
+    Entry,
+    Mixed,
+    Reference,
+    Value,
+    Variable,
+)
+from gpuform.stacks.document.nodes import value_of
 from gpuform.stacks.expressions.foreign import has_foreign_reference
 from gpuform.stacks.expressions.template import has_expression
 
@@ -136,3 +145,55 @@ def _is_text_anywhere(text: str) -> bool:
 def _quoted(text: str) -> str:
     """In double quotes, with escapes that both JSON and YAML have, and YAML's own."""
     return visible(json.dumps(text, ensure_ascii=False))
+
+
+def topology_text(declared: Declared) -> str:
+    """The file that declares this, and nothing else."""
+    return "\n".join("".join(f"{line}\n" for line in part) for part in _parts(declared))
+
+
+def members(declared: Declared) -> dict[str, dict[str, Mapping[str, Value] | Value]]:
+    """Top-level key -> name -> what the file has under it, in the order of a file."""
+    found: dict[str, dict[str, Mapping[str, Value] | Value]] = {
+        "config": {each.name: _variable(each) for each in declared.variables}
+    }
+    for section in SECTIONS:
+        of_section = (entry for entry in declared.entries if entry.section == section)
+        found[section] = {entry.name: entry_members(entry) for entry in of_section}
+    found["outputs"] = dict(declared.outputs)
+    return {key: names for key, names in found.items() if names}
+
+
+def entry_members(entry: Entry) -> dict[str, Value]:
+    """What the entry says: its platform, its properties in the model's order, its options."""
+    short_of = {field: short for short, field in short_names(entry.model).items()}
+    order = {name: place for place, name in enumerate(entry.model.model_fields)}
+    said: dict[str, Value] = {"platform": entry.platform}
+    for name in sorted(entry.properties, key=lambda each: order.get(each, len(order))):
+        value = entry.properties[name]
+        is_resource = isinstance(value, Reference) and not value.steps
+        said[short_of.get(name, name) if is_resource else name] = value
+    if entry.options:
+        said["options"] = dict(entry.options)
+    return said
+
+
+def lines_of(names: Mapping[str, Value], indent: int, step: int = STEP) -> list[str]:
+    """The lines of entries under a top-level key; objects stand in lines of their own."""
+    return [line for name, value in names.items() for line in _entry(name, value, indent, step)]
+
+
+def _entry(name: str, value: Value, indent: int, step: int) -> Sequence[str]:
+    if not isinstance(value, Mapping) or "platform" not in value:
+        return member(name, value, indent)
+    inner = [line for key, item in value.items() for line in member(key, item, indent + step)]
+    return [f"{' ' * indent}{key(name)}:", *inner]
+
+
+def _parts(declared: Declared) -> Iterator[list[str]]:
+    for key, names in members(declared).items():
+        yield [f"{key}:", *lines_of(names, STEP)]
+
+
+def _variable(variable: Variable) -> Mapping[str, Value]:
+    return dict(variable.said)

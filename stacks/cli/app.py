@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import click
 
-from gpuform.stacks.cli.aliases import ALIASES
 from gpuform.stacks.cli.failures import explain
+from gpuform.stacks.cli.flags import ALIASES
 from gpuform.stacks.cli.session import common_flags
 
 # Name -> module below `commands`, and the line of `gpuform --help`, so that help loads no command.
@@ -251,7 +251,7 @@ def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _shown(line: str) -> str:
-    from gpuform.stacks.cli.terminal.harmless import harmless  # noqa: PLC0415 - for errors alone
+    from gpuform.stacks.cli.terminal.screen import harmless  # noqa: PLC0415 - for errors alone
     from gpuform.stacks.engine.machine import ci_job  # noqa: PLC0415 - as above
 
     return harmless(line, color=False, in_ci=ci_job(os.environ) is not None)

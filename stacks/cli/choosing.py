@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.reports import text
+from gpuform.stacks.document.diagnostics import Diagnostics, text
 from gpuform.stacks.estate import (
     EstateError,
     Member,

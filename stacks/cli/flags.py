@@ -1,10 +1,17 @@
-"""Flags that several commands have, in the same words."""
+"""Define flags that several commands share, and the names and families of commands."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from gpuform.stacks.cli.session import flag, remember
+from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.values import seconds
+
+if TYPE_CHECKING:
+    from gpuform.stacks.engine.store import Patience
 
 output_flag = click.option(
     "--output",
@@ -56,3 +63,82 @@ def in_seconds(context: click.Context, parameter: click.Parameter, value: str) -
         return seconds(value)
     except ValueError as error:
         raise click.BadParameter(str(error), context, parameter) from error
+
+
+ALIASES: Final = {
+    "update": ("up",),
+    "pre": ("preview",),
+    "down": ("destroy",),
+    "dn": ("destroy",),
+    "list": ("ls",),
+    "new": ("init",),
+    "remove": ("rm", "delete"),
+    "delete": ("rm",),
+    "create": ("init",),
+    "hist": ("history",),
+}
+"""A name, and what it stands for in a group that has no command of the name itself."""
+
+
+class AliasedGroup(click.Group):
+    """Finds a command by its other names, too; help has the first one alone."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        names = (cmd_name, *ALIASES.get(cmd_name, ()))
+        found = (super(AliasedGroup, self).get_command(ctx, name) for name in names)
+        return next((each for each in found if each is not None), None)
+
+
+FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "runs": (
+        *("preview", "up", "refresh", "destroy", "import", "drift", "expire", "repair"),
+        "cancel",
+    ),
+    "review": ("review", "fetch-plan", "graph"),
+    "files": ("new", "validate", "test", "fmt", "convert", "console", "schema", "manifests"),
+    "looking": ("status", "logs", "doctor", "orphans", "offers"),
+    "access": ("kubeconfig", "ssh-config", "connect", "topology"),
+    "stack": ("stack", "state", "config", "login", "logout", "about", "whoami"),
+    "tools": ("emulator", "lsp", "mcp", "plugin", "help", "completion"),
+}
+"""Each family with its commands. A command of `gpuform` has to be in one of them."""
+
+TITLES: Final[Mapping[str, str]] = {
+    "runs": "Plan and change",
+    "review": "Review",
+    "files": "Files",
+    "looking": "Look",
+    "access": "Get on a cluster",
+    "stack": "Stacks",
+    "tools": "Tools",
+}
+"""What the families are called."""
+
+
+def page_of(command: str) -> str:
+    """The page of a command of `gpuform`, as `gpuform help` takes it. Raises KeyError for none."""
+    family = next((name for name, commands in FAMILIES.items() if command in commands), None)
+    if family is None:
+        raise KeyError(f"{command} is in no family of stacks/cli/flags.py")
+    return f"reference/commands/{family}/{command}"
+
+
+def _remember_seconds(context: click.Context, parameter: click.Parameter, value: str) -> None:
+    remember(context, parameter, in_seconds(context, parameter, value))
+
+
+lock_flag = click.option(
+    "--lock-timeout",
+    metavar="DURATION",
+    default="0",
+    expose_value=False,
+    callback=_remember_seconds,
+    help="Wait that long (30s, 10m) while another command has the stack's lock.",
+)
+
+
+def patience(screen: Screen) -> "Patience":
+    """How long this command waits for a lock. Whom it waits for is told on stderr."""
+    from gpuform.stacks.engine.store import Patience  # noqa: PLC0415 - the engine, not for help
+
+    return Patience(flag("lock_timeout", 0.0), screen.warn)

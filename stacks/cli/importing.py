@@ -2,9 +2,8 @@
 
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import SUCCESS
-from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.opening import chosen_stack, workspace_of
-from gpuform.stacks.cli.running import EXIT_CODES, caller_of, tell_reason
+from gpuform.stacks.cli.running import EXIT_CODES, caller_of, goes_on_elsewhere, tell_reason
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.stopping import unwinding
 from gpuform.stacks.engine.errors import EngineError

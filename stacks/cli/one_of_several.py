@@ -38,7 +38,7 @@ from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.running import run
 from gpuform.stacks.operations.runs.saved_plans import SavedPlan
-from gpuform.stacks.operations.several.messages import (
+from gpuform.stacks.operations.several.process import (
     AsksOutputs,
     AsksPassphrase,
     Cancel,

@@ -4,16 +4,19 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuform.stacks.cli.locking import patience
+from gpuform.stacks.cli.flags import patience
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import doubt, name_the_last_good
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
-from gpuform.stacks.operations.opening.reading import read_for_showing, warn_of_recovery
-from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.selecting import (
+    SelectedStack,
+    passphrase_of,
+    read_for_showing,
+    warn_of_recovery,
+)
 from gpuform.stacks.operations.runs.caller import Caller, Interrupted, Message, OperationEvent
 
 

@@ -1,7 +1,15 @@
-"""Commands that change a stack, or show what would: the operation, its view, its exit code."""
+"""Run the operation of a command, show it, and return its exit code, in the project's own
+interpreter.
+"""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
+
+import click
 
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.visible import visible
@@ -15,7 +23,6 @@ from gpuform.stacks.cli.failures import (
     SUCCESS,
     UNEXPECTED_CHANGES,
 )
-from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.opening import chosen_stack, workspace_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.asking import confirmed, refuse_what_nobody_can_answer
@@ -23,6 +30,8 @@ from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.planning import Listener
+from gpuform.stacks.engine.project import Project
+from gpuform.stacks.operations.opening.interpreter import MOVED, ProgramEnvironment, environment_of
 from gpuform.stacks.operations.runs.caller import (
     Caller,
     Interrupted,
@@ -33,7 +42,38 @@ from gpuform.stacks.operations.runs.caller import (
 )
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.running import run as run_operation
-from gpuform.stacks.review.gates_text import gate_text
+from gpuform.stacks.review.summary_text import gate_text
+
+_MODULE = "gpuform.stacks.cli"
+
+
+def goes_on_elsewhere(project: Project) -> bool:
+    """Whether the command goes on in the project's virtualenv, once this process has let go of all.
+
+    The caller then ends at once, with nothing done. False where that virtualenv is the one that
+    runs already, or the project has none. Raises EngineError when it is missing or has no gpuform.
+    """
+    if os.environ.pop(MOVED, None):
+        return False
+    environment = environment_of(project)
+    if environment is None or environment.is_running:
+        return False
+    python = environment.python()
+    # Once the command's folder is given back, its arguments mean what they meant at first.
+    click.get_current_context().find_root().call_on_close(lambda: _go_on(environment, python))
+    return True
+
+
+def _go_on(environment: ProgramEnvironment, python: Path) -> None:
+    """Ends this process: the interpreter takes its place."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [str(python), "-P", "-m", _MODULE, *sys.argv[1:]]
+    variables = {**environment.variables(), MOVED: "1"}
+    if os.name == "nt":  # exec there returns to the shell before the command has ended
+        sys.exit(subprocess.run(command, check=False, env=variables).returncode)  # noqa: S603 - ours
+    os.execve(python, command, variables)  # noqa: S606 - arguments need no shell
+
 
 EXIT_CODES: Final[Mapping[ExitReason, int]] = {
     ExitReason.SUCCEEDED: SUCCESS,

@@ -14,7 +14,7 @@ from gpuform.schemas.visible import json_text, visible, visible_lines
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.choosing import ordered
 from gpuform.stacks.cli.failures import SUCCESS
-from gpuform.stacks.cli.locking import patience
+from gpuform.stacks.cli.flags import patience
 from gpuform.stacks.cli.running import EXIT_CODES
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.several import Several
@@ -23,7 +23,7 @@ from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
-from gpuform.stacks.operations.several.messages import Ended, Form, Line
+from gpuform.stacks.operations.several.process import Ended, Form, Line
 from gpuform.stacks.operations.several.running import (
     SeveralCaller,
     SeveralOptions,
@@ -32,9 +32,9 @@ from gpuform.stacks.operations.several.running import (
 )
 from gpuform.stacks.operations.several.schedule import NOT_BEGUN
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.gates_text import gate_text
 from gpuform.stacks.review.names import counted
-from gpuform.stacks.review.text.review_text import review_text
+from gpuform.stacks.review.summary_text import gate_text
+from gpuform.stacks.review.text.plan_text import review_text
 
 _ONLY_ONE: Final = (
     *("target", "exclude", "replace", "target_replace", "config", "adopt", "create_anew"),

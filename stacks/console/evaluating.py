@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from gpuform.providers.actions import Settings, looking_up
-from gpuform.stacks.console.names import by_key, with_stored
-from gpuform.stacks.console.source import Stored
+from gpuform.stacks.console.source import Stored, by_key, with_stored
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import topology_in
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.template import has_expression, parse
 from gpuform.stacks.program import lookups
 from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Topology

@@ -20,16 +20,15 @@ from gpuform.stacks.authoring.declared import (
     references,
     variables_in,
 )
-from gpuform.stacks.converting.errors import NOWHERE
 from gpuform.stacks.converting.matching import Computed, Index, match, same_path
 from gpuform.stacks.converting.registered_options import options_of
-from gpuform.stacks.converting.secret_values import Disclosed, SecretValues
+from gpuform.stacks.converting.secret_values import NOWHERE, Disclosed, SecretValues
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
 from gpuform.stacks.lifecycles import is_secret_property, kind_of
-from gpuform.stacks.review.identity import inputs_of
+from gpuform.stacks.review.differences import inputs_of
 from gpuform.stacks.review.names import PROVIDER_PROPERTY, short_type
 from gpuform.stacks.review.outputs_text import shown
 

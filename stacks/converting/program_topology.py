@@ -18,10 +18,8 @@ from gpuform.stacks.converting.declaring import (
     problem_of,
     references_to,
 )
-from gpuform.stacks.converting.errors import NotConverted
-from gpuform.stacks.converting.marks import Marks, marks_of_runs
-from gpuform.stacks.converting.matching import Index
-from gpuform.stacks.converting.secret_values import SecretValues
+from gpuform.stacks.converting.matching import Index, Marks, marks_of_runs
+from gpuform.stacks.converting.secret_values import NotConverted, SecretValues
 from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.engine.language_host import Program, Recorded, record
 from gpuform.stacks.engine.state import ResourceState

@@ -1,4 +1,4 @@
-"""Secret values of a stack: a topology never has them, its configuration does."""
+"""Keep secret values out of a topology: they go into the stack's configuration."""
 
 import json
 import re
@@ -9,6 +9,8 @@ from itertools import chain, count
 from typing import Any, Final
 
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Variable
+from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import PropertyValue, Secret
 from gpuform.stacks.review.outputs_text import shown
 
@@ -137,3 +139,28 @@ def _read(text: str) -> Any:
 def _tells(part: str) -> bool:
     """Whether a part of a secret text is more than what separates others."""
     return any(sign.isalnum() for sign in part)
+
+
+class NotConverted(EngineError):
+    """Names everything that stands in the way; nothing has been written."""
+
+    def __init__(self, problems: Sequence[Diagnostic]) -> None:
+        self.problems = problems
+        told = "".join(f"\n{_told(problem)}" for problem in problems)
+        super().__init__(f"this cannot be converted; nothing was written:{told}")
+
+
+class TerraformNotRead(EngineError):
+    """Files of Terraform that cannot be read, or are not there."""
+
+    page = "guides/terraform"
+
+
+NOWHERE: Final = 0
+"""The line of what no line is known of."""
+
+
+def _told(problem: Diagnostic) -> str:
+    if problem.place.line != NOWHERE:
+        return str(problem)
+    return f"{problem.place.file}: {problem.message}" + (f"\n  {problem.hint}" * bool(problem.hint))

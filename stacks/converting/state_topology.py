@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from gpuform.stacks.authoring.declared import Declared, Reference
 from gpuform.stacks.converting.declaring import Declaring, Registered, references_to
-from gpuform.stacks.converting.errors import NOWHERE, NotConverted
 from gpuform.stacks.converting.matching import Index
-from gpuform.stacks.converting.secret_values import SecretValues, texts_in
+from gpuform.stacks.converting.secret_values import NOWHERE, NotConverted, SecretValues, texts_in
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState

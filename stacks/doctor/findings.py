@@ -1,13 +1,18 @@
-"""What an examination finds, and how whatever a check meets becomes a finding."""
+"""Describe what an examination finds, with its remedy, and write it by area."""
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import groupby
 from typing import TypeVar
 
 from gpuform.providers.values import Redactor
 from gpuform.schemas.errors import UserError
+from gpuform.schemas.visible import visible
+from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.paint import PLAIN, Paint
 
 T = TypeVar("T")
 
@@ -86,3 +91,25 @@ def failure(area: str, error: Exception, level: Level = Level.PROBLEM) -> Findin
         f"this could not be looked at ({type(error).__name__}{place})",
         "report it, with the output of `gpuform doctor --json`",
     )
+
+
+_STYLES = {Level.OK: "add", Level.NOTE: "dim", Level.WARNING: "warning", Level.PROBLEM: "error"}
+
+
+def findings_lines(findings: Sequence[Finding], paint: Paint = PLAIN) -> Iterator[str]:
+    """Every finding under its area, and at the end how many are problems."""
+    width = max(len(level) for level in Level)
+    for area, found in groupby(findings, key=lambda finding: finding.area):
+        yield paint("bold", f"{area[:1].upper()}{area[1:]}:")
+        for finding in found:
+            first, *rest = finding.text.split("\n")
+            level = paint(_STYLES[finding.level], f"{finding.level:<{width}}")
+            yield f"  {level}  {visible(first)}"
+            for line in (*rest, *(f"-> {each}" for each in finding.remedy.splitlines())):
+                yield f"  {'':{width}}  {visible(line)}"
+    counts = Counter(finding.level for finding in findings)
+    told = [
+        counted(counts[level], level) for level in (Level.PROBLEM, Level.WARNING) if counts[level]
+    ]
+    yield ""
+    yield ", ".join(told) if told else "All is well."

@@ -15,8 +15,8 @@ from gpuform.providers.errors import (
     Unreachable,
 )
 from gpuform.providers.http import Answered, probe
-from gpuform.providers.platforms import platforms as all_platforms
-from gpuform.providers.platforms import unusable_platforms
+from gpuform.providers.platform import platforms as all_platforms
+from gpuform.providers.platform import unusable_platforms
 from gpuform.stacks.doctor.findings import Finding, Level, failure
 from gpuform.stacks.lifecycles import write_refusal
 

@@ -7,8 +7,15 @@ from typing import Any
 from gpuform.schemas.checking import ABOUT_KEYS, check
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, find, find_key, plain
-from gpuform.stacks.document.paths import steps_of
+from gpuform.stacks.document.nodes import (
+    MappingNode,
+    Node,
+    ScalarNode,
+    find,
+    find_key,
+    plain,
+    steps_of,
+)
 from gpuform.stacks.document.reading import read_file
 
 

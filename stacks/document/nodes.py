@@ -1,10 +1,19 @@
-"""The tree of a YAML file: values as people mean them, each with its place."""
+"""Hold the tree of a YAML file: values as people mean them, each with its place.
 
+Plain scalars are read more narrowly than by YAML 1.1 and 1.2, so that nothing turns into something
+else unnoticed: `no`, `1e3`, `0o7`, `007`, `1_000`, `1:30`, dates and numbers that a double cannot
+hold stay the text they are. Where a field wants a number or true and false, its own check then says
+how to write it.
+
+A span is where something begins and where it ends, in characters.
+"""
+
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeAlias
 
-from gpuform.stacks.document.diagnostics import SourcePosition
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +112,85 @@ def scalars(node: Node) -> Iterator[ScalarNode]:
     else:
         for entry in node.entries.values():
             yield from scalars(entry.node)
+
+
+_STEP = re.compile(r"\[(\d+)\]|[^.\[\]]+")
+
+
+def steps_of(path: str) -> Iterator[str | int]:
+    """The keys and indexes of a property path."""
+    for match in _STEP.finditer(path):
+        yield int(match[1]) if match[1] else match[0]
+
+
+_NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOL: Final = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,15})")
+_DECIMAL: Final = re.compile(r"-?(0|[1-9][0-9]{0,15})\.[0-9]{1,15}")
+_LARGEST: Final = 2**53
+
+
+def value_of(text: str) -> str | int | float | bool | None:
+    """What a plain scalar means."""
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INTEGER.fullmatch(text) and abs(int(text)) <= _LARGEST:
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    return text
+
+
+def entries(node: Node | None, what: str, problems: Diagnostics) -> Mapping[str, Entry]:
+    """The entries of an object; anything else goes to `problems`."""
+    if isinstance(node, MappingNode):
+        return node.entries
+    if node is not None and not is_null(node):
+        problems.add(node.place, "shape", f"{what} must be an object")
+    return {}
+
+
+def items(node: Node | None, what: str, problems: Diagnostics) -> tuple[Node, ...]:
+    """The items of a list; anything else goes to `problems`."""
+    if isinstance(node, SequenceNode):
+        return node.items
+    if node is not None and not is_null(node):
+        problems.add(node.place, "shape", f"{what} must be a list")
+    return ()
+
+
+def is_null(node: Node) -> bool:
+    """Whether nothing is written there, or null."""
+    return isinstance(node, ScalarNode) and node.value is None
+
+
+Span: TypeAlias = tuple[int, int]
+
+
+def without_spans(text: str, spans: Iterable[Span]) -> str:
+    """The text without these, none of which overlap."""
+    for begin, end in sorted(spans, reverse=True):
+        text = text[:begin] + text[end:]
+    return text
+
+
+def listed_span(members: Sequence[Span], at: int) -> Span:
+    """What goes with one of several members that commas part: the comma beside it goes, too."""
+    if at + 1 < len(members):
+        return members[at][0], members[at + 1][0]
+    return (members[at - 1][1] if at else members[at][0]), members[at][1]
+
+
+def line_start(text: str, at: int) -> int:
+    """Where the line of a place begins."""
+    return text.rfind("\n", 0, at) + 1
+
+
+def break_of(text: str) -> str:
+    """What its lines end with."""
+    return "\r\n" if "\r\n" in text else "\n"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpuform.providers.summary import Summary, summary_of
+from gpuform.providers.catalog import Summary, summary_of
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.visible import MASK
 from gpuform.stacks.engine.state import ResourceState, needs

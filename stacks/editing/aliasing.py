@@ -1,15 +1,51 @@
-"""The alias that keeps the object of a resource that is renamed."""
+"""Add the alias that keeps the object of a renamed resource, and rename it in test files."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from gpuform.stacks.document.nodes import MappingNode, ScalarNode, SequenceNode
-from gpuform.stacks.editing.edits import Edit, RenameRefused, by_file, edited
+from gpuform.stacks.document.diagnostics import SourcePosition
+from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.editing.outline import Named, Span
 from gpuform.stacks.editing.sources import Source, source_of
 from gpuform.stacks.editing.topologies import TopologyText
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.estate import stacks_with_settings
+
+
+class RenameRefused(EngineError):
+    """A name that cannot be given."""
+
+    page = "guides/editors"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A part of a file that is replaced; nothing where a text is put in."""
+
+    path: Path
+    span: Span
+    text: str
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """The text with the edits of its file."""
+    lines = text.splitlines(keepends=True) or [""]
+    for edit in sorted(edits, key=lambda each: each.span, reverse=True):
+        line = lines[edit.span.line]
+        lines[edit.span.line] = line[: edit.span.begin] + edit.text + line[edit.span.end :]
+    return "".join(lines)
+
+
+def by_file(edits: Iterable[Edit]) -> Mapping[Path, list[Edit]]:
+    """The edits of each file."""
+    found: dict[Path, list[Edit]] = {}
+    for edit in edits:
+        found.setdefault(edit.path, []).append(edit)
+    return found
+
 
 _ANCHOR: Final = re.compile(r"&\S+\s*")
 
@@ -141,3 +177,45 @@ def _put_in(source: Source, node: MappingNode | SequenceNode, text: str) -> Edit
     dash = "- " if isinstance(node, SequenceNode) else ""
     at = Span(line, column, column)
     return Edit(source.path, at, f"{dash}{text}{source.line_end}{' ' * column}")
+
+
+_KEYS_OF_EXPECT: Final = ("plan", "properties", "replaced_by", "resources")
+_LISTS_OF_CASE: Final = ("target", "exclude", "replace")
+_CONFIGURED: Final = ("config", "secrets")
+
+
+def resource_names(root: MappingNode) -> Iterator[tuple[str, SourcePosition]]:
+    """The resources that the cases of a file name, as they are written, each with its place."""
+    for case in _cases(root):
+        expect = case.get("expect")
+        if isinstance(expect, MappingNode):
+            for name in _KEYS_OF_EXPECT:
+                yield from _keys(expect.get(name))
+            yield from _items(expect.get("absent"))
+        for name in _LISTS_OF_CASE:
+            yield from _items(case.get(name))
+
+
+def config_names(root: MappingNode) -> Iterator[tuple[str, SourcePosition]]:
+    """The configuration keys that the cases of a file set."""
+    defaults = root.get("defaults")
+    for case in (*([defaults] if isinstance(defaults, MappingNode) else ()), *_cases(root)):
+        for name in _CONFIGURED:
+            yield from _keys(case.get(name))
+
+
+def _cases(root: MappingNode) -> Iterator[MappingNode]:
+    cases = root.get("cases")
+    entries = cases.entries.values() if isinstance(cases, MappingNode) else ()
+    yield from (each.node for each in entries if isinstance(each.node, MappingNode))
+
+
+def _keys(node: Node | None) -> Iterator[tuple[str, SourcePosition]]:
+    if isinstance(node, MappingNode):
+        yield from ((key, entry.place) for key, entry in node.entries.items())
+
+
+def _items(node: Node | None) -> Iterator[tuple[str, SourcePosition]]:
+    if isinstance(node, SequenceNode):
+        scalars = (each for each in node.items if isinstance(each, ScalarNode))
+        yield from ((each.text, each.place) for each in scalars)

@@ -13,10 +13,16 @@ from gpuform.stacks.document.nodes import (
     ScalarNode,
     scalars,
 )
-from gpuform.stacks.editing.aliasing import aliases_for
-from gpuform.stacks.editing.case_names import config_names, resource_names
+from gpuform.stacks.editing.aliasing import (
+    Edit,
+    RenameRefused,
+    aliases_for,
+    by_file,
+    config_names,
+    edited,
+    resource_names,
+)
 from gpuform.stacks.editing.checking import check
-from gpuform.stacks.editing.edits import Edit, RenameRefused, by_file, edited
 from gpuform.stacks.editing.outline import Named, Reference, Span
 from gpuform.stacks.editing.sources import Source, source_of
 from gpuform.stacks.editing.topologies import TopologyText

@@ -12,8 +12,8 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import TextDocument
 
 from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.editing.aliasing import RenameRefused, by_file
 from gpuform.stacks.editing.checking import check, span_of
-from gpuform.stacks.editing.edits import RenameRefused, by_file
 from gpuform.stacks.editing.outline import Span
 from gpuform.stacks.editing.renaming import rename, renameable
 from gpuform.stacks.editing.topologies import Completion, TopologyText

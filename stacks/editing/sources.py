@@ -13,10 +13,9 @@ from typing import Any, Final
 
 import yaml
 
-from gpuform.stacks.document.composing import LINE_BREAK
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.document.reading import read_text
+from gpuform.stacks.document.reading import LINE_BREAK, read_text
 from gpuform.stacks.editing.outline import NAMED, Named, Reference, Span, references_in
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of

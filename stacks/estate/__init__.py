@@ -1,9 +1,8 @@
 """Several stacks as one: which there are, what they read of each other, and in which order."""
 
-from gpuform.stacks.estate.checking import check_estate
 from gpuform.stacks.estate.filtering import filtered
 from gpuform.stacks.estate.members import FILE, Estate, EstateError, Member
-from gpuform.stacks.estate.ordering import Order, circles, reaching, sequence
+from gpuform.stacks.estate.ordering import Order, check_estate, circles, reaching, sequence
 from gpuform.stacks.estate.reading import (
     find_estate,
     named,

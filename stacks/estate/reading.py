@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.schemas.stacks_file import StacksInputs
+from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.document.checked import read_checked
-from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, text
 from gpuform.stacks.document.nodes import MappingNode, find
-from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import OtherRuntime, Project, load_project
 from gpuform.stacks.engine.store import anchor, backend_url

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuform.providers import permissions
-from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import find_creation_time, written
+from gpuform.providers.lifetime import Verdict, find_creation_time, written
 from gpuform.providers.permissions import Permission
-from gpuform.schemas.lifetime import FIELDS, ends_at, hours_of
+from gpuform.schemas.policies.lifetime import FIELDS, ends_at, hours_of
 from gpuform.stacks.engine.executing import Due
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import PropertyMap

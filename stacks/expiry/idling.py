@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, Clock, serving
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.idleness import Verdict
+from gpuform.providers.lifetime import Verdict
 from gpuform.providers.records import Intents
-from gpuform.schemas.idleness import idleness_of
+from gpuform.schemas.policies.lifetime import idleness_of
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.lifecycles import lifecycle_of

@@ -5,9 +5,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from gpuform.providers.lifetime import ending
-from gpuform.schemas.exposure import Exposure
-from gpuform.schemas.notices import Credit, CreditState, Notice, NoticeKind
-from gpuform.schemas.placement import Placement
+from gpuform.schemas.resource_facts import (
+    Credit,
+    CreditState,
+    Exposure,
+    Notice,
+    NoticeKind,
+    Placement,
+)
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of

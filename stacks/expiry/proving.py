@@ -1,12 +1,18 @@
-"""Let pass only what is due by evidence: two clocks that agree, and GPUs that nobody uses."""
+"""Prove that something is due before it ends: two clocks that agree, and GPUs that nobody uses.
+
+`gpuform expire` takes its decisions by a clock and often without a person: `proving` compares these
+observations with what each decision needs.
+"""
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuform.providers import permissions
+from gpuform.providers.actions import Settings
+from gpuform.providers.calls import Call, Clock, duration, serving
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.evidence import Decision, NotEnoughEvidence, require_evidence
+from gpuform.providers.evidence import Decision, NotEnoughEvidence, Observation, require_evidence
 from gpuform.providers.evidence.decisions import (
     DESTROY_EXPIRED,
     START_BY_SCHEDULE,
@@ -18,9 +24,67 @@ from gpuform.stacks.engine.executing import Due
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expiry.calendar import TimeTable
-from gpuform.stacks.expiry.observing import ExpiryObserver
 from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.pricing.footprints import told
+
+LARGEST_SKEW_S: Final = 300.0
+"""How far this machine's clock and a platform's may be apart for an end of time to count."""
+
+
+@dataclass(slots=True)
+class ExpiryObserver:
+    """What a run has heard of clocks, and asks about work. Safe for many threads.
+
+    Args:
+        settings: where credentials and addresses of the platforms come from.
+        clock: by which the run decides.
+    """
+
+    settings: Settings
+    clock: Clock
+    _seconds_ahead: dict[str, float | None] = field(default_factory=dict)
+
+    def hear_clock(self, platform: str, seconds_ahead: float | None) -> None:
+        """Note how far this machine's clock is ahead of a platform's, by the Date of an answer.
+
+        None is an answer without a Date. Of several answers the one that differs most counts.
+        """
+        known = self._seconds_ahead.get(platform)
+        if known is None or (seconds_ahead is not None and abs(seconds_ahead) > abs(known)):
+            self._seconds_ahead[platform] = seconds_ahead
+
+    def seconds_ahead(self, platform: str) -> float | None:
+        """Return how far this machine's clock is ahead of a platform's; None if nobody knows."""
+        return 0.0 if self.clock.is_platforms else self._seconds_ahead.get(platform)
+
+    def observe_clock(self, platform: str, *, needs_date: bool) -> Observation:
+        """Return whether the clock of this machine agrees with the platform's.
+
+        Args:
+            platform: whose answers the run has read just now.
+            needs_date: whether it is a gap that no answer told the platform's time.
+        """
+        ahead = self.seconds_ahead(platform)
+        if ahead is None:
+            missing = [f"no answer of {platform} has a Date that confirms it"] if needs_date else []
+        elif abs(ahead) > LARGEST_SKEW_S:
+            way = "ahead of" if ahead > 0 else "behind"
+            missing = [f"it is {duration(abs(ahead))} {way} the clock of {platform}"]
+        else:
+            missing = []
+        return Observation("this machine's clock", missing)
+
+    def observe_work(self, entry: ResourceState) -> Observation | None:
+        """Return what the platform measures of an object's GPUs; None if it measures nothing."""
+        lifecycle = lifecycle_of(entry.type)
+        if lifecycle is None:
+            return None
+        try:
+            with serving(Call(clock=self.clock)):
+                return lifecycle.observe_work(self.settings, entry.id)
+        except GpuformError as error:
+            return Observation(lifecycle.platform, [error.message])
+
 
 _CLOCK_HINT: Final = (
     "set this machine's clock and keep it right (NTP); or do it by hand: `gpuform destroy "

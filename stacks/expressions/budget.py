@@ -1,4 +1,4 @@
-"""How much one evaluation may do: everything that it makes is weighed.
+"""Limit what evaluating one expression may cost, and describe its errors.
 
 A weight counts characters, numbers, list items and entries. Nothing is made whose weight has not
 been found small enough before, or that is not at most a few times as heavy as what it is made of.
@@ -12,7 +12,28 @@ from itertools import islice
 from types import GeneratorType
 from typing import Any, Final
 
-from gpuform.stacks.expressions.errors import ExpressionError
+_LONGEST: Final = 500
+
+
+class ExpressionError(Exception):
+    """`str` says what is wrong; `hint` what to do.
+
+    `tells_values` marks a text that may show what the expression was evaluated with. `where` is the
+    part of the text that it is about, as it is written, if that is known.
+    """
+
+    def __init__(
+        self, message: str, hint: str = "", *, tells_values: bool = False, where: str = ""
+    ) -> None:
+        super().__init__(_shortened(message))
+        self.hint = _shortened(hint)
+        self.tells_values = tells_values
+        self.where = where
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
 
 MOST: Final = 2_000_000
 """What one evaluation may weigh in all."""

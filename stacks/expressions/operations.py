@@ -8,8 +8,7 @@ from typing import Any, Final
 from jinja2 import Environment, pass_environment
 from jinja2 import filters as jinja
 
-from gpuform.stacks.expressions.budget import spend, weight
-from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.budget import ExpressionError, spend, weight
 from gpuform.stacks.expressions.values import as_text, number, plain
 
 Filter = Callable[..., Any]

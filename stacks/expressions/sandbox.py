@@ -10,8 +10,7 @@ from jinja2 import StrictUndefined, Undefined
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from gpuform.stacks.expressions.budget import bounded, spend, weighed, weight
-from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.budget import ExpressionError, bounded, spend, weighed, weight
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.expressions.values import as_text, kind_of, number
 

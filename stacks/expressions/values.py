@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from jinja2 import Undefined
 
-from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.budget import ExpressionError
 
 _LARGEST: Final = 2**53
 """Up to here every whole number is a double, as states and platforms keep them."""

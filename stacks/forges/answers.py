@@ -1,7 +1,7 @@
-"""What a forge's answers say: its words on an error, how long to wait, where the next page is.
+"""Read the answers of GitHub and GitLab, and word their errors.
 
-GitHub: docs.github.com/rest/using-the-rest-api (rate limits, pagination, troubleshooting).
-GitLab: docs.gitlab.com/api/rest (pagination, status codes) and its user and IP rate limits.
+GitHub: docs.github.com/rest/using-the-rest-api (rate limits, pagination, troubleshooting). GitLab:
+docs.gitlab.com/api/rest (pagination, status codes) and its user and IP rate limits.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import SecretStr
+from pydantic import BaseModel, ConfigDict, SecretStr
 
 from gpuform.providers.calls import current_call
 from gpuform.providers.errors import (
@@ -137,3 +137,70 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, dict):
         for name, item in value.items():
             yield from (f"{name} {text}" for text in _texts(item))
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+
+class GitHubUser(_Wire):
+    login: str = ""
+    type: str = ""
+
+
+class GitHubComment(_Wire):
+    id: int
+    body: str | None = None
+    html_url: str = ""
+    user: GitHubUser | None = None
+
+
+class GitHubHead(_Wire):
+    sha: str
+
+
+class GitHubPull(_Wire):
+    number: int
+    head: GitHubHead
+    merged_at: str | None = None
+
+
+class GitHubRun(_Wire):
+    head_sha: str | None = None
+
+
+class GitHubArtifact(_Wire):
+    id: int
+    expired: bool
+    created_at: str | None = None
+    workflow_run: GitHubRun | None = None
+
+
+class GitHubArtifacts(_Wire):
+    artifacts: list[GitHubArtifact]
+
+
+class GitLabUser(_Wire):
+    id: int
+
+
+class GitLabNote(_Wire):
+    id: int
+    body: str = ""
+    system: bool = False
+    author: GitLabUser | None = None
+
+
+class GitLabMergeRequest(_Wire):
+    iid: int
+    state: str
+
+
+class GitLabPipeline(_Wire):
+    id: int
+
+
+class GitLabJob(_Wire):
+    id: int
+    name: str
+    status: str

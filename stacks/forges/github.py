@@ -13,10 +13,10 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from gpuform.providers.errors import AuthError, GpuformError, NotFound, PermissionDenied
+from gpuform.stacks.forges.answers import GitHubArtifacts, GitHubComment, GitHubPull, GitHubUser
 from gpuform.stacks.forges.client import ForgeClient
 from gpuform.stacks.forges.forge import KEPT_PLAN, Comment
 from gpuform.stacks.forges.place import ReviewPlace
-from gpuform.stacks.forges.wire import GitHubArtifacts, GitHubComment, GitHubPull, GitHubUser
 
 _LARGEST_PLAN: Final = 200_000_000
 """Bytes, unpacked."""

@@ -9,16 +9,16 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from gpuform.providers.errors import GpuformError
-from gpuform.stacks.forges.client import ForgeClient
-from gpuform.stacks.forges.forge import KEPT_PLAN, Comment
-from gpuform.stacks.forges.place import ReviewPlace
-from gpuform.stacks.forges.wire import (
+from gpuform.stacks.forges.answers import (
     GitLabJob,
     GitLabMergeRequest,
     GitLabNote,
     GitLabPipeline,
     GitLabUser,
 )
+from gpuform.stacks.forges.client import ForgeClient
+from gpuform.stacks.forges.forge import KEPT_PLAN, Comment
+from gpuform.stacks.forges.place import ReviewPlace
 
 
 class GitLab:

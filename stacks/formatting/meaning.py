@@ -1,4 +1,4 @@
-"""What a YAML text says, whatever its layout: two texts that say the same can stand for each other.
+"""Check that formatting keeps the meaning of a file, and find the files that it includes.
 
 It is read as topologies are, with PyYAML and its C parser where there is one.
 """
@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import yaml
 
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import MappingNode, ScalarNode, SequenceNode
+from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.engine.errors import EngineError
 
 LineAndColumn = tuple[int, int]
@@ -125,3 +128,15 @@ def place_at(text: str, index: int) -> LineAndColumn:
 def _place(found: yaml.Event | yaml.Token) -> LineAndColumn:
     mark = found.start_mark
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+def included(data: bytes) -> list[str]:
+    """The names in its `include`, relative to it, modules among them.
+
+    What is wrong there is not told here.
+    """
+    root = read_text(data.decode(), "", Diagnostics())
+    listed = root.get("include")
+    items = listed.items if isinstance(listed, SequenceNode) else (listed,)
+    names = (item.get("file") if isinstance(item, MappingNode) else item for item in items)
+    return [name.text for name in names if isinstance(name, ScalarNode) and name.text]

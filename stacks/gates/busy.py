@@ -14,11 +14,10 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
-from gpuform.schemas.drain import Leaving
-from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.lens.wire import Consumer
-from gpuform.schemas.notices import Notice, NoticeKind
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.resource_facts import Billing, Footprint, Notice, NoticeKind
 from gpuform.stacks.lifecycles import kind_of
 
 IN_USE: Final = 0.05

@@ -13,11 +13,9 @@ from gpuform.schemas.plan import GateResult, Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.gates.busy import Monitoring
-from gpuform.stacks.gates.cost import unpriced_growth
-from gpuform.stacks.gates.exposed import open_ports
 from gpuform.stacks.gates.file import Gate
 from gpuform.stacks.gates.proven import certified
-from gpuform.stacks.gates.rules import OVER_PLANS, is_named
+from gpuform.stacks.gates.rules import OVER_PLANS, is_named, open_ports, unpriced_growth
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.schemas.gates import GateInputs, GatesInputs
 from gpuform.schemas.plan import GateLevel
-from gpuform.schemas.stacks_file import StacksInputs
+from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.document.checked import read_checked
-from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.diagnostics import Diagnostics, text
 from gpuform.stacks.document.nodes import MappingNode, find, find_key
-from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.pricing import book as prices
 from gpuform.stacks.topology.files import shown as shown_path

@@ -1,13 +1,23 @@
-"""The rule about certifications: the nodes that a plan leaves are proven by it, or were before."""
+"""Evaluate gates that need evidence: certified nodes, and platforms that answer.
 
-from collections.abc import Iterable, Iterator, Sequence
+A plan is made from the state and the program: without this look, a missing key shows only when the
+first change is sent.
+"""
 
-from gpuform.schemas.proof import Proof
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.http import probe
+from gpuform.schemas.plan import Plan, PlanAction
+from gpuform.schemas.resource_facts import Proof
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.rules import matches
-from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.lifecycles import kind_of, lifecycle_of
 from gpuform.stacks.pricing.footprints import told
 
 _CERTIFICATION = "Certification"
@@ -26,7 +36,7 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
         if new is None or lifecycle is None or not new.custom or new.external or new.delete:
             continue
         if lifecycle.kind == _CERTIFICATION:
-            problem = _problem(step)
+            problem = _find_certification_problem(step)
             for urn in _tested_by(new):
                 problems.setdefault(urn, []).append(problem)
                 tested.setdefault(urn, []).append(told(new.inputs).get("node_ids"))
@@ -60,7 +70,7 @@ def _tested_by(certification: ResourceState) -> set[str]:
     return {urn for field in _NODES for urn in found.get(field, ())}
 
 
-def _problem(step: Step) -> str:
+def _find_certification_problem(step: Step) -> str:
     """Why a certification proves nothing; empty where it does, or the run tests the nodes."""
     if step.op is not Op.SAME or step.new is None:
         return ""
@@ -89,3 +99,54 @@ def _problem_of(problems: Sequence[str] | None, *, is_accepted: bool) -> str:
     if problems is None:
         return "" if is_accepted else "it has GPUs, and no certification"
     return next((each for each in problems if each), "")
+
+
+_ASKED_ALREADY = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
+
+
+def with_unreached(plan: Plan, steps: Iterable[Step], settings: Settings) -> Plan:
+    """The plan with the platforms that do not answer, of those that it changes something on.
+
+    Each is asked once. What explicit providers are for is theirs: these settings are not its own.
+    """
+    if plan.operation == "refresh":
+        return plan
+    regions = _platforms(plan, steps)
+    if not regions:
+        return plan
+    with ThreadPoolExecutor(len(regions), thread_name_prefix="reaching") as pool:
+        found = list(
+            pool.map(lambda name: _find_probe_failure(name, regions[name], settings), regions)
+        )
+    # What a check of its own met is told by it.
+    told = "\n".join(plan.unchecked)
+    unreached = [text for text, reason in filter(None, found) if reason not in told]
+    return plan.model_copy(update={"unchecked": (*plan.unchecked, *unreached)})
+
+
+def _platforms(plan: Plan, steps: Iterable[Step]) -> Mapping[str, str]:
+    """Those to be asked, each with a region of what changes there."""
+    changed = {each.urn: each for each in plan.changes if each.action not in _ASKED_ALREADY}
+    found: dict[str, str] = {}
+    for step in steps:
+        change, kind = changed.get(step.urn), kind_of(step.state.type)
+        if change is None or kind is None or not _has_own_settings(step):
+            continue
+        told = [each.region for each in (change.after, change.before) if each and each.region]
+        found[kind[0]] = found.get(kind[0]) or next(iter(told), "")
+    return found
+
+
+def _has_own_settings(step: Step) -> bool:
+    """Whether it works with the stack's settings, and not with those of an explicit provider."""
+    urn = step.state.provider.rpartition("::")[0]
+    return not urn or name_of(urn).startswith("default")
+
+
+def _find_probe_failure(platform: str, region: str, settings: Settings) -> tuple[str, str] | None:
+    try:
+        probe(platform, replace(settings, region=region or settings.region))
+    except GpuformError as error:
+        reason = " ".join(error.message.split())
+        return f"{platform} cannot be asked, and what is planned there may fail: {reason}", reason
+    return None

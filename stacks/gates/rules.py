@@ -1,17 +1,110 @@
-"""The rules over a plan: each yields a text for everything that is against it.
+"""Evaluate the rules of gates over a plan: cost, exposure, names, times.
 
 What is not known yet is against a rule that asks for it: a gate that cannot tell does not open.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.resource_facts import Billing, Expense, Exposure, Footprint
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.gates.cost import max_hourly_cost
 from gpuform.stacks.review.names import counted
+
+_IDLE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
+
+_Amounts = Mapping[tuple[str, ...], float]
+
+
+def max_hourly_cost(
+    plan: Plan, changes: Sequence[ResourceChange], most: Mapping[str, Any]
+) -> Iterator[str]:
+    """What an hour costs too much. A price that is not known is only against what grows."""
+    del changes
+    others = [each for each in plan.changes if not only_lowers(each)]
+    if len(others) < len(plan.changes) and all(map(_changes_no_cost, others)):
+        return
+    if plan.cost is None:
+        yield "the plan does not tell the cost: there is no prices.yaml, or it is a preview's JSON"
+        return
+    currency, limit = most["currency"], most["amount"]
+    now, then = plan.cost.before.hourly(), plan.cost.after.hourly()
+    for text in unpriced_growth(plan):
+        yield f"the cost is not known: {text}"
+    for other in then:
+        if other != currency and then[other] > now.get(other, 0):
+            yield f"{then[other]:,.2f} {other}/h cannot be compared with {currency}"
+    cost = then.get(currency, 0)
+    if cost > limit and cost > now.get(currency, 0):
+        yield f"an hour would cost {cost:,.2f} {currency}: at most {limit:,.2f} may"
+
+
+def unpriced_growth(plan: Plan) -> list[str]:
+    """What has no known price in a plan that makes something grow; nothing where nothing does."""
+    if plan.cost is None:
+        return []
+    before, after = plan.cost.before, plan.cost.after
+    now, then = before.hourly(), after.hourly()
+    is_more = any(then[each] > now.get(each, 0) for each in then)
+    lowered = tuple(f"{each.name}: " for each in plan.changes if only_lowers(each))
+    return [
+        text
+        for text in after.unknown
+        if not text.startswith(lowered) and (is_more or text not in before.unknown)
+    ]
+
+
+def only_lowers(change: ResourceChange) -> bool:
+    """Whether a change takes away or stops what is paid for, and adds nothing to it."""
+    if change.action is PlanAction.DELETE:
+        return True
+    if change.action in _IDLE or change.before is None or change.after is None:
+        return False
+    if _ways(change.after) - _ways(change.before):
+        return False
+    kept = (_held(change.before), _held(change.after))
+    running = (_held(change.before, running=True), _held(change.after, running=True))
+    if any(_rises(*each) for each in (kept, running)):
+        return False
+    return any(_rises(after, before) for before, after in (kept, running))
+
+
+def _changes_no_cost(change: ResourceChange) -> bool:
+    if change.action in _IDLE:
+        return True
+    before, after = change.before, change.after
+    return before is not None and after is not None and before.expenses == after.expenses
+
+
+def _rises(before: _Amounts, after: _Amounts) -> bool:
+    return any(amount > before.get(what, 0) for what, amount in after.items())
+
+
+def _held(footprint: Footprint, *, running: bool = False) -> _Amounts:
+    """How much it has of what, stopped GPUs only without `running`; an unknown amount is endless.
+
+    Of what scaling decides nobody knows the amount: that is told apart from what is declared.
+    """
+    sums: dict[tuple[str, ...], float] = defaultdict(float)
+    for each in footprint.expenses:
+        if not (running and each.billing is Billing.STOPPED):
+            is_known = each.amount is not None
+            what = "storage" if each.what == "storage" else "gpus"
+            key = (what, each.unit, each.platform, each.gpu_type, each.region, str(is_known))
+            sums[key] += each.amount if each.amount is not None else float("inf")
+    return sums
+
+
+def _ways(footprint: Footprint) -> set[Billing]:
+    """The ways in which something is paid for that runs."""
+    return {each.billing for each in footprint.expenses if _is_paid(each)} - {Billing.STOPPED}
+
+
+def _is_paid(expense: Expense) -> bool:
+    return expense.what != "storage" and expense.amount != 0
+
 
 DESTROYING: Final = (PlanAction.REPLACE, PlanAction.DELETE)
 _GIVING: Final = (PlanAction.CREATE, PlanAction.UPDATE, PlanAction.REPLACE, PlanAction.IMPORT)
@@ -145,3 +238,31 @@ def _made(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, Footprint]]:
 
 def _not_known(name: str, what: str) -> str:
     return f"{name}: its {what} cannot be told before it is applied"
+
+
+def open_ports(
+    exposures: Sequence[Exposure] | None, value: Mapping[str, Any] | None, patterns: Sequence[str]
+) -> Iterator[str]:
+    """A text for each resource that has such ports, or of which nobody can tell."""
+    if exposures is None:
+        yield "open ports are looked for when the plan is made: make it with `gpuform preview`"
+    allowed = {int(port) for port in (value or {}).get("allowed") or ()}
+    for each in exposures or ():
+        if patterns and not matches((each.name, each.urn), patterns):
+            continue
+        ports = [port for port in each.ports if not _is_allowed(port, allowed)]
+        if ports:
+            number = counted(len(ports), "port")
+            yield f"{each.name} has {number} open to the whole world: {', '.join(ports)}"
+        if each.unknown:
+            yield f"{each.name}: its open ports cannot be told: {each.unknown}"
+
+
+def _is_allowed(port: str, allowed: Collection[int]) -> bool:
+    """Whether all of `22/tcp` or `8000-8010/tcp` may be open."""
+    first, _, last = port.partition("/")[0].partition("-")
+    try:
+        low, high = int(first), int(last or first)
+    except ValueError:
+        return False
+    return low <= high and set(range(low, high + 1)) <= {*allowed}

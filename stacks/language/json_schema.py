@@ -1,4 +1,4 @@
-"""The JSON Schema of topology files, for the YAML language servers of editors.
+"""Write the JSON Schema of topology files and project files, for editors.
 
 Draft 7, which they know best. An entry's platform chooses its properties by if and then, so that
 messages and completions are about that platform alone. Of an entry, `platform` alone is required:
@@ -10,8 +10,13 @@ import json
 from typing import Any, Final
 
 from gpuform.providers.catalog import lifecycle_class, platforms_with
+from gpuform.schemas.cases_file import CasesInputs
+from gpuform.schemas.gates import GatesInputs
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.schemas.topology import NAME, SECTIONS, EntryInputs, ModuleInputs, TopologyInputs
 from gpuform.stacks.language.model_schema import Schema, model_schema
+from gpuform.stacks.pricing.book import price_book_model
 
 _OWN: Final = tuple(name for name in EntryInputs.model_fields if name != "platform")
 _NAMED: Final = ("config", "inputs", "stack_references", "outputs")
@@ -146,3 +151,46 @@ def _own() -> Schema:
 
 def _to(definition: str) -> Schema:
     return {"$ref": f"#/definitions/{definition}"}
+
+
+_NULL = {"type": "null"}
+
+
+def prices_schema_text() -> str:
+    """The schema of `prices.yaml` as the text of a file."""
+    return _text(price_book_model(), "gpuform price book")
+
+
+def gates_schema_text() -> str:
+    """The schema of `gates.yaml` as the text of a file."""
+    return _text(GatesInputs, "gpuform gates")
+
+
+def stacks_schema_text() -> str:
+    """The schema of `stacks.yaml` as the text of a file."""
+    return _text(StacksInputs, "gpuform stacks")
+
+
+def cases_schema_text() -> str:
+    """The schema of `tests/*.yaml` as the text of a file."""
+    return _text(CasesInputs, "gpuform test cases")
+
+
+def _text(model: type[InputModel], title: str) -> str:
+    schema = _plain(model.model_json_schema())
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return json.dumps({**schema, **head}, indent=2) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Without what only says that a field may be left out."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _plain(item) for key, item in value.items() if key != "default"}
+    choices = [each for each in found.get("anyOf", ()) if each != _NULL]
+    if "anyOf" in found and len(choices) == 1:
+        del found["anyOf"]
+        found = {**choices[0], **found}
+    return found

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from gpuform.schemas.rules import FieldRules, rules_of
-from gpuform.stacks.document.scalars import value_of
+from gpuform.stacks.document.nodes import value_of
 
 _WORDS: Final = {
     "string": "text",

@@ -13,7 +13,7 @@ from gpuform.providers.offering import (
     offered_by,
     platforms_with_offers,
 )
-from gpuform.schemas.reasons import nearest
+from gpuform.schemas.checking import nearest
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.pricing.book import Price, PriceBook
 

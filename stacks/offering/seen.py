@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers.offering import Offer
-from gpuform.schemas.reasons import nearest
+from gpuform.schemas.checking import nearest
 from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.topology.planning import Planned

@@ -8,8 +8,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import SECURE, StackSettings, config_paths, is_secure, to_text
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.values import Json, Path
-from gpuform.stacks.operations.opening.passphrase import AskPassphrase, passphrase_of
-from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.selecting import AskPassphrase, SelectedStack, passphrase_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from gpuform.providers.calls import CLOCK_VARIABLE
-from gpuform.schemas.drain import KubernetesInputs
+from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
-from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.selecting import SelectedStack, passphrase_of
 from gpuform.stacks.operations.opening.worlds import config_of, lives_emulated, world_for
 from gpuform.stacks.placing.applying import (
     DONE,

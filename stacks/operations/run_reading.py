@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from gpuform.schemas.run_log import RunLog
+from gpuform.schemas.stacks_plan import RunLog
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import DamagedFile, HistoryEntry

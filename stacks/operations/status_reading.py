@@ -1,8 +1,8 @@
-"""The status of a stack, gathered from the state, the platforms and Lens; nothing changes."""
+"""Read the status of one stack or of several: resources, nodes, jobs and costs."""
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -10,27 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import CLOCK_VARIABLE, clock_from, synchronised
+from gpuform.providers.catalog import Summary, summary_of
+from gpuform.providers.environment import Live
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
-from gpuform.providers.live import Live
 from gpuform.providers.plugin.unsettled import describe_left, left_behind
 from gpuform.providers.records import Intents, Unkept
-from gpuform.providers.summary import Summary, summary_of
-from gpuform.schemas.footprint import Footprint
-from gpuform.stacks.engine.stack import Stack, read_resources
+from gpuform.schemas.errors import UserError
+from gpuform.schemas.resource_facts import Footprint
+from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.store import without_credentials
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
+from gpuform.stacks.estate import Member
 from gpuform.stacks.expiry.idling import IdleWatch
 from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.lifecycles import lifecycle_of
-from gpuform.stacks.operations.opening.reading import at_work_on
-from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.selecting import SelectedStack, at_work_on
 from gpuform.stacks.operations.opening.worlds import config_of, lives_emulated, world_for
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.review.text.several_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import Monitoring, ResourceStatus, Status
 
 if TYPE_CHECKING:
@@ -80,7 +83,9 @@ def status_of(
         if not (entry.delete or entry.pending_replacement)
     ]
     book = PriceBook.read(stack.project.directory)
-    seen = _read(stack, config, entries) if refresh else [_Seen(entry) for entry in entries]
+    seen = (
+        _read_resources(stack, config, entries) if refresh else [_Seen(entry) for entry in entries]
+    )
     settings = Settings(config=config.get, environ=environ)
     clock = synchronised(clock_from(environ))
     measured = _measured(seen, settings) if refresh else {}
@@ -136,7 +141,9 @@ class _Seen:
     is_gone: bool = False
 
 
-def _read(stack: Stack, config: Mapping[str, str], entries: list[ResourceState]) -> list[_Seen]:
+def _read_resources(
+    stack: Stack, config: Mapping[str, str], entries: list[ResourceState]
+) -> list[_Seen]:
     """Each resource as its platform shows it; as stored, and why, where that cannot be had."""
     found = []
     objects = [entry for entry in entries if _is_on_a_platform(entry)]
@@ -234,3 +241,45 @@ def _monitoring(settings: Settings) -> Monitoring:
     except GpuformError as error:
         return Monitoring(problem=str(error))
     return Monitoring(overview, heatmap, consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """How several stacks are looked at.
+
+    With `refresh` the platforms are asked. With `emulate` each is looked at on its emulator; stacks
+    whose folders have none share the one of `root`. `ask_passphrase` is given the name of a stack
+    and a prompt; None where nobody can answer.
+    """
+
+    root: Path
+    environ: Mapping[str, str]
+    refresh: bool = False
+    emulate: bool = False
+    ask_passphrase: Callable[[str, str], str] | None = None
+
+
+def read_several(members: Sequence[Member], looking: Looking) -> Iterator[StackStatus]:
+    """Each stack in turn. What keeps one from being read is told, and holds no other."""
+    for member in members:
+        yield _read_member(member, looking)
+
+
+def _read_member(member: Member, looking: Looking) -> StackStatus:
+    ask = looking.ask_passphrase
+    ask_own = None if ask is None else lambda prompt: ask(member.name, prompt)
+    try:
+        workspace = member.workspace(looking.environ)
+        if member.stack not in workspace.stacks():
+            where = without_credentials(workspace.backend.url)
+            problem = f"It does not exist in {where} yet."
+            return StackStatus(member.name, None, problem, exists=False)
+        selected = SelectedStack(workspace, member.stack, ask_passphrase=ask_own)
+        status = read_status(
+            selected, refresh=looking.refresh, emulate=looking.emulate, root=looking.root
+        )
+    except StackNotFound as error:  # it went meanwhile
+        return StackStatus(member.name, None, str(error), exists=False)
+    except UserError as error:
+        return StackStatus(member.name, None, str(error))
+    return StackStatus(member.name, status)

@@ -7,9 +7,11 @@ from typing import Any
 from gpuform.stacks.engine.stack import StackImport
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import SEALED, name_the_last_good
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
-from gpuform.stacks.operations.opening.reading import read_for_showing
-from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.selecting import (
+    SelectedStack,
+    passphrase_of,
+    read_for_showing,
+)
 
 
 def export_deployment(

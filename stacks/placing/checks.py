@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpuform.schemas.notices import Notice, NoticeKind
-from gpuform.schemas.placement import PlacedNode, Placement
+from gpuform.schemas.resource_facts import Notice, NoticeKind, PlacedNode, Placement
 from gpuform.stacks.engine.urn import name_of
 
 _SHOWN: Final = 3

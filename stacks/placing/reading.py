@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient, client_by
-from gpuform.providers.kubernetes.declared import declared_kubeconfig
+from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
 from gpuform.providers.kubernetes.nodes import NODES
 from gpuform.providers.properties import plain
-from gpuform.schemas.drain import KubernetesInputs
-from gpuform.schemas.placement import Placement
+from gpuform.schemas.policies.drain import KubernetesInputs
+from gpuform.schemas.resource_facts import Placement
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.stack import LiveResource, Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState

@@ -8,8 +8,6 @@ file names switches and blocks alone. `topology.yaml` is of Slurm 25.05 and newe
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gpuform.stacks.placing.blocks import Block, block_sizes, blocks_of
-from gpuform.stacks.placing.hostlist import checked, compressed
 from gpuform.stacks.placing.manifests import (
     Manifest,
     NodeMetadata,
@@ -19,7 +17,16 @@ from gpuform.stacks.placing.manifests import (
     object_name,
 )
 from gpuform.stacks.placing.model import NoTopology, StackTopology
-from gpuform.stacks.placing.switches import Switch, switch_of_each, switches_of
+from gpuform.stacks.placing.slurm_topology import (
+    Block,
+    Switch,
+    block_sizes,
+    blocks_of,
+    checked,
+    compressed,
+    switch_of_each,
+    switches_of,
+)
 
 SPEC: Final = "topology.slinky.slurm.net/spec"
 TREE: Final = "topo-tree"

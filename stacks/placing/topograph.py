@@ -6,10 +6,9 @@ and an annotation of a block names an accelerator domain.
 
 from typing import Any, Final
 
-from gpuform.stacks.placing.hostlist import checked
 from gpuform.stacks.placing.labels import REGION, ZONE
 from gpuform.stacks.placing.model import Node, NoTopology, StackTopology
-from gpuform.stacks.placing.switches import Switch, switch_of_each, switches_of
+from gpuform.stacks.placing.slurm_topology import Switch, checked, switch_of_each, switches_of
 
 DOMAIN: Final = "accelerator.topology.test/domain"
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.platforms import platforms
-from gpuform.schemas.footprint import Expense
+from gpuform.providers.platform import platforms
 from gpuform.schemas.prices import HOURS_OF_A_MONTH, PriceBookInputs, price_book_of
+from gpuform.schemas.resource_facts import Expense
 from gpuform.stacks.document.checked import read_checked
-from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.diagnostics import Diagnostics, text
 from gpuform.stacks.document.nodes import find
-from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
 
 FILE: Final = "prices.yaml"

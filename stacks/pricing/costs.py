@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.plan import Amount, StackCost
+from gpuform.schemas.resource_facts import Billing, Footprint
 from gpuform.stacks.pricing.book import PriceBook
 
 

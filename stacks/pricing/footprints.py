@@ -4,7 +4,7 @@ from typing import Any
 
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.properties import plain
-from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.resource_facts import Footprint
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.state import ResourceState

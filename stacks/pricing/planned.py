@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gpuform.schemas.changes import Action
-from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.plan import Plan, PlanCost, ResourceChange
+from gpuform.schemas.resource_facts import Footprint
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, STACK_TYPE, is_provider, name_of

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import click
 
-from gpuform.stacks.cli.aliases import ALIASES
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.cli.families import FAMILIES, TITLES, page_of
+from gpuform.stacks.cli.flags import ALIASES, FAMILIES, TITLES, page_of
 from gpuform.stacks.cli.session import common_flags, stack_flags
 from gpuform.stacks.reference.markdown import listed, page, plain, table
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpuform.providers.platform import Platform, plugin_key
-from gpuform.providers.platforms import own_platforms
+from gpuform.providers.platform import Platform, own_platforms, plugin_key
 from gpuform.stacks.engine.machine import ci_variables
 from gpuform.stacks.reference.markdown import listed, page, plain, table
 from gpuform.stacks.reference.variables import JOBS, VARIABLES, Variable

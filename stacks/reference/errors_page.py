@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gpuform.providers.platforms import own_platforms
+from gpuform.providers.platform import own_platforms
 from gpuform.stacks.cli.failures import STACK_NOT_FOUND
 from gpuform.stacks.reference.error_texts import ErrorText, error_texts
 from gpuform.stacks.reference.markdown import page, plain, table
@@ -28,11 +28,10 @@ _GROUPS: Final[Mapping[str, str]] = {
     "providers/creating": "Creating",
     "providers/evidence": "Changes and deletions",
     "providers/draining": "Taking nodes away",
-    "providers/asking": "Taking nodes away",
     "providers/kubernetes": "Taking nodes away",
     "providers/certifying": "Certifications",
     "providers/readiness": "Certifications",
-    "providers/slurm/testing": "Certifications",
+    "providers/slurm/results": "Certifications",
     "providers/together/certification": "Certifications",
     "providers/repairing": "Repairs",
     "providers/together/repairing": "Repairs",
@@ -48,7 +47,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "stacks/operations/import": "Import",
     "providers/lifecycle": "Changes and deletions",
     "providers/permissions": "Changes and deletions",
-    "providers/world": "The emulator and real platforms",
+    "providers/environment": "The emulator and real platforms",
     "stacks/operations/opening/emulating": "The emulator and real platforms",
     "stacks/operations/opening/worlds": "The emulator and real platforms",
     "providers/records": "Creating",
@@ -75,12 +74,11 @@ _GROUPS: Final[Mapping[str, str]] = {
     "stacks/cli/commands/config": "Configuration",
     "stacks/engine/project": "Configuration",
     "stacks/engine/secrets": "Secrets and passphrases",
-    "stacks/operations/opening/passphrase": "Secrets and passphrases",
     "stacks/cli/commands/stack/secrets": "Secrets and passphrases",
     "stacks/engine/stack/secrets": "Secrets and passphrases",
     "stacks/engine/store": "Where state lives, and locks",
     "stacks/engine/machine": "Where state lives, and locks",
-    "stacks/cli/locking": "Where state lives, and locks",
+    "stacks/cli/flags": "Where state lives, and locks",
     "stacks/cli/commands/stack/login": "Where state lives, and locks",
     "stacks/cli/commands/runs/cancel": "Where state lives, and locks",
     "stacks/engine/records": "Where state lives, and locks",
@@ -97,7 +95,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "stacks/resource_rules": "Plans and runs",
     "stacks/operations/runs": "Plans and runs",
     "stacks/operations/opening": "Programs",
-    "stacks/cli/interpreter": "Programs",
+    "stacks/cli/running": "Programs",
     "stacks/engine/language_host": "Programs",
     "stacks/engine/registration": "Programs",
     "stacks/doctor": "Programs",

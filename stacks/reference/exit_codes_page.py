@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuform.stacks.cli.failures import MEANINGS, Meaning
-from gpuform.stacks.cli.families import page_of
+from gpuform.stacks.cli.flags import page_of
 from gpuform.stacks.cli.running import EXIT_CODES
 from gpuform.stacks.reference.markdown import page, table
 

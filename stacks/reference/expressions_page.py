@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuform.providers.catalog import lookup, lookup_names
-from gpuform.providers.platforms import own_platforms
+from gpuform.providers.platform import own_platforms
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.expressions.template import parse
 from gpuform.stacks.language.type_text import yaml_text

@@ -9,8 +9,7 @@ from typing import Any, Final
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import MEANINGS, Permission
-from gpuform.providers.platform import KINDS
-from gpuform.providers.platforms import own_platforms
+from gpuform.providers.platform import KINDS, own_platforms
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.converting.python import program_of

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gpuform.schemas.stacks_file import OF_ONE_STACK, StacksInputs
+from gpuform.schemas.stacks_plan import OF_ONE_STACK, StacksInputs
 from gpuform.stacks.reference.markdown import listed, page
 from gpuform.stacks.reference.tables import file_tables
 

@@ -1,13 +1,67 @@
-"""What differs inside a value: computed here once, shown by every view."""
+"""Compute what differs inside a value, once for every view, and lay it out as rows."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
+
+from pydantic import BaseModel
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
-from gpuform.stacks.review.identity import by_identity, rules_at
+from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.visible import visible
+from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.review.value_text import inline, labelled
+
+_NO_RULES = FieldRules()
+_PART = re.compile(r'\["(?:\\"|[^"])*"\]|\[\d+\]|([^.\[]+)')
+
+
+def inputs_of(type_: str) -> type[BaseModel] | None:
+    """The model of what can be declared of a gpuform resource; None for any other type."""
+    lifecycle = lifecycle_of(type_)
+    return lifecycle.inputs if lifecycle else None
+
+
+@cache
+def rules_at(type_: str, path: str) -> FieldRules:
+    """The rules of the property at a path; none where the schema does not know it."""
+    model = inputs_of(type_)
+    fields = rules_of(model) if model else {}
+    found = _NO_RULES
+    for part in _PART.finditer(path):
+        if part[1] is None:
+            continue  # a key or an index: the items have the rules of their list
+        found = fields.get(part[1], _NO_RULES).under(found)
+        fields = found.inner
+    return found
+
+
+def by_identity(value: Any, rules: FieldRules) -> Any:
+    """The value with each list whose items have a key of their own as a mapping by that key."""
+    if isinstance(value, Mapping):
+        if rules.is_map:
+            return {key: _inner_values(item, rules) for key, item in value.items()}
+        return _inner_values(value, rules)
+    if not isinstance(value, list | tuple):
+        return value
+    key = rules.keyed_by
+    if key and all(isinstance(item, Mapping) for item in value):
+        names = [item.get(key.name) for item in value]
+        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+            items = zip(names, value, strict=True)
+            return {f'["{name}"]': _inner_values(item, rules) for name, item in items}
+    return [_inner_values(item, rules) for item in value]
+
+
+def _inner_values(value: Any, rules: FieldRules) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    inner = rules.inner
+    return {name: by_identity(item, inner.get(name, _NO_RULES)) for name, item in value.items()}
+
 
 UNKNOWN = "[known after apply]"
 
@@ -107,3 +161,82 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return UNKNOWN if value == "[unknown]" else value
+
+
+FORCES = "# forces replacement"
+
+_MARKS = {Action.ADD: "+", Action.UPDATE: "~", Action.DELETE: "-", Action.KEEP: " "}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line. `mark` is + ~ - or a blank; `depth` 1 is inside a property.
+
+    A row that `continues` goes on with the value of the one before.
+    """
+
+    mark: str
+    text: str
+    depth: int = 0
+    continues: bool = False
+
+
+def change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator[Row]:
+    """The rows of a resource's property changes, their values aligned."""
+    changes = tuple(changes)
+    width = max((len(change.path) for change in changes), default=0) + 1
+    for change in changes:
+        first, *rest = _rows(change, f"{change.path}:".ljust(width), type_)
+        yield Row(first.mark, visible(first.text + _note(change)), first.depth)
+        yield from (replace(row, text=visible(row.text)) for row in rest)
+
+
+def _rows(change: PropertyChange, label: str, type_: str) -> Iterator[Row]:
+    mark = _MARKS[change.action]
+    before, after = values_of(change)
+    if change.action is Action.KEEP:
+        yield Row(mark, f"{label} stays {inline(before)}")
+    elif change.action is Action.ADD:
+        yield from _whole(mark, label, after)
+    elif change.action is Action.DELETE:
+        yield from _whole(mark, label, before)
+    elif inner := differences(change, type_):
+        yield Row(mark, f"{change.path}:")
+        for difference in inner:
+            yield from _inner_rows(difference)
+    else:
+        yield Row(mark, f"{label} {inline(before)} => {inline(after)}")
+
+
+def _inner_rows(change: Difference) -> Iterator[Row]:
+    mark, label = _MARKS[change.action], f"{change.path}:"
+    if change.action is Action.ADD:
+        yield from _whole(mark, label, change.after, 1)
+    elif change.action is Action.DELETE:
+        yield from _whole(mark, label, change.before, 1)
+    else:
+        yield Row(mark, f"{label} {inline(change.before)} => {inline(change.after)}", 1)
+
+
+def _whole(mark: str, label: str, value: Any, depth: int = 0) -> Iterator[Row]:
+    first, *rest = labelled(label, value)
+    yield Row(mark, first, depth)
+    yield from (Row(mark, line, depth, continues=True) for line in rest)
+
+
+def _note(change: PropertyChange) -> str:
+    if change.forces_replacement:
+        return f"  {FORCES}"
+    told = note_of(change)
+    if change.action is Action.KEEP:
+        return f": {told}" if told else ""
+    return f"  # {told}" if told else ""
+
+
+def note_of(change: PropertyChange) -> str:
+    """What is to be said beside the values; empty when the values say it all."""
+    if change.action is Action.KEEP:
+        # "stays" says that already.
+        return change.because.removesuffix(": the platform keeps its value")
+    is_said = change.unknown and change.because in "[known after apply]"
+    return "" if is_said else change.because

@@ -17,10 +17,8 @@ from gpuform.schemas.plan import (
 )
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.urn import is_noise
-from gpuform.stacks.review.dangers import Danger, danger_of, rank, ranked
-from gpuform.stacks.review.gates_text import gate_word
-from gpuform.stacks.review.reasons import is_shown
-from gpuform.stacks.review.summary_text import counts_text
+from gpuform.stacks.review.dangers import Danger, danger_of, is_shown, rank, ranked
+from gpuform.stacks.review.summary_text import counts_text, gate_word
 
 FAILED: Final = "What failed tells nothing to decide on: mend it, and preview again."
 """What comes next after a preview that has failed."""

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from gpuform.providers.calls import duration
-from gpuform.schemas.drain import LeavingNode
 from gpuform.schemas.plan import Plan, ResourceChange
-from gpuform.schemas.repair import NodeRepair
+from gpuform.schemas.policies.drain import LeavingNode
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.visible import visible
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint

@@ -1,8 +1,26 @@
-"""The lines that count: resources by operation, GPUs, durations."""
+"""Write the lines that every view prints: counts, costs, gates, notices and removed nodes.
 
-from collections.abc import Iterable, Iterator, Mapping
+What is unknown is written, never summed.
 
-from gpuform.schemas.plan import Plan, PlanAction
+Removed nodes have a line each; those without jobs share one where the same is done to all.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from gpuform.schemas.plan import (
+    GateLevel,
+    GateResult,
+    Plan,
+    PlanAction,
+    PlanCost,
+    ResourceChange,
+    StackCost,
+)
+from gpuform.schemas.policies.drain import Leaving, LeavingNode
+from gpuform.schemas.prices import HOURS_OF_A_MONTH
+from gpuform.schemas.resource_facts import Billing, Footprint, Notice
+from gpuform.schemas.visible import visible
 from gpuform.stacks.review.names import STYLES, counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 
@@ -92,3 +110,198 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes:02d}m{rest:02d}s"
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+UNKNOWN = "unknown"
+
+
+def cost_text(cost: StackCost) -> str:
+    """`95.84 USD/h (69,963.20 USD/month) and what is unknown`."""
+    texts = [
+        f"{money(hourly, currency)}/h ({money(hourly * HOURS_OF_A_MONTH, currency)}/month)"
+        for currency, hourly in cost.hourly().items()
+    ]
+    if not texts:
+        return UNKNOWN if cost.unknown else "nothing"
+    return " and ".join([*texts, *(["what is unknown"] if cost.unknown else [])])
+
+
+def plan_cost_text(cost: PlanCost) -> str:
+    """Before and after in one line."""
+    before, after = cost_text(cost.before), cost_text(cost.after)
+    return before if before == after else f"{before} => {after}"
+
+
+def cost_facts(cost: PlanCost) -> Iterator[str]:
+    """The ways of paying where there are several, and everything that is unknown."""
+    before, after = _by_billing(cost.before), _by_billing(cost.after)
+    keys = [*dict.fromkeys([*before, *after])]
+    if len(keys) > 1 or any(billing is not Billing.ON_DEMAND for billing, _ in keys):
+        for billing, currency in sorted(keys, key=lambda key: ([*Billing].index(key[0]), key[1])):
+            old, new = before.get((billing, currency), 0.0), after.get((billing, currency), 0.0)
+            change = "" if old == new else f" => {money(new, currency)}/h"
+            yield f"{billing}: {money(old, currency)}/h{change}"
+    for text in dict.fromkeys([*cost.before.unknown, *cost.after.unknown]):
+        when = "" if text in cost.after.unknown else "now, "
+        yield f"unknown: {when}{text}"
+
+
+def plan_cost_lines(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
+    """`Cost:` and what there is to say of it; nothing where nobody reckoned it."""
+    if plan.cost is not None:
+        yield paint("bold", "Cost: ") + visible(plan_cost_text(plan.cost))
+        for text in cost_facts(plan.cost):
+            style = "warning" if text.startswith("unknown") else ""
+            yield paint(style, f"    {visible(text)}")
+
+
+def change_cost_text(change: ResourceChange) -> str:
+    """`+47.84 USD/h`: what a change does to the cost, where that is known."""
+    before, after = _known(change.before), _known(change.after)
+    if before is None or after is None:
+        return ""
+    parts = []
+    for currency in sorted({*before, *after}):
+        more = round(after.get(currency, 0.0) - before.get(currency, 0.0), 6)
+        if more:
+            parts.append(f"{'+' if more > 0 else '-'}{money(abs(more), currency)}/h")
+    return ", ".join(parts)
+
+
+def _known(footprint: Footprint | None) -> Mapping[str, float] | None:
+    """The whole cost by currency; None when a part of it is not known."""
+    sums: dict[str, float] = {}
+    for each in footprint.expenses if footprint else ():
+        if each.hourly is None:
+            return None
+        sums[each.currency] = sums.get(each.currency, 0.0) + each.hourly
+    return sums
+
+
+def _by_billing(cost: StackCost) -> dict[tuple[Billing, str], float]:
+    return {(each.billing, each.currency): each.hourly for each in cost.amounts}
+
+
+def money(amount: float, currency: str) -> str:
+    """Cents, and more places where cents would be nothing."""
+    places = 2 if amount == 0 or abs(amount) >= 0.01 else 4
+    return f"{amount:,.{places}f} {currency}".rstrip()
+
+
+def gate_word(gate: GateResult) -> str:
+    """`passed`, `stops the plan`, `allowed for this run` or `advice`."""
+    if not gate.findings:
+        return "passed"
+    if gate.level is GateLevel.ADVISORY:
+        return "advice"
+    return "allowed for this run" if gate.allowed else "stops the plan"
+
+
+def gate_text(gate: GateResult) -> str:
+    """One gate in one line: its name, what it says and what lifts it."""
+    told = "; ".join(gate.findings)
+    text = f"{gate.name}: {gate_word(gate)}" + (f": {told}" if told else "")
+    if gate.findings and gate.reason:
+        text += f" ({gate.reason})"
+    return f"{text} [--allow {gate.permission}]" if gate.stops else text
+
+
+def gates_lines(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
+    """`Gates:` with everything that is against the plan, and how many it passes."""
+    if plan.gates is not None:
+        yield from lines_of_gates(plan.gates, paint, "Gates:", tells_none=True)
+
+
+def lines_of_gates(
+    gates: Sequence[GateResult], paint: Paint, title: str, *, tells_none: bool = False
+) -> Iterator[str]:
+    """The same of any gates; nothing where there are none, unless `tells_none`."""
+    if not (gates or tells_none):
+        return
+    told = [gate for gate in gates if gate.findings]
+    passed = len(gates) - len(told)
+    yield paint("bold", title) + (f" {passed} of {len(gates)} passed")
+    for gate in told:
+        style = "error" if gate.stops else "warning"
+        yield paint(style, visible(f"    {gate.name} {gate_word(gate)}"))
+        for finding in gate.findings:
+            yield f"        {visible(finding)}"
+        if gate.reason:
+            yield f"        why: {visible(gate.reason)}"
+        if gate.stops:
+            yield visible(f"        if it is meant: --allow {gate.permission}")
+
+
+def notice_text(notice: Notice) -> str:
+    """One notice in one line: of which resource, and what."""
+    return f"{notice.name}: {notice.text}" if notice.name else notice.text
+
+
+def notices_lines(notices: Iterable[Notice], paint: Paint = PLAIN) -> Iterator[str]:
+    """`To know:` and a line for each; nothing where there are none."""
+    texts = [visible(notice_text(each)) for each in notices]
+    if texts:
+        yield paint("warning", "To know:")
+        yield from (f"    {text}" for text in texts)
+
+
+_NODES_LISTED: Final = 5
+
+_BECAUSE: Final = {
+    "named": "named by drain",
+    "failed": "failed",
+    "cordoned": "takes no new jobs",
+    "idle": "idle",
+    "newest": "the newest",
+    "deleted": "deleted",
+    "replaced": "deleted and made anew",
+    "stopped": "stopped",
+    "moved": "moved to another fabric",
+    "repaired": "repaired",
+}
+
+_OF_ALL: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
+"""The reasons that hold for many nodes at once."""
+
+
+def leaving_lines(leaving: Leaving | None) -> Iterator[str]:
+    """`node train-worker-1 goes: idle`; nothing where no node goes."""
+    if leaving is None:
+        return
+    idle = {
+        because: [node for node in leaving.nodes if node.because == because and not node.jobs]
+        for because in _OF_ALL
+    }
+    for node in leaving.nodes:
+        if not any(node in nodes for nodes in idle.values()):
+            because = _BECAUSE.get(node.because, node.because)
+            yield f"node {node.name} goes: {because}{_describe_jobs(node)}"
+    for because, nodes in idle.items():
+        if nodes:
+            yield _idle(_BECAUSE[because], nodes, leaving.scheduler)
+    if leaving.busy:
+        yield _what_is_done(leaving)
+
+
+def _idle(because: str, nodes: Sequence[LeavingNode], scheduler: str) -> str:
+    """`nodes a, b and 3 more go: stopped; no job runs there (Slurm)`."""
+    names = ", ".join(node.name for node in nodes[:_NODES_LISTED])
+    names += f" and {len(nodes) - _NODES_LISTED} more" if len(nodes) > _NODES_LISTED else ""
+    subject = f"node {names} goes" if len(nodes) == 1 else f"nodes {names} go"
+    return f"{subject}: {because}; no job runs there ({scheduler})"
+
+
+def _describe_jobs(node: LeavingNode) -> str:
+    told = [str(job) for job in node.jobs[:_NODES_LISTED]]
+    if len(node.jobs) > _NODES_LISTED:
+        told.append(f"{counted(len(node.jobs) - _NODES_LISTED, 'other job')}")
+    return f"; runs {', '.join(told)}" if told else ""
+
+
+def _what_is_done(leaving: Leaving) -> str:
+    if leaving.on_busy == "fail":
+        return f"jobs run there now ({leaving.scheduler}): this fails as long as they do"
+    limit = counted(leaving.wait_minutes, "minute")
+    if leaving.on_busy == "evict":
+        return f"jobs run there now ({leaving.scheduler}): they are evicted, within {limit}"
+    return f"jobs run there now ({leaving.scheduler}): they are waited for, {limit} at most"

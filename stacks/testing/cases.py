@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from gpuform.schemas.cases_file import CaseInputs, CasesInputs, ExpectInputs
 from gpuform.stacks.document.checked import read_checked
-from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, text
 from gpuform.stacks.document.nodes import MappingNode, find, find_key, reached
-from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.estate import stacks_with_settings

@@ -7,7 +7,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.testing.report import EntrySeen
-from gpuform.stacks.topology.instances import Group, Instance, ModuleInstance, Repetition
+from gpuform.stacks.topology.declarations import Group, Instance, ModuleInstance, Repetition
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan as plan_topology
 from gpuform.stacks.topology.scope import Scope

@@ -15,7 +15,7 @@ from flask import Response, request
 
 from gpuform.providers.emulator.gate import TRUSTED
 from gpuform.providers.emulator.server import Server
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platform import platforms
 from gpuform.schemas.cases_file import (
     EVENTS,
     ControlInputs,

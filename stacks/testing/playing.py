@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers import permissions
-from gpuform.providers.asking import KNOWN_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.calls import in_process, mount
 from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.environment import KNOWN_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.permissions import Permission
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platform import platforms
 from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.errors import UserError

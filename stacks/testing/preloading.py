@@ -10,8 +10,7 @@ import importlib
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.platform import load
-from gpuform.providers.platforms import own_platforms
+from gpuform.providers.platform import load, own_platforms
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.testing.playing import SALT
 

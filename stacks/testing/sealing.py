@@ -1,8 +1,8 @@
 """Seal a process that plays a case, so that it reaches its emulator and nothing else.
 
 `processes` seals every process that it starts, before anything of the project is read. Schedulers
-that a topology names are refused earlier, with their names (`gpuform.providers.asking`); the seal
-holds for every other way: clients, gates and programs in Python, whatever library they use.
+that a topology names are refused earlier, with their names (`gpuform.providers.environment`); the
+seal holds for every other way: clients, gates and programs in Python, whatever library they use.
 """
 
 import ipaddress

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from gpuform.providers.calls import Call
+from gpuform.providers.environment import World, record_world
 from gpuform.providers.records import Intents, Unkept
-from gpuform.providers.world import World, record_world
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack

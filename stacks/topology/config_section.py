@@ -8,9 +8,16 @@ from pathlib import Path
 from gpuform.schemas.checking import check
 from gpuform.schemas.topology import NAME, ConfigInputs
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import Entry, MappingNode, ScalarNode, find, plain, scalars
-from gpuform.stacks.document.paths import steps_of
-from gpuform.stacks.document.shapes import entries
+from gpuform.stacks.document.nodes import (
+    Entry,
+    MappingNode,
+    ScalarNode,
+    entries,
+    find,
+    plain,
+    scalars,
+    steps_of,
+)
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.declarations import ConfigVariable
 from gpuform.stacks.topology.files import read_all

@@ -8,10 +8,19 @@ from typing import Any, TypeVar
 from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, Node
-from gpuform.stacks.topology.declarations import MODULES, Inclusion, Repeatable, Topology
-from gpuform.stacks.topology.instances import ALONE, Group, Instance, ModuleInstance, Repetition
-from gpuform.stacks.topology.known import known
+from gpuform.stacks.topology.declarations import (
+    ALONE,
+    MODULES,
+    Group,
+    Inclusion,
+    Instance,
+    ModuleInstance,
+    Repeatable,
+    Repetition,
+    Topology,
+)
 from gpuform.stacks.topology.names import Names
+from gpuform.stacks.topology.options import known
 from gpuform.stacks.topology.scope import Scope, named_modules
 
 _Made = TypeVar("_Made", bound=Repetition[Any])

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode
+from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, items
 from gpuform.stacks.document.reading import read_file
-from gpuform.stacks.document.shapes import items
 
 
 @dataclass(frozen=True, slots=True)

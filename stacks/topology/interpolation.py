@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gpuform.schemas.reasons import nearest
+from gpuform.schemas.checking import nearest
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.visible import shortened, visible
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.foreign import ForeignReference, find_foreign_references
 from gpuform.stacks.expressions.template import has_expression, parse
 from gpuform.stacks.topology.declarations import Topology

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpuform.providers.catalog import lifecycle_class, platforms_with
-from gpuform.providers.platforms import platforms, unusable_platforms
-from gpuform.schemas.checking import ABOUT_KEYS, check
+from gpuform.providers.platform import platforms, unusable_platforms
+from gpuform.schemas.checking import ABOUT_KEYS, check, nearest
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.reasons import nearest
 from gpuform.schemas.topology import (
     SECTIONS,
     EntryInputs,
@@ -19,8 +18,15 @@ from gpuform.schemas.topology import (
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.checked import tell
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, plain
-from gpuform.stacks.document.shapes import entries, is_null
+from gpuform.stacks.document.nodes import (
+    Entry,
+    MappingNode,
+    Node,
+    ScalarNode,
+    entries,
+    is_null,
+    plain,
+)
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.config_section import Names, variable_of
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Inclusion, Topology

@@ -5,8 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.topology.declarations import ConfigVariable
-from gpuform.stacks.topology.instances import Groups, Instance, ModuleInstance, Modules
+from gpuform.stacks.topology.declarations import (
+    ConfigVariable,
+    Groups,
+    Instance,
+    ModuleInstance,
+    Modules,
+)
 
 
 class Source(Protocol):

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gpuform.providers.catalog import lookup_names
-from gpuform.providers.platforms import platforms
-from gpuform.schemas.reasons import nearest
+from gpuform.providers.platform import platforms
+from gpuform.schemas.checking import nearest
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.filters import METHODS
-from gpuform.stacks.expressions.needs import Need
-from gpuform.stacks.topology.declarations import MODULES
-from gpuform.stacks.topology.instances import (
+from gpuform.stacks.expressions.template import Need
+from gpuform.stacks.topology.declarations import (
     ALONE,
+    MODULES,
     Group,
     Instance,
     ModuleInstance,

@@ -14,11 +14,10 @@ from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node
 from gpuform.stacks.engine.urn import MODULE_TYPE
-from gpuform.stacks.topology.checking import Checked
+from gpuform.stacks.topology.declarations import Instance, ModuleInstance
 from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.instances import Instance, ModuleInstance
 from gpuform.stacks.topology.options import LISTS, SINGLE, items
-from gpuform.stacks.topology.planning import Planned
+from gpuform.stacks.topology.planning import Checked, Planned
 from gpuform.stacks.topology.proposals import team_files
 from gpuform.stacks.topology.scope import Scope
 

@@ -10,16 +10,14 @@ from jinja2 import nodes
 
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.document.composing import LINE_BREAK
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
-from gpuform.stacks.document.reading import text_of
-from gpuform.stacks.expressions.errors import ExpressionError
-from gpuform.stacks.expressions.needs import Need
-from gpuform.stacks.expressions.template import Template, has_expression, of_step, parse
+from gpuform.stacks.document.reading import LINE_BREAK, text_of
+from gpuform.stacks.expressions.budget import ExpressionError
+from gpuform.stacks.expressions.template import Need, Template, has_expression, of_step, parse
 from gpuform.stacks.topology.configuration import why_not
-from gpuform.stacks.topology.declarations import MODULES
-from gpuform.stacks.topology.instances import (
+from gpuform.stacks.topology.declarations import (
+    MODULES,
     Group,
     Groups,
     Instance,

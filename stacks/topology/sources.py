@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuform.schemas.reasons import nearest
+from gpuform.schemas.checking import nearest
 from gpuform.schemas.values import UNKNOWN, contains_unknown
-from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.topology.configuration import Stacked
-from gpuform.stacks.topology.instances import Instance
+from gpuform.stacks.topology.declarations import Instance
 
 
 @dataclass(frozen=True, slots=True)

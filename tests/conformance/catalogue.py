@@ -10,7 +10,7 @@ from typing import Any
 
 from conformance.described import Described, Room
 
-from gpuform.providers.platforms import own_platforms, platforms
+from gpuform.providers.platform import own_platforms, platforms
 
 
 def _modules() -> Iterator[Any]:

@@ -44,9 +44,8 @@ from gpuform.providers.emulator.store import Store
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.kubeconfig import access_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.slurm.commands import Output
 from gpuform.providers.slurm.pods import PodCommands
-from gpuform.providers.slurm.processes import LocalCommands
+from gpuform.providers.slurm.processes import LocalCommands, Output
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import integrity
 from gpuform.stacks.engine.store.storage.addresses import open_storage

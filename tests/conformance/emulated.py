@@ -20,7 +20,7 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.calls import clock_from
 from gpuform.providers.calls.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platform import platforms
 from gpuform.schemas.aios.updates import NOTHING
 
 _MARKS = ("annotations", "uid")

@@ -22,7 +22,7 @@ from gpuform.providers.draining import Scheduler
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.slurm import slurm_scheduler
-from gpuform.providers.slurm.commands import Output
+from gpuform.providers.slurm.processes import Output
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import unwrap_secrets

@@ -24,7 +24,7 @@ from gpuform.schemas.checking import check
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import Declared, Entry
-from gpuform.stacks.authoring.yaml_text import topology_text
+from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 

@@ -30,7 +30,7 @@ from conformance.stacks import EmbeddedStack, thing
 from processes.limits import LAST_RESORT
 
 from gpuform.providers.emulator.server import environment
-from gpuform.providers.world import RECORD
+from gpuform.providers.environment import RECORD
 
 pytestmark = pytest.mark.sampled(9)
 

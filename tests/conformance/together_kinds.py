@@ -5,7 +5,7 @@ from typing import Any
 from conformance.described import Answers, Change, Described, Request, Room
 
 from gpuform.providers.emulator.together import ADMIN_KEY
-from gpuform.schemas.together import claim_wire, wire
+from gpuform.schemas.together import wire
 
 _CLUSTERS = "/compute/clusters"
 _VOLUMES = "/compute/clusters/storage/volumes"
@@ -171,8 +171,8 @@ VOLUME_CLAIM = Described(
     paths="^/",
     found_at=r"/persistentvolumeclaims/[^/]+$",
     shortage={"status": 403, "body": {"message": "exceeded quota: storage"}},
-    wire=claim_wire.Claim,
-    answers=[Answers(r"/persistentvolumeclaims/[^/]+$", claim_wire.Claim)],
+    wire=wire.Claim,
+    answers=[Answers(r"/persistentvolumeclaims/[^/]+$", wire.Claim)],
     meant=frozenset(
         {
             *("ClaimMetadata.name", "ClaimMetadata.namespace", "ClaimMetadata.uid"),

@@ -22,7 +22,7 @@ from gpuform.providers.calls import Call
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.provider_host.provider_errors import ProviderError
+from gpuform.stacks.engine.provider_host.provider_values import ProviderError
 
 Properties = dict[str, Any]
 

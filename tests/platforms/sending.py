@@ -17,7 +17,7 @@ from gpuform.providers.scp.client.credentials import Credentials
 from gpuform.providers.tensorone.client import TensorOneClient
 from gpuform.providers.together.client import TogetherClient
 from gpuform.schemas.aios.updates import Request
-from gpuform.schemas.scp import requests
+from gpuform.schemas.scp import wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 
 URL: Final = "http://platform.test"
@@ -27,13 +27,11 @@ ID: Final = "the-id"
 Client = Any
 Calls = Mapping[str, Callable[[Client], object]]
 
-_CREATE: Final = requests.CreateGpuNodes(
+_CREATE: Final = wire.CreateGpuNodes(
     **{
         **CREATE,
-        "cluster_fabric_details": requests.ClusterFabricDetails(**CREATE["cluster_fabric_details"]),
-        "server_details": tuple(
-            requests.ServerDetails(**each) for each in CREATE["server_details"]
-        ),
+        "cluster_fabric_details": wire.ClusterFabricDetails(**CREATE["cluster_fabric_details"]),
+        "server_details": tuple(wire.ServerDetails(**each) for each in CREATE["server_details"]),
         "tags": (),
     }
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.together.acceptance import acceptance_results, is_accepted
+from gpuform.providers.together.cluster_view import acceptance_results, is_accepted
 from gpuform.schemas.together import wire
 
 TESTS = "RUNNING_ACCEPTANCE_TESTS"

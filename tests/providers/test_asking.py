@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuform.providers.asking import schedulers_in
+from gpuform.providers.environment import schedulers_in
 from gpuform.providers.errors import GpuformError, NotAllowed
-from gpuform.providers.kubernetes.declared import declared_kubeconfig
+from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
 from gpuform.providers.slurm import slurm_commands
-from gpuform.schemas.drain import KubernetesInputs
+from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.slurm import SlurmInputs
 
 EMULATOR = "http://127.0.0.1:18099"

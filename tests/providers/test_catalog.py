@@ -9,7 +9,7 @@ import pytest
 
 from gpuform.providers import aios, catalog, lens, scp, tensorone, together
 from gpuform.providers.errors import UnsupportedKind
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platform import platforms
 from gpuform.providers.resource import PlatformResource
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.certifying import Job, Machine, Refusal, change_of, covered, gaps_in, judge
-from gpuform.schemas.certification import CategoryInputs, NodeEvidence
+from gpuform.schemas.policies.certification import CategoryInputs, NodeEvidence
 
 NODES = ["a", "b", "c", "d"]
 AT = "2026-03-01T08:00:00Z"

@@ -15,7 +15,7 @@ from gpuform.providers.permissions import (
 )
 from gpuform.providers.repairing import Decision, Fleet, decide, faults_in, repair_of
 from gpuform.schemas.checking import check
-from gpuform.schemas.repair import NodeFault, RepairInputs
+from gpuform.schemas.policies.repair import NodeFault, RepairInputs
 
 NODES = tuple(f"node-{number}" for number in range(8))
 MODES = ("REPLACE", "REBOOT", "CYCLE")

@@ -33,7 +33,7 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.records import Drain, Drains, FolderRecords, Intents
-from gpuform.schemas.drain import DrainInputs, Leaving, RunningJob
+from gpuform.schemas.policies.drain import DrainInputs, Leaving, RunningJob
 
 ID = "c1"
 MINUTE = 60.0

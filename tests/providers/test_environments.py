@@ -7,8 +7,8 @@ import pytest
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, SystemClock
 from gpuform.providers.emulator.server import serve
+from gpuform.providers.environment import OtherWorld, World, enter, record_world, world_of
 from gpuform.providers.records import FolderRecords, Intents, Unkept
-from gpuform.providers.world import OtherWorld, World, enter, record_world, world_of
 
 REAL = "https://api.together.ai/v1"
 

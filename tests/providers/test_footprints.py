@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.schemas.footprint import Billing, Footprint
+from gpuform.schemas.resource_facts import Billing, Footprint
 from gpuform.schemas.values import UNKNOWN
 
 TOGETHER = {"region": "r1", "gpu_type": "H100_SXM", "num_gpus": 16, "billing_type": "ON_DEMAND"}

@@ -12,7 +12,7 @@ from gpuform.providers.aios import client as aios
 from gpuform.providers.calls import CLOCK_VARIABLE
 from gpuform.providers.catalog import all_kinds, lifecycle_class, resource_class
 from gpuform.providers.lens import client as lens
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platform import platforms
 from gpuform.providers.tensorone import client as tensorone
 from gpuform.providers.together.client import (
     BASE_URL_VARIABLE,

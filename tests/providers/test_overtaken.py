@@ -8,8 +8,7 @@ import pytest
 
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.slurm.commands import Commands
-from gpuform.providers.slurm.processes import LocalCommands
+from gpuform.providers.slurm.processes import Commands, LocalCommands
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.summary import summary_of
+from gpuform.providers.catalog import summary_of
 
 
 @pytest.mark.parametrize(

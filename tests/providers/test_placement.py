@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.catalog import all_kinds, lifecycle_class
-from gpuform.schemas.placement import Placement
+from gpuform.schemas.resource_facts import Placement
 from gpuform.schemas.values import UNKNOWN
 
 

@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from gpuform.providers import catalog
-from gpuform.providers import platforms as found
+from gpuform.providers import platform as found
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store

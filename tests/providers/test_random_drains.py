@@ -25,7 +25,7 @@ from gpuform.providers.kubernetes.kubeconfig import access_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.slurm.scheduler import SlurmScheduler
-from gpuform.schemas.drain import DrainInputs
+from gpuform.schemas.policies.drain import DrainInputs
 
 PLAYS = 100
 

@@ -9,7 +9,7 @@ from pulumi.runtime import mocks, rpc, settings
 
 from gpuform.providers import Provider
 from gpuform.providers.chosen_form import UnknownForm
-from gpuform.providers.platforms import all_settings
+from gpuform.providers.platform import all_settings
 from gpuform.providers.provider import NoExplicitProvider, ProviderArguments
 from gpuform.providers.scp import GpuNode
 from gpuform.providers.together import Cluster, SharedVolume

@@ -9,7 +9,7 @@ from simulated_scheduler import Simulated
 
 from gpuform.providers.draining import SlurmOnKubernetes
 from gpuform.providers.errors import GpuformError, Unreachable
-from gpuform.schemas.drain import RunningJob
+from gpuform.schemas.policies.drain import RunningJob
 
 NAMES = {"w0": "gpu-0", "w1": "gpu-1"}
 

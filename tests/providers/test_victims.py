@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gpuform.providers.draining import ScheduledNode, Worker, problems
 from gpuform.providers.draining.victims import choose
-from gpuform.schemas.drain import RunningJob
+from gpuform.schemas.policies.drain import RunningJob
 
 RANKS = ["failed", "cordoned", "idle", "newest"]
 JOB = RunningJob(id="ml/train-0", name="train-0", user="ada")

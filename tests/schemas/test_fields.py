@@ -8,9 +8,9 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from gpuform.providers.catalog import all_kinds, lifecycle_class
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platform import platforms
 from gpuform.schemas.rules import rules_of
-from gpuform.schemas.stacks_file import StacksInputs
+from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.schemas.topology import EntryInputs, TopologyInputs, short_names
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuform.schemas.changes import Action, changes
 from gpuform.schemas.checking import check
-from gpuform.schemas.lifetime import end_of, ends_at, has_end, seconds_of
+from gpuform.schemas.policies.lifetime import end_of, ends_at, has_end, seconds_of
 from gpuform.schemas.tensorone.inputs import ClusterInputs
 from gpuform.schemas.tensorone.requests import cluster_create
 from gpuform.schemas.together.inputs import ClusterInputs as TogetherInputs

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from gpuform.schemas.changes import changes, refusals
 from gpuform.schemas.checking import check
-from gpuform.schemas.together.quantities import bytes_of
-from gpuform.schemas.together.volume_claims import VolumeClaimInputs, manifest
+from gpuform.schemas.together.volume_claims import VolumeClaimInputs, bytes_of, manifest
 
 UNITS = ["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"]
 QUANTITIES = st.builds(lambda n, unit: f"{n}{unit}", st.integers(1, 10**6), st.sampled_from(UNITS))

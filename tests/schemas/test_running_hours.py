@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.schemas.lifetime import DAYS, RunningHours, hours_of
+from gpuform.schemas.policies.lifetime import DAYS, RunningHours, hours_of
 from gpuform.schemas.values import UNKNOWN
 
 LORD_HOWE = "Australia/Lord_Howe"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gpuform.schemas.checking import check
+from gpuform.schemas.together.cluster_parts import SCRIPTS
 from gpuform.schemas.together.inputs import ClusterInputs
-from gpuform.schemas.together.startup_scripts import SCRIPTS
 from gpuform.schemas.values import UNKNOWN
 
 SLURM = {

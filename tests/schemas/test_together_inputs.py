@@ -18,11 +18,17 @@ from gpuform.schemas.changes import UNKNOWN, Action, changes, is_change, refusal
 from gpuform.schemas.checking import check
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.together.cluster_parts import AddOnInputs
-from gpuform.schemas.together.drivers import driver_name, driver_pair, is_same_version
-from gpuform.schemas.together.gpu_types import GPU_TYPES, nearest_gpu_type, unknown_gpu_type
+from gpuform.schemas.together.drivers import (
+    GPU_TYPES,
+    driver_name,
+    driver_pair,
+    is_same_version,
+    nearest_gpu_type,
+    unknown_gpu_type,
+)
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 from gpuform.schemas.together.requests import cluster_create
-from gpuform.schemas.together.timestamps import is_same_moment
+from gpuform.schemas.together.statuses import is_same_moment
 
 TIMES = {
     "reservation_start_time": "2026-03-01T08:00:00Z",

@@ -1,23 +1,37 @@
-"""The registry and the Parser (platform document, 'Cluster registry APIs'), under `/aios`.
+"""Serve the registry and the Parser under `/aios` (platform document, 'Cluster registry APIs').
 
 A registry's errors are `{"error": message}`; the Parser answers 200 to what fails below it.
 """
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from flask import Response, request
 
-from gpuform.providers.emulator.aios.errors import ApiError, failed
-from gpuform.providers.emulator.aios.filtering import is_match
+from gpuform.providers.emulator.aios.mongo import ApiError, failed, is_match
 from gpuform.providers.emulator.aios.records import Document, Records
-from gpuform.providers.emulator.aios.settings import Settings
-from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
-from gpuform.providers.emulator.routing import Api, Controls, Table
+from gpuform.providers.emulator.routing import Api, Controls, Table, answer
+from gpuform.providers.emulator.routing import Settings as _Settings
 from gpuform.providers.emulator.store import Store
+
+
+class Settings(_Settings):
+    """Where deployed registries differ from each other."""
+
+    kind = "aios.settings"
+
+    query_envelope: Literal["both", "raw", "wrapped"] = "both"
+    """What a query's body is: the filter itself, `{"query": filter}`, or either."""
+
+    parser_failure: str | None = None
+    """What the Parser says of creates, all of which fail below it, in an answer of 200."""
+
+    keeps_status: bool = True
+    """Whether records have a status: the reference says so, older code has none."""
+
 
 _CLUSTERS = "/clusters"
 _LIVE = "live"

@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-from gpuform.providers.emulator.kubernetes.errors import StatusError, invalid
 from gpuform.providers.emulator.kubernetes.kinds import (
     CERTIFICATION,
     CLAIM,
@@ -13,6 +12,8 @@ from gpuform.providers.emulator.kubernetes.kinds import (
     POD,
     TOPOLOGY,
     Kind,
+    StatusError,
+    invalid,
 )
 from gpuform.providers.emulator.kubernetes.objects import Object, Objects, amount
 from gpuform.providers.emulator.kubernetes.storage import PROTECTION, default_class, grows

@@ -5,17 +5,15 @@ from typing import Any
 from flask import Response, request
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.kubernetes import verbs
-from gpuform.providers.emulator.kubernetes.errors import StatusError
-from gpuform.providers.emulator.kubernetes.estate import brought_to, running_cluster, settle
-from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, NODE, POD
+from gpuform.providers.emulator.kubernetes.controllers import brought_to, running_cluster, settle
+from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, NODE, POD, StatusError
 from gpuform.providers.emulator.kubernetes.nodes import with_readiness
 from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, end_pods, ended
 from gpuform.providers.emulator.kubernetes.readiness import EngineSettings
 from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
-from gpuform.providers.emulator.routing import Controls, Table
+from gpuform.providers.emulator.routing import Controls, Table, answer
 
 
 class _Pod(BaseModel):

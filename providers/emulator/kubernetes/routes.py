@@ -8,32 +8,36 @@ from typing import Any
 
 from flask import Blueprint, Request, Response, request
 
-from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import DROPPED
 from gpuform.providers.emulator.kubernetes import verbs
-from gpuform.providers.emulator.kubernetes.errors import StatusError, failure
-from gpuform.providers.emulator.kubernetes.estate import brought_to, running_cluster, settle
+from gpuform.providers.emulator.kubernetes.controllers import brought_to, running_cluster, settle
 from gpuform.providers.emulator.kubernetes.kinds import (
     BY_PLACE,
     CLAIM,
     ENGINE_GROUP,
+    StatusError,
     discovered,
+    failure,
     openapi_document,
     openapi_index,
 )
-from gpuform.providers.emulator.kubernetes.objects import Event, Object, Objects
-from gpuform.providers.emulator.kubernetes.patching import MERGE
+from gpuform.providers.emulator.kubernetes.objects import (
+    Event,
+    Object,
+    Objects,
+    fields_match,
+    labels_match,
+)
 from gpuform.providers.emulator.kubernetes.readiness import (
     ENGINE_GROUPS,
     EngineSettings,
     shown,
 )
-from gpuform.providers.emulator.kubernetes.selectors import fields_match, labels_match
 from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, watched
-from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
-from gpuform.providers.emulator.routing import Api
+from gpuform.providers.emulator.kubernetes.verbs import MERGE, ObjectAddress
+from gpuform.providers.emulator.routing import Api, answer
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.operations import Operations
 

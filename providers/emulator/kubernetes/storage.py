@@ -6,11 +6,11 @@ class; that there is a default class beside it, which also makes volumes, is our
 
 from typing import Any
 
+from gpuform.providers.emulator.clock import value_at
 from gpuform.providers.emulator.kubernetes.kinds import CLAIM, POD, STORAGE_CLASS, VOLUME
 from gpuform.providers.emulator.kubernetes.objects import Object, Objects, amount
 from gpuform.providers.emulator.kubernetes.pods import claims_of, is_done
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.timeline import value_at
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.operations import Operations
 

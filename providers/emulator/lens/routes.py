@@ -4,14 +4,12 @@ from typing import Any
 
 from flask import Response, request
 
-from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
 from gpuform.providers.emulator.lens import views
-from gpuform.providers.emulator.lens.settings import Settings
-from gpuform.providers.emulator.lens.sources import Node, nodes
-from gpuform.providers.emulator.routing import Api, Controls, Table
+from gpuform.providers.emulator.lens.views import Node, Settings, nodes
+from gpuform.providers.emulator.routing import Api, Controls, Table, answer
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.operations import Operations
 

@@ -1,11 +1,111 @@
-"""The nodes in numbers: allotted GPUs, the overview and the heatmap."""
+"""Show the GPU nodes of the other emulated platforms in numbers: allotted GPUs, the overview and
+the heatmap.
 
-from collections.abc import Sequence
+A node that is being made, or is stopped, is not seen. Records of the registry are no machines.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuform.providers.emulator.lens.settings import Consumer
-from gpuform.providers.emulator.lens.sources import Node
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from gpuform.providers.emulator.routing import Settings as _Settings
+from gpuform.providers.emulator.scp.catalogue import PRODUCTS
+from gpuform.providers.emulator.scp.nodes import Estate as ScpEstate
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.tensorone.clusters import Estate as TensorOneEstate
+from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
+from gpuform.providers.emulator.together.operations import Operations
+
+_SCP_GPUS = 8
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    gpu_model: str
+    gpus: int
+    is_healthy: bool = True
+
+
+def nodes(store: Store, now: float) -> list[Node]:
+    """In the order of their creation, platform by platform."""
+    return [*_of_together(store, now), *_of_scp(store, now), *_of_tensorone(store, now)]
+
+
+def _of_together(store: Store, now: float) -> Iterator[Node]:
+    for cluster in Operations(store, now).list_clusters():
+        for node in (*cluster.workers, *cluster.preemptible):
+            if node.runs(now):
+                yield Node(node.host_name, cluster.settings.gpu_type, GPUS_PER_WORKER)
+
+
+def _of_scp(store: Store, now: float) -> Iterator[Node]:
+    for node in ScpEstate(store, now).live_nodes():
+        state = node.state(now)
+        if state in ("RUNNING", "EDITING", "ERROR"):
+            model = PRODUCTS[node.identity.product_type_id].gpu_model
+            yield Node(node.name, model, _SCP_GPUS, is_healthy=state != "ERROR")
+
+
+def _of_tensorone(store: Store, now: float) -> Iterator[Node]:
+    for cluster in TensorOneEstate(store, now).clusters():
+        status = cluster.status(now)
+        if status in ("running", "error"):
+            spec = cluster.spec
+            yield Node(cluster.details.name, spec.gpu_type, spec.gpu_count, status == "running")
+
+
+class Stat(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpuRequest: int = Field(ge=0)  # noqa: N815 - the document's name
+    gpuUtilization: float = Field(ge=0, le=1)  # noqa: N815 - as above
+
+
+class Consumer(BaseModel):
+    """A workload, as the document shows it. Its GPUs are taken from the nodes in their order."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str
+    name: str
+    namespace: str
+    uid: str
+    stat: Stat
+    pods: None = None
+    source: str
+
+
+class Failure(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    code: int
+    message: str
+
+
+class Settings(_Settings):
+    kind = "lens.settings"
+
+    consumers: tuple[Consumer, ...] = ()
+    """The workloads on the monitored nodes."""
+
+    overview: Mapping[str, JsonValue] = {}
+    """Fields of the overview, by the document's names, in the place of what is counted."""
+
+    heatmap: dict[str, Any] | None = None
+    """The whole heatmap, in the place of the computed one."""
+
+    total: int | None = None
+    """How many consumers the pages say that there are, instead of how many there are."""
+
+    failure: Failure | None = None
+    """What every answer carries, with status 200."""
+
+    garbled: bool = False
+    """Whether the unit of temperatures is sent as the document has it, â„ƒ."""
+
 
 Json = dict[str, Any]
 

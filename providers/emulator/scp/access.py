@@ -1,20 +1,148 @@
-"""Who may ask: the signature over the URL as it was sent, the timestamp, the permission.
+"""Admit requests: the signature over the URL as sent, the timestamp, the permission, and the API's
+version.
 
 Sources: the document's request headers, and the official SDK for what is signed.
+
+The document ends a deprecated version when its date has come; here it goes on being answered.
+
+Sources: the platform document, 'Version'; the platform's common API reference, 'API Versioning'.
 """
 
 import base64
 import hashlib
 import hmac
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from email.utils import format_datetime
+from typing import Any, Literal
 from urllib.parse import quote
 from wsgiref.types import WSGIEnvironment
 
 from flask import Request
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
-from gpuform.providers.emulator.scp.errors import ApiError, Message
-from gpuform.providers.emulator.scp.settings import KeyPair, Settings
+from gpuform.providers.emulator.routing import Settings as _Settings
+from gpuform.providers.emulator.scp import (
+    ACCESS_KEY,
+    SECRET_KEY,
+    VIEWER_ACCESS_KEY,
+    VIEWER_SECRET_KEY,
+)
+from gpuform.providers.emulator.scp.errors import ApiError, Message, refused
+
+HEADER = "Scp-Api-Version"
+_SERVICE = "multinodegpucluster"
+
+
+@dataclass(frozen=True)
+class Version:
+    number: str
+    status: str
+    not_before: date | None = None
+    """When a deprecated version may end."""
+
+    def view(self, url: str) -> dict[str, Any]:
+        return {
+            "id": f"v{self.number}",
+            "links": [{"href": f"{url}/v1", "rel": "self"}],
+            "not_before": "" if self.not_before is None else self.not_before.isoformat(),
+            "status": self.status,
+        }
+
+    def headers(self) -> dict[str, str]:
+        """What an answer tells of its version.
+
+        The document names no mark of a deprecated one; here it is that of RFC 9745 and RFC 8594.
+        """
+        headers = {HEADER: f"{_SERVICE} {self.number}"}
+        if self.not_before is not None:
+            end = datetime.combine(self.not_before, time(), UTC)
+            headers["Deprecation"] = f"@{int(end.timestamp())}"
+            headers["Sunset"] = format_datetime(end, usegmt=True)
+        return headers
+
+
+CURRENT = Version("1.2", "CURRENT")
+VERSIONS = (
+    CURRENT,
+    Version("1.1", "DEPRECATED", date(2026, 3, 31)),
+    Version("1.0", "DEPRECATED", date(2025, 12, 31)),
+)
+
+
+def chosen(header: str | None) -> Version:
+    """The version of a `Scp-Api-Version` header; the current one without a header."""
+    if not header:
+        return CURRENT
+    for version in VERSIONS:
+        if header == f"{_SERVICE} {version.number}":
+            return version
+    known = ", ".join(f"{_SERVICE} {version.number}" for version in VERSIONS)
+    raise refused(
+        "UnsupportedApiVersion",
+        Message(
+            f"지원하지 않는 {HEADER}입니다: {header} (지원: {known})",
+            f"{HEADER} {header!r} is not supported; supported: {known}",
+        ),
+    )
+
+
+class KeyPair(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    secret_key: SecretStr = Field(min_length=1)
+    may_write: bool = True
+
+    @field_serializer("secret_key", when_used="json")
+    def _kept(self, secret_key: SecretStr) -> str:
+        return secret_key.get_secret_value()
+
+
+class Settings(_Settings):
+    """Where the platform documents nothing, the defaults are ours."""
+
+    kind = "scp.settings"
+
+    keys: Mapping[str, KeyPair] = {
+        ACCESS_KEY: KeyPair(secret_key=SecretStr(SECRET_KEY)),
+        VIEWER_ACCESS_KEY: KeyPair(secret_key=SecretStr(VIEWER_SECRET_KEY), may_write=False),
+    }
+    """Known pairs by access key."""
+
+    clock_ahead_seconds: float = Field(default=0.0, allow_inf_nan=False)
+    """How far the platform's clock, against which requests are signed, is ahead of the real one."""
+
+    accepted_skew_seconds: float = Field(default=900.0, ge=0, allow_inf_nan=False)
+    """How far a request's timestamp may be from the platform's clock."""
+
+    capacity: Mapping[str, int] = {}
+    """Servers of vendor pools, by pool id, instead of the catalogue's number."""
+
+    joining_one_allowed: bool = True
+    """Whether one server may join a fabric that exists; else two at least."""
+
+    joining_while_creating: bool = False
+    """Whether servers may join a fabric that is still CREATING."""
+
+    create_answer: Literal["first", "all", "more", "foreign", "none"] = "first"
+    """Which `resource_id` answers a create: that of its first node as in the document, those of all
+    its nodes, these and one of no node, one of no node, or none."""
+
+    appears_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """How long after the answer lists and GET still lack a new node."""
+
+    reaction_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """How long an accepted action does not show: the old state stays meanwhile."""
+
+    terminated_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """How long a node that is gone still shows, as TERMINATED; 0: it is 404 at once."""
+
+    def shown(self) -> dict[str, Any]:
+        """Without the secret keys."""
+        return self.model_dump(mode="json", exclude={"keys": {"__all__": {"secret_key"}}})
+
 
 _CLIENT_TYPE = "Openapi"
 _REQUIRED = ("Scp-Accesskey", "Scp-Signature", "Scp-Timestamp", "Scp-ClientType")

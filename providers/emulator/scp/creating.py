@@ -2,26 +2,33 @@
 
 import re
 
-from gpuform.providers.emulator.scp.admission import LEAST_SERVERS, check_count, check_new_nodes
+from gpuform.providers.emulator.clock import Timeline
 from gpuform.providers.emulator.scp.catalogue import POOLS, PRODUCTS, Pool
 from gpuform.providers.emulator.scp.errors import Message, refused
-from gpuform.providers.emulator.scp.estate import Estate
-from gpuform.providers.emulator.scp.fabrics import CREATION_SECONDS, Fabric
 from gpuform.providers.emulator.scp.nodes import (
+    CREATION_SECONDS,
     FABRIC_APPEARS_SECONDS,
+    Estate,
+    Fabric,
     GpuNode,
     Membership,
     creation,
 )
-from gpuform.providers.emulator.scp.requests import CreateGpuNodes
-from gpuform.providers.emulator.scp.rules import (
+from gpuform.providers.emulator.scp.operations import (
+    Addresses,
     Situation,
     check_joinable,
     check_public_ips,
+    identity_of,
+    nat_of,
     repeated,
 )
-from gpuform.providers.emulator.scp.servers import Addresses, identity_of, nat_of
-from gpuform.providers.emulator.timeline import Timeline
+from gpuform.providers.emulator.scp.requests import (
+    LEAST_SERVERS,
+    CreateGpuNodes,
+    check_count,
+    check_new_nodes,
+)
 
 
 def create_nodes(situation: Situation, body: CreateGpuNodes) -> list[GpuNode]:

@@ -1,17 +1,23 @@
-"""A GPU node: what is known of it, how it progresses, and what it looks like at a time.
+"""Model GPU nodes and cluster fabrics: how they progress, and what they look like at a time.
+
+A fabric appears with the create that names it and ends with its last node.
 
 Nothing runs in the background: an operation writes down when which state comes, reading compares
-those times with the clock. The states are those of the official provider, the durations ours:
-15 minutes for a new node.
+those times with the clock. The states are those of the official provider, the durations ours: 15
+minutes for a new node.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
+from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID, USER_ID
-from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.scp.errors import no_fabric, no_node
+from gpuform.providers.emulator.store import Store
 
 T = TypeVar("T")
 
@@ -206,3 +212,154 @@ def timestamp(moment: float) -> str:
 def _from(timeline: Timeline[T], now: float) -> list[T]:
     """The value that holds now, and those planned."""
     return [value_at(timeline, now), *(value for at, value in timeline if at > now)]
+
+
+CREATION_SECONDS = 30.0
+"""From the time when it appears until it is RUNNING; ours."""
+
+
+class Fabric(BaseModel, frozen=True):
+    fabric_id: str
+    name: str
+    node_pool_id: str
+    region_id: str
+    product_id: str
+    server_type: str
+    states: Timeline[str]
+    """The first one begins when the fabric appears."""
+
+    @property
+    def appears_at(self) -> float:
+        return self.states[0][0]
+
+    def has_appeared(self, now: float) -> bool:
+        return self.appears_at <= now
+
+    def state(self, now: float) -> str:
+        return value_at(self.states, now)
+
+    def membership(self) -> Membership:
+        return Membership(fabric_id=self.fabric_id, fabric_name=self.name)
+
+    def details(self) -> dict[str, str]:
+        """How its node pool shows it: as a create names it (the document's example is empty)."""
+        return {
+            "cluster_fabric_id": self.fabric_id,
+            "cluster_fabric_name": self.name,
+            "node_pool_id": self.node_pool_id,
+        }
+
+    def view(self, now: float, members: Sequence[GpuNode]) -> dict[str, Any]:
+        """The document's cluster fabric, whose name is `cluster_name` there."""
+        return {
+            "account_id": ACCOUNT_ID,
+            "cluster_name": self.name,
+            "created_at": timestamp(self.appears_at),
+            "created_by": USER_ID,
+            "description": f"fabric of {self.node_pool_id}",
+            "gpu_node_details": [node.fabric_view(now) for node in members],
+            "id": self.fabric_id,
+            "modified_at": timestamp(until(self.states, now)[-1][0]),
+            "modified_by": USER_ID,
+            "node_pool_id": self.node_pool_id,
+            "pirp_id": "20",
+            "product_id": self.product_id,
+            "region_id": self.region_id,
+            "server_type": self.server_type,
+            "state": self.state(now),
+            "used_server_count": len(members),
+        }
+
+
+_NODE = "scp.gpu_node"
+_FABRIC = "scp.fabric"
+
+
+class Estate:
+    """To be used within one transaction. Fabrics that have lost their last node are forgotten."""
+
+    def __init__(self, store: Store, now: float) -> None:
+        self._store = store
+        self.now = now
+        store.sweep(now)
+        self._nodes = {each.node_id: each for each in map(_read_node, store.all(_NODE))}
+        self._fabrics = {each.fabric_id: each for each in map(_read_fabric, store.all(_FABRIC))}
+        for fabric in list(self._fabrics.values()):
+            if not self._is_held(fabric):
+                del self._fabrics[fabric.fabric_id]
+                store.put(_FABRIC, fabric.fabric_id, fabric.model_dump_json(), gone_at=now)
+
+    def new_id(self) -> str:
+        """32 hexadecimal digits, as the platform's ids."""
+        return self._store.new_id().replace("-", "")
+
+    # Nodes, oldest first.
+
+    def nodes(self) -> list[GpuNode]:
+        """Those that are shown, TERMINATED ones among them."""
+        return [node for node in self._nodes.values() if node.has_appeared(self.now)]
+
+    def live_nodes(self) -> list[GpuNode]:
+        """Also before they appear: a create has taken their names and servers."""
+        return [node for node in self._nodes.values() if node.is_live(self.now)]
+
+    def node(self, node_id: str) -> GpuNode:
+        node = self._nodes.get(node_id)
+        if node is None or not node.has_appeared(self.now):
+            raise no_node(node_id)
+        return node
+
+    def keep_node(self, node: GpuNode) -> None:
+        self._nodes[node.node_id] = node
+        self._store.put(_NODE, node.node_id, node.model_dump_json(), gone_at=node.gone_at)
+
+    def remove_node(self, node_id: str) -> None:
+        """At once, without a trace."""
+        node = self.node(node_id).model_copy(update={"gone_at": self.now})
+        self.keep_node(node)
+        self._store.sweep(self.now)
+
+    # Fabrics.
+
+    def fabrics(self) -> list[Fabric]:
+        """Those that have appeared, oldest first."""
+        return [each for each in self._fabrics.values() if each.has_appeared(self.now)]
+
+    def fabric(self, fabric_id: str) -> Fabric:
+        fabric = self._fabrics.get(fabric_id)
+        if fabric is None or not fabric.has_appeared(self.now):
+            raise no_fabric(fabric_id)
+        return fabric
+
+    def has_fabric_named(self, name: str, node_pool_id: str) -> bool:
+        """Also before it appears: the create that names it has taken the name."""
+        return any(
+            (each.name, each.node_pool_id) == (name, node_pool_id)
+            for each in self._fabrics.values()
+        )
+
+    def members(self, fabric: Fabric) -> list[GpuNode]:
+        return [
+            node
+            for node in self.live_nodes()
+            if node.has_appeared(self.now)
+            and node.membership(self.now).fabric_id == fabric.fabric_id
+        ]
+
+    def keep_fabric(self, fabric: Fabric) -> None:
+        self._fabrics[fabric.fabric_id] = fabric
+        self._store.put(_FABRIC, fabric.fabric_id, fabric.model_dump_json())
+
+    def _is_held(self, fabric: Fabric) -> bool:
+        return any(node.holds_fabric(fabric.fabric_id, self.now) for node in self._nodes.values())
+
+
+# Kept, for records are immutable and most requests read what others have read before.
+@lru_cache(maxsize=4096)
+def _read_node(body: str) -> GpuNode:
+    return GpuNode.model_validate_json(body)
+
+
+@lru_cache(maxsize=4096)
+def _read_fabric(body: str) -> Fabric:
+    return Fabric.model_validate_json(body)

@@ -18,7 +18,7 @@ from gpuform.providers.emulator.scp.catalogue import (
     offered_products,
 )
 from gpuform.providers.emulator.scp.errors import ApiError, Message, refused
-from gpuform.providers.emulator.scp.estate import Estate
+from gpuform.providers.emulator.scp.nodes import Estate
 
 View = dict[str, Any]
 _PAGING = ("size", "page", "sort")

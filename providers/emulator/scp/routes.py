@@ -8,17 +8,17 @@ from flask import Blueprint, Request, Response, g, request
 from pydantic import BaseModel, ConfigDict
 from werkzeug.http import http_date
 
-from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
-from gpuform.providers.emulator.routing import Api, Controls, Table, trouble
-from gpuform.providers.emulator.scp.access import check_access
+from gpuform.providers.emulator.routing import Api, Controls, Table, answer, trouble
+from gpuform.providers.emulator.scp.access import HEADER, VERSIONS, Settings, check_access, chosen
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID
 from gpuform.providers.emulator.scp.creating import create_nodes
 from gpuform.providers.emulator.scp.errors import ApiError, Message
-from gpuform.providers.emulator.scp.estate import Estate
+from gpuform.providers.emulator.scp.nodes import Estate
 from gpuform.providers.emulator.scp.operations import (
+    Situation,
     assign_nat,
     delete_nodes,
     lock_node,
@@ -35,9 +35,6 @@ from gpuform.providers.emulator.scp.requests import (
     ModifyMembers,
     parse,
 )
-from gpuform.providers.emulator.scp.rules import Situation
-from gpuform.providers.emulator.scp.settings import Settings
-from gpuform.providers.emulator.scp.versions import HEADER, VERSIONS, chosen
 from gpuform.providers.emulator.store import Store
 
 _NODES = "/v1/gpu-nodes"

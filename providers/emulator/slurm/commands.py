@@ -16,9 +16,9 @@ from gpuform.providers.emulator.slurm.printing import (
     WIDE,
     partition_text,
     queue_text,
+    scontrol,
     wide_text,
 )
-from gpuform.providers.emulator.slurm.scontrol import scontrol
 
 _SILENT = {
     "scontrol": "slurm_load_node",

@@ -13,8 +13,7 @@ from flask import Request
 from pydantic import BaseModel
 
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.tensorone.errors import ApiError
-from gpuform.providers.emulator.tensorone.settings import Key, Settings
+from gpuform.providers.emulator.tensorone.catalogue import ApiError, Key, Settings
 from gpuform.providers.emulator.tensorone.views import timestamp
 
 WINDOW = 3600

@@ -1,10 +1,18 @@
-"""What the emulated platform offers, and what it costs.
+"""List what the emulated TensorOne offers and charges, its settings, and its errors (documentation,
+'Error Handling': flat, no envelope).
 
 GPU types and regions are documented; sizes, prices and templates are ours, so made that the
 document's cluster (4 A100 in us-west-2) comes out as the document shows it.
 """
 
-from pydantic import BaseModel
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuform.providers.emulator.routing import Refusal
+from gpuform.providers.emulator.routing import Settings as _Settings
+from gpuform.providers.emulator.tensorone import FREE_KEY, KEY, PRO_KEY, READER_KEY
 
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "ap-southeast-1")
 REGION = "us-west-2"
@@ -68,3 +76,79 @@ RUNTIME = {
 
 PROJECT_NAMES = {"proj_456": "ML Research Team"}
 OWNER = {"owner_id": "user_789", "owner_email": "researcher@company.com"}
+
+
+class Key(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tier: Literal["free", "pro", "enterprise"] = "enterprise"
+    may_write: bool = True
+
+
+class Settings(_Settings):
+    """Where the platform documents nothing, the defaults are ours."""
+
+    kind = "tensorone.settings"
+
+    keys: Mapping[str, Key] = {
+        KEY: Key(),
+        FREE_KEY: Key(tier="free"),
+        PRO_KEY: Key(tier="pro"),
+        READER_KEY: Key(tier="pro", may_write=False),
+    }
+
+    cache_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """For so long a GET answers what it answered before, whatever has changed meanwhile."""
+
+    delete_needs_stopped: bool = False
+    """Whether a running cluster is deleted only with `force`; the documentation says both."""
+
+    capacity: Mapping[str, int] = {}
+    """Free GPUs of a type, for those that are not without limit."""
+
+
+CODES = {
+    400: "VALIDATION_ERROR",
+    401: "UNAUTHORIZED",
+    403: "FORBIDDEN",
+    404: "RESOURCE_NOT_FOUND",
+    409: "STATE_CONFLICT",
+    422: "SEMANTIC_ERROR",
+    429: "RATE_LIMIT_EXCEEDED",
+    500: "INTERNAL_ERROR",
+    502: "BAD_GATEWAY",
+    503: "SERVICE_UNAVAILABLE",
+}
+
+
+class ApiError(Refusal):
+    """Answered with this status and the code that belongs to it."""
+
+    def __init__(self, status: int, message: str, **details: Any) -> None:
+        super().__init__(status, message)
+        self.details = details
+
+    def body(self, request_id: str, timestamp: str) -> dict[str, Any]:
+        return {
+            "error": CODES.get(self.status, "INTERNAL_ERROR"),
+            "message": self.message,
+            "code": self.status,
+            **({"details": self.details} if self.details else {}),
+            "request_id": request_id,
+            "timestamp": timestamp,
+        }
+
+
+def invalid(field: str, reason: str) -> ApiError:
+    """400. The documented message says little; ours says what the details say."""
+    return ApiError(
+        400, f"Request validation failed: {field}: {reason}", field=field, reason=reason
+    )
+
+
+def not_found(resource: str, key: str) -> ApiError:
+    return ApiError(404, f"{resource.capitalize()} not found", resource=resource, id=key)
+
+
+def conflict(message: str, current: str, required: str) -> ApiError:
+    return ApiError(409, message, current_state=current, required_state=required)

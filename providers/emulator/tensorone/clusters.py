@@ -1,4 +1,4 @@
-"""A cluster: what is known of it, how it progresses, and when it stops by itself.
+"""Model a cluster: how it progresses, when it stops by itself, and all clusters at one moment.
 
 Nothing runs in the background: an operation writes down when which status comes, and whoever reads
 a record first asks what it has become `at` that time. The durations are ours: 3 minutes for a new
@@ -6,18 +6,21 @@ cluster.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Self
 
 from pydantic import BaseModel
 
+from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.catalogue import (
     CORE_HOURLY,
     GPU_TYPES,
     MEMORY_GB_HOURLY,
     NETWORK_HOURLY,
     STORAGE_GB_HOURLY,
+    not_found,
 )
-from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
 
 _PENDING = ("pending", 30.0)
 _STARTING = ("starting", 150.0)
@@ -212,3 +215,60 @@ class Snapshot(BaseModel, frozen=True):
     name: str
     size_gb: int
     created_at: float
+
+
+_CLUSTER = "tensorone.cluster"
+_SNAPSHOT = "tensorone.snapshot"
+
+
+class Estate:
+    """One request's view, within one transaction. What is missing raises `ApiError` 404."""
+
+    def __init__(self, store: Store, now: float) -> None:
+        self._store = store
+        self.now = now
+        store.sweep(now)
+
+    def clusters(self) -> list[Cluster]:
+        """Oldest first."""
+        return [_read_cluster(body).at(self.now) for body in self._store.all(_CLUSTER)]
+
+    def cluster(self, cluster_id: str) -> Cluster:
+        body = self._store.get(_CLUSTER, cluster_id)
+        if body is None:
+            raise not_found("cluster", cluster_id)
+        return _read_cluster(body).at(self.now)
+
+    def keep(self, cluster: Cluster) -> None:
+        body = cluster.model_dump_json()
+        self._store.put(_CLUSTER, cluster.cluster_id, body, gone_at=cluster.gone_at)
+
+    def snapshots(self, cluster_id: str | None = None) -> list[Snapshot]:
+        """All, or those of a cluster; they outlive it."""
+        found = [Snapshot.model_validate_json(body) for body in self._store.all(_SNAPSHOT)]
+        return [each for each in found if cluster_id in {None, each.cluster_id}]
+
+    def snapshot(self, snapshot_id: str) -> Snapshot:
+        body = self._store.get(_SNAPSHOT, snapshot_id)
+        if body is None:
+            raise not_found("snapshot", snapshot_id)
+        return Snapshot.model_validate_json(body)
+
+    def keep_snapshot(self, snapshot: Snapshot) -> None:
+        self._store.put(_SNAPSHOT, snapshot.snapshot_id, snapshot.model_dump_json())
+
+    def forget_snapshots(self, cluster_id: str) -> None:
+        for each in self.snapshots(cluster_id):
+            body = each.model_dump_json()
+            self._store.put(_SNAPSHOT, each.snapshot_id, body, gone_at=self.now)
+        self._store.sweep(self.now)
+
+    def new_id(self, prefix: str) -> str:
+        """Such as cluster_0f3a9c51d2e8."""
+        return f"{prefix}_{self._store.new_id().replace('-', '')[:12]}"
+
+
+# Kept, for records are immutable and most requests read what others have read before.
+@lru_cache(maxsize=4096)
+def _read_cluster(body: str) -> Cluster:
+    return Cluster.model_validate_json(body)

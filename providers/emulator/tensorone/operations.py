@@ -10,16 +10,16 @@ from typing import Any
 
 from gpuform.providers.emulator.routing import Trouble
 from gpuform.providers.emulator.tensorone import catalogue
+from gpuform.providers.emulator.tensorone.catalogue import ApiError, Settings, conflict, invalid
 from gpuform.providers.emulator.tensorone.clusters import (
     Cluster,
     Details,
+    Estate,
     Limits,
     Port,
     Snapshot,
     Spec,
 )
-from gpuform.providers.emulator.tensorone.errors import ApiError, conflict, invalid
-from gpuform.providers.emulator.tensorone.estate import Estate
 from gpuform.providers.emulator.tensorone.requests import (
     AutoTerminate,
     Configuration,
@@ -30,7 +30,6 @@ from gpuform.providers.emulator.tensorone.requests import (
     StopCluster,
     UpdateCluster,
 )
-from gpuform.providers.emulator.tensorone.settings import Settings
 
 _FIRST_PORT = 32001
 

@@ -13,11 +13,10 @@ from flask import Blueprint, Request, Response, g, request
 from pydantic import BaseModel, ConfigDict
 from werkzeug.http import http_date
 
-from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
-from gpuform.providers.emulator.routing import Api, Controls, Table, trouble
+from gpuform.providers.emulator.routing import Api, Controls, Table, answer, trouble
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import operations
 from gpuform.providers.emulator.tensorone.access import (
@@ -26,10 +25,8 @@ from gpuform.providers.emulator.tensorone.access import (
     exceeded,
     key_of,
 )
-from gpuform.providers.emulator.tensorone.clusters import Cluster
-from gpuform.providers.emulator.tensorone.errors import ApiError, invalid
-from gpuform.providers.emulator.tensorone.estate import Estate
-from gpuform.providers.emulator.tensorone.listing import page_of
+from gpuform.providers.emulator.tensorone.catalogue import ApiError, Settings, invalid
+from gpuform.providers.emulator.tensorone.clusters import Cluster, Estate
 from gpuform.providers.emulator.tensorone.operations import Situation
 from gpuform.providers.emulator.tensorone.requests import (
     CreateCluster,
@@ -37,9 +34,9 @@ from gpuform.providers.emulator.tensorone.requests import (
     StartCluster,
     StopCluster,
     UpdateCluster,
+    page_of,
     parse,
 )
-from gpuform.providers.emulator.tensorone.settings import Settings
 from gpuform.providers.emulator.tensorone.views import WINDOWS, View, merged, timestamp, without
 
 Json = dict[str, Any]

@@ -10,13 +10,13 @@ from typing import Any
 from gpuform.providers.emulator.together.catalogue import (
     DEFAULT_PROJECT,
     MACHINES,
+    ApiError,
     DriverChoice,
     DriverVersion,
     driver_for,
     region_named,
 )
 from gpuform.providers.emulator.together.clusters import AddOn, Settings
-from gpuform.providers.emulator.together.errors import ApiError
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
 from gpuform.providers.emulator.together.requests import (
     ChangedAddOn,

@@ -1,8 +1,20 @@
-"""What each region offers. Names and numbers are plausible, not a copy of the platform's stock."""
+"""List what each region offers.
+
+Names and numbers are plausible, not a copy of the platform's stock.
+"""
 
 from dataclasses import dataclass
 
-from gpuform.providers.emulator.together.errors import ApiError
+from gpuform.providers.emulator.routing import Refusal
+
+
+class ApiError(Refusal):
+    """Answered as `{"error": {"message", "type", "code"}}` with this status."""
+
+
+def not_found(kind: str, key: str) -> ApiError:
+    return ApiError(404, f"{kind} {key!r} not found")
+
 
 DEFAULT_PROJECT = "project-emulator"
 _UBUNTU_22 = "ubuntu-22.04"

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
 from gpuform.providers.emulator.together.catalogue import DriverVersion
 from gpuform.providers.emulator.together.nodes import (
     CONTROL_PLANE_SIZE,

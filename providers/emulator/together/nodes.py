@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
 from gpuform.providers.emulator.together.catalogue import MACHINES
 
 GPUS_PER_WORKER = 8

@@ -10,11 +10,11 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from gpuform.providers.emulator.certificates import AUTHORITY
+from gpuform.providers.emulator.clock import value_at
 from gpuform.providers.emulator.kubernetes.nodes import cordoned
 from gpuform.providers.emulator.routing import Trouble
+from gpuform.providers.emulator.server import AUTHORITY
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.timeline import value_at
 from gpuform.providers.emulator.together.admission import (
     check_change,
     check_new_cluster,
@@ -24,9 +24,13 @@ from gpuform.providers.emulator.together.admission import (
     new_add_ons,
     settings_of,
 )
-from gpuform.providers.emulator.together.catalogue import DEFAULT_PROJECT, region_named
+from gpuform.providers.emulator.together.catalogue import (
+    DEFAULT_PROJECT,
+    ApiError,
+    not_found,
+    region_named,
+)
 from gpuform.providers.emulator.together.clusters import SCHEDULING_SECONDS, Cluster
-from gpuform.providers.emulator.together.errors import ApiError, not_found
 from gpuform.providers.emulator.together.remediations import Remediation, Remediations
 from gpuform.providers.emulator.together.requests import (
     ApproveRemediation,

@@ -10,10 +10,10 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel
 
+from gpuform.providers.emulator.clock import Timeline, until, value_at
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.timeline import Timeline, until, value_at
+from gpuform.providers.emulator.together.catalogue import ApiError, not_found
 from gpuform.providers.emulator.together.clusters import Cluster
-from gpuform.providers.emulator.together.errors import ApiError, not_found
 from gpuform.providers.emulator.together.nodes import Node, timestamp
 from gpuform.providers.emulator.together.requests import (
     Alert,

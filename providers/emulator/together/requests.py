@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from gpuform.providers.emulator.together.errors import ApiError
+from gpuform.providers.emulator.together.catalogue import ApiError
 
 _Body = TypeVar("_Body", bound=BaseModel)
 

@@ -5,20 +5,17 @@ from typing import Any
 from flask import Request, Response, request
 from pydantic import BaseModel, ConfigDict
 
-from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
 from gpuform.providers.emulator.kubernetes.controls import KubernetesControls
 from gpuform.providers.emulator.kubernetes.routes import Kubernetes
-from gpuform.providers.emulator.routing import Api, Controls, Table, trouble
-from gpuform.providers.emulator.slurm.controls import SlurmControls
-from gpuform.providers.emulator.slurm.executing import SlurmExecutor
+from gpuform.providers.emulator.routing import Api, Controls, Table, answer, trouble
+from gpuform.providers.emulator.slurm.controls import SlurmControls, SlurmExecutor
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
-from gpuform.providers.emulator.together.catalogue import REGIONS
+from gpuform.providers.emulator.together.catalogue import REGIONS, ApiError
 from gpuform.providers.emulator.together.clusters import Cluster, phase_of
-from gpuform.providers.emulator.together.errors import ApiError
 from gpuform.providers.emulator.together.nodes import timestamp
 from gpuform.providers.emulator.together.operations import Operations
 from gpuform.providers.emulator.together.remediations import MODES, STATES

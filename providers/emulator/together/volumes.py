@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
 
 # Seconds; ours, for the platform documents none.
 _CREATION = (("scheduled", 10.0), ("provisioning", 50.0), ("available", 0.0))

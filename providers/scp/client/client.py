@@ -12,12 +12,11 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Rhythm
 from gpuform.providers.errors import Conflict, GpuformError, InvalidRequest, NotFound
 from gpuform.providers.http import Answered, Clients, Listing, Retry, at
-from gpuform.providers.scp.client.connection import Connection
+from gpuform.providers.scp.client.connection import PAGE_SIZE, Connection, read_all
 from gpuform.providers.scp.client.credentials import Credentials, find_credentials
 from gpuform.providers.scp.client.credentials import address as address_of_environment
-from gpuform.providers.scp.client.paging import PAGE_SIZE, read_all
 from gpuform.schemas.models import WireModel
-from gpuform.schemas.scp import requests, wire
+from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.statuses import NODE_LEAVING, NodeState
 
 _NODES = "/v1/gpu-nodes"
@@ -40,7 +39,7 @@ class ScpClient:
 
     # GPU nodes.
 
-    def create_nodes(self, request: requests.CreateGpuNodes) -> list[str]:
+    def create_nodes(self, request: wire.CreateGpuNodes) -> list[str]:
         """Ask for nodes and return the ids of the answer, which are hints only.
 
         The reference shows one `resource_id` for a batch of up to five servers: there may be fewer
@@ -115,17 +114,17 @@ class ScpClient:
 
     def delete_nodes(self, ids: Sequence[str]) -> None:
         """Begins the deletion. NotFound when one of them is gone and others are not."""
-        body, shows = requests.chosen_nodes(ids), _is(*NODE_LEAVING)
+        body, shows = wire.chosen_nodes(ids), _is(*NODE_LEAVING)
         self._act("DELETE", _NODES, body, ids, shows, when_gone=True)
 
     def start_nodes(self, ids: Sequence[str]) -> None:
         """Begins to start stopped nodes; those that all run already are no error."""
-        body, shows = requests.chosen_nodes(ids), _is(NodeState.STARTING, NodeState.RUNNING)
+        body, shows = wire.chosen_nodes(ids), _is(NodeState.STARTING, NodeState.RUNNING)
         self._act("POST", f"{_NODES}/start", body, ids, shows)
 
     def stop_nodes(self, ids: Sequence[str]) -> None:
         """Begins to stop running nodes; those that are all stopped already are no error."""
-        body, shows = requests.chosen_nodes(ids), _is(NodeState.STOPPING, NodeState.STOPPED)
+        body, shows = wire.chosen_nodes(ids), _is(NodeState.STOPPING, NodeState.STOPPED)
         self._act("POST", f"{_NODES}/stop", body, ids, shows)
 
     def lock_node(self, node_id: str) -> None:
@@ -139,7 +138,7 @@ class ScpClient:
     def assign_nat(self, node_id: str, public_ip_address_id: str) -> None:
         """Begins to give a node that has no public address the one of a public IP."""
         # Which public IP a node has is never told: only a change under way is taken for this one.
-        body, shows = requests.public_nat_ip(public_ip_address_id), _is(NodeState.EDITING)
+        body, shows = wire.public_nat_ip(public_ip_address_id), _is(NodeState.EDITING)
         self._act("POST", f"{_NODES}{at(node_id)}/public-nat-ip", body, [node_id], shows)
 
     def release_nat(self, node_id: str) -> None:
@@ -160,7 +159,7 @@ class ScpClient:
         def shows(node: wire.GpuNode) -> bool:
             return node.state == NodeState.EDITING or node.cluster_fabric_id == after_fabric_id
 
-        body = requests.moved_members(before_fabric_id, after_fabric_id, node_ids)
+        body = wire.moved_members(before_fabric_id, after_fabric_id, node_ids)
         self._act("POST", f"{_FABRICS}/modify-members", body, node_ids, shows)
 
     def fabric(self, fabric_id: str) -> wire.ClusterFabric:

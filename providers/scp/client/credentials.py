@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.schemas.scp.regions import REGIONS, all_regions, environments_of, service_url
+from gpuform.schemas.scp.node_rules import REGIONS, all_regions, environments_of, service_url
 
 ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG = "SCP_TF_ACCESS_KEY", "scp:accessKey"
 SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG = "SCP_TF_SECRET_KEY", "scp:secretKey"

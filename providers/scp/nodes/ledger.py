@@ -27,9 +27,9 @@ from gpuform.providers.errors import UnknownOutcome
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import FORGET_NODE
 from gpuform.providers.records import Intent, Target, record_name
-from gpuform.providers.scp.nodes.states import is_leaving
-from gpuform.schemas.scp import requests, wire
-from gpuform.schemas.scp.moments import unix_time
+from gpuform.providers.scp.nodes.planning import is_leaving
+from gpuform.schemas.scp import wire
+from gpuform.schemas.scp.statuses import unix_time
 
 SHOWN: Final = ("image_id", "vpc_id", "network_id", "cluster_fabric_name")
 """What tells a node that we have asked for from another one of its name."""
@@ -187,7 +187,7 @@ class Ledger:
             self.forget(intent)
 
     def begin(
-        self, names: Sequence[str], present: Iterable[str], body: requests.CreateGpuNodes
+        self, names: Sequence[str], present: Iterable[str], body: wire.CreateGpuNodes
     ) -> Timed:
         """Records durably that nodes of these names are about to be made."""
         intent = Intent(
@@ -307,7 +307,7 @@ def candidate(node: wire.GpuNode) -> Candidate:
     )
 
 
-def sent(body: requests.CreateGpuNodes) -> Mapping[str, Any]:
+def sent(body: wire.CreateGpuNodes) -> Mapping[str, Any]:
     """A request's properties under the names that nodes show them by."""
     return {
         "image_id": body.image_id,

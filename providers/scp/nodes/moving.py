@@ -1,23 +1,70 @@
-"""Moves between fabrics, and what would end a fabric: refused before anything is sent.
+"""Move nodes between fabrics, and refuse moves that would end a fabric before anything is sent.
 
 While planning the names tell whose nodes are in a fabric; before an update the ids do.
+
+A fabric exists from its first node to its last and cannot be made alone (SCP user guide, 'Cluster
+fabric').
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gpuform.providers.calls import Call
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import AmbiguousObject, GpuformError, NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.declared import is_declared
-from gpuform.providers.scp.nodes.batching import LEAST
-from gpuform.providers.scp.nodes.fabrics import fabric_of_id, find_fabric, no_members, other_pool
-from gpuform.providers.scp.nodes.planning import DeclaredPool, Plan
+from gpuform.providers.scp.nodes.planning import LEAST, DeclaredPool, Plan
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.node_rules import ALONE, node_name
 from gpuform.schemas.values import contains_unknown
+
+
+def find_fabric(client: ScpClient, node_pool_id: str, name: str) -> wire.ClusterFabric | None:
+    """The fabric of a name in a vendor pool; None as long as it has no members."""
+    listed = client.fabrics(cluster_fabric_name=name, node_pool_id=node_pool_id)
+    # That the filters want whole names is not documented.
+    found = [
+        each for each in listed if (each.cluster_name, each.node_pool_id) == (name, node_pool_id)
+    ]
+    if len(found) > 1:
+        ids = ", ".join(each.id for each in found)
+        raise AmbiguousObject(
+            f"several fabrics of {node_pool_id} are named {name!r} ({ids})",
+            hint="declare cluster_fabric_id, or rename one of them",
+        )
+    return found[0] if found else None
+
+
+def fabric_of_id(client: ScpClient, fabric_id: str) -> wire.ClusterFabric | None:
+    """The fabric of an id; None when there is none."""
+    try:
+        return client.fabric(fabric_id)
+    except NotFound:
+        return None
+
+
+def no_members(name: str) -> str:
+    """Why nothing can be moved to a fabric that does not exist."""
+    return (
+        f"fabric {name} has no members, so it does not exist: nodes move to a fabric that has "
+        "members; make one there first"
+    )
+
+
+def refuse_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> None:
+    """Raises GpuformError for a fabric of another vendor pool."""
+    if fabric.node_pool_id != node_pool_id:
+        raise GpuformError(other_pool(fabric, node_pool_id))
+
+
+def other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
+    """Why a fabric cannot be used by nodes of a vendor pool."""
+    return (
+        f"fabric {fabric.cluster_name} ({fabric.id}) is of vendor pool {fabric.node_pool_id}, the "
+        f"nodes are of {node_pool_id}: use a fabric of that one"
+    )
 
 
 def pool_problems(client: ScpClient, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:

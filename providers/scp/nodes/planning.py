@@ -1,17 +1,61 @@
-"""What has to be done so that the nodes that there are become those that are declared. Pure.
+"""Plan how the nodes that exist become those that are declared, in batches of 2 to 5 (SCP
+reference, 'Create GPU Nodes'). Pure.
 
 The same plan is shown before an update and carried out by it.
+
+That a single server may join a fabric is not documented; it is asked for only when one is left
+alone anyway.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count as numbers
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, TypeVar
 
-from gpuform.providers.scp.nodes.states import is_leaving, power_of
 from gpuform.schemas.scp.node_rules import node_name
 from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import NODE_FAILED
+from gpuform.schemas.scp.statuses import NODE_FAILED, NODE_LEAVING, NodeState
+
+T = TypeVar("T")
+
+MOST: Final = 5
+LEAST: Final = 2
+"""The fewest servers that make a new fabric."""
+
+
+def batches(items: Sequence[T]) -> list[Sequence[T]]:
+    """The items in as few calls as possible, in their order, as even as possible.
+
+    No call has one item, unless that is all there is.
+    """
+    calls = -(-len(items) // MOST)
+    if not calls:
+        return []
+    least, more = divmod(len(items), calls)
+    ends = [least * at + min(at, more) for at in range(calls + 1)]
+    return [items[start:end] for start, end in pairwise(ends)]
+
+
+_POWER: Final[Mapping[str, str]] = {
+    NodeState.RUNNING: "RUNNING",
+    NodeState.CREATING: "RUNNING",
+    NodeState.STARTING: "RUNNING",
+    NodeState.RESTARTING: "RUNNING",
+    NodeState.STOPPED: "STOPPED",
+    NodeState.STOPPING: "STOPPED",
+}
+
+
+def is_leaving(state: str) -> bool:
+    """Whether a node of this state is deleted, or about to be."""
+    return state in NODE_LEAVING
+
+
+def power_of(state: str) -> str | None:
+    """RUNNING or STOPPED: what a node of this state is or becomes; None when that is open."""
+    return _POWER.get(state)
+
 
 ROLLED: Final = ("image_id", "server_type_id")
 """What a pool with a `rollout` changes node by node."""
@@ -252,3 +296,50 @@ def _names(declared: DeclaredPool, live: Sequence[NodeOutputs], count: int) -> I
         if name not in there and name not in declared.remove:
             missing -= 1
             yield name
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One declared value that a node does not have."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+def differences(node: NodeOutputs, wanted: DeclaredNode, fabric: Fabric) -> Iterator[Difference]:
+    """In the order in which they are shown. A state that is open differs from nothing."""
+    if not fabric.has(node):
+        if fabric.id is not None:
+            yield Difference("cluster_fabric_id", node.cluster_fabric_id, fabric.id)
+        else:
+            yield Difference("cluster_fabric_name", node.cluster_fabric_name, fabric.name)
+    if wanted.nat_enabled is not None and wanted.nat_enabled != node.policy_use_nat:
+        yield Difference("nat_enabled", node.policy_use_nat, wanted.nat_enabled)
+    elif wanted.nat_enabled and has_other_public_ip(node, wanted):
+        yield Difference(
+            "public_ip_address_id", node.public_ip_address_id, wanted.public_ip_address_id
+        )
+    if wanted.lock_enabled is not None and wanted.lock_enabled != node.lock_enabled:
+        yield Difference("lock_enabled", node.lock_enabled, wanted.lock_enabled)
+    power = power_of(node.state)
+    if power is not None and power != wanted.state:
+        yield Difference("state", power, wanted.state)
+
+
+def has_other_public_ip(node: NodeOutputs, wanted: DeclaredNode) -> bool:
+    """Whether its public IP is known not to be the wanted one: the platform does not tell."""
+    ids = (node.public_ip_address_id, wanted.public_ip_address_id)
+    return None not in ids and ids[0] != ids[1]
+
+
+def locked(names: Sequence[str]) -> str:
+    """What to say of locked nodes."""
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"GPU node {shown} is locked" if len(names) == 1 else f"GPU nodes {shown} are locked"
+
+
+def is_stopped_by_force(node: NodeOutputs, wanted: DeclaredNode) -> bool:
+    """Whether it is to be stopped while it is locked, and stays so."""
+    is_stopped = wanted.state == "STOPPED" and power_of(node.state) == "RUNNING"
+    return is_stopped and node.lock_enabled and wanted.lock_enabled is not False

@@ -1,12 +1,15 @@
-"""Tells nodes what to do, each thing once: many of them by one request where that can be.
+"""Send each step to the nodes once: many nodes by one request where SCP allows that, else several
+requests at a time.
 
 A node is told one thing at a time, and only when it is at rest.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gpuform.providers import permissions
 from gpuform.providers.calls import PASSING
@@ -14,11 +17,36 @@ from gpuform.providers.errors import ApiError, Cancelled, GpuformError, NotFound
 from gpuform.providers.http import contradicted
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.nodes.changes import differences, has_other_public_ip, locked
-from gpuform.providers.scp.nodes.parallel import in_parallel
-from gpuform.providers.scp.nodes.planning import DeclaredNode, Fabric
+from gpuform.providers.scp.nodes.planning import (
+    DeclaredNode,
+    Fabric,
+    differences,
+    has_other_public_ip,
+    locked,
+)
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_AT_REST
+
+T = TypeVar("T")
+
+THREADS = 16
+
+
+def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T | GpuformError]:
+    """The result of each job, or the GpuformError that it raised, in their order."""
+
+    def outcome(job: Callable[[], T]) -> T | GpuformError:
+        try:
+            return job()
+        except GpuformError as error:
+            return error
+
+    if len(jobs) < 2:
+        return [outcome(job) for job in jobs]
+    with ThreadPoolExecutor(min(THREADS, len(jobs))) as pool:
+        futures = [pool.submit(copy_context().run, outcome, job) for job in jobs]
+        return [future.result() for future in futures]
+
 
 Pair = tuple[NodeOutputs, DeclaredNode]
 

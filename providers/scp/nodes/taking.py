@@ -21,11 +21,9 @@ from gpuform.providers.draining import (
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drain, Drains
-from gpuform.providers.scp.nodes.changes import differences
-from gpuform.providers.scp.nodes.planning import DeclaredNode, Fabric, Plan
-from gpuform.providers.scp.nodes.states import is_leaving
+from gpuform.providers.scp.nodes.planning import DeclaredNode, Fabric, Plan, differences, is_leaving
 from gpuform.providers.slurm import declared_scheduler
-from gpuform.schemas.drain import Leaving, PoolDrainInputs
+from gpuform.schemas.policies.drain import Leaving, PoolDrainInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED
 

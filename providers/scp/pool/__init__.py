@@ -8,9 +8,8 @@ from gpuform.providers.scp.pool.changes import (
     planned_names,
     pool_changes,
 )
-from gpuform.providers.scp.pool.creating import INTERVAL, PATIENCE, server_of, tags_of
+from gpuform.providers.scp.pool.creating import INTERVAL, PATIENCE, pool_id_of, server_of, tags_of
 from gpuform.providers.scp.pool.nodes import PoolNodes, shown
-from gpuform.providers.scp.pool.place import pool_id_of
 from gpuform.providers.scp.pool.repairs import pool_repairs, stored_nodes
 from gpuform.providers.scp.pool.work import PoolWork, Seen, outputs_of, target_of
 

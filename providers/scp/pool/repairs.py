@@ -16,7 +16,7 @@ from gpuform.providers.scp.nodes import (
     decided,
     uncertified,
 )
-from gpuform.schemas.repair import Cause, NodeRepair, RepairInputs
+from gpuform.schemas.policies.repair import Cause, NodeRepair, RepairInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED
 

@@ -14,8 +14,8 @@ from gpuform.providers.calls import Call, duration
 from gpuform.providers.draining import Worker
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.scp.nodes import NodeTaking, Plan, Replacement, is_leaving, replacement
-from gpuform.schemas.drain import Leaving, PoolDrainInputs
-from gpuform.schemas.rollout import RolloutInputs
+from gpuform.schemas.policies.drain import Leaving, PoolDrainInputs
+from gpuform.schemas.policies.repair import RolloutInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
 

@@ -27,13 +27,12 @@ from gpuform.providers.scp.nodes import (
     plan,
     replacement,
 )
-from gpuform.providers.scp.pool.creating import INTERVAL, PoolCreating
+from gpuform.providers.scp.pool.creating import INTERVAL, PoolCreating, pool_id_of
 from gpuform.providers.scp.pool.nodes import PoolNodes
-from gpuform.providers.scp.pool.place import pool_id_of
 from gpuform.providers.scp.pool.repairs import PoolRepairs, stored_nodes
 from gpuform.providers.scp.pool.rollout import Pace, Rollout
-from gpuform.schemas.drain import Leaving
-from gpuform.schemas.repair import NodeFault
+from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
 from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED

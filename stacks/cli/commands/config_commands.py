@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuform.schemas.visible import MASK, json_text
-from gpuform.stacks.cli.aliases import AliasedGroup
+from gpuform.stacks.cli.flags import AliasedGroup
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
@@ -21,7 +21,7 @@ from gpuform.stacks.engine.project import (
 )
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.values import Json
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.opening.selecting import passphrase_of
 
 _path_flag = click.option(
     "--path", is_flag=True, help="KEY is a path into an object or list: servers[0].name."

@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from gpuform.stacks.cli.families import page_of
+from gpuform.stacks.cli.flags import page_of
 from gpuform.stacks.cli.session import Session, common_flags, session
 from gpuform.stacks.manual import NoSuchPage, Page, find_page, page_names, read_page
 

@@ -11,8 +11,7 @@ from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.names import counted
-from gpuform.stacks.review.text.dangers_text import loss_text
-from gpuform.stacks.review.text.plan_text import plan_text
+from gpuform.stacks.review.text.plan_text import loss_text, plan_text
 
 _LOOKING: Final = {
     "expire": "expire --dry-run",

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.doctor.findings import Finding, Level
-from gpuform.stacks.doctor.text import findings_lines
+from gpuform.stacks.doctor.findings import Finding, Level, findings_lines
 
 
 def show_findings(found: Sequence[Finding], screen: Screen, *, as_json: bool) -> int:

@@ -8,12 +8,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gpuform.stacks.cli.terminal.harmless import harmless
 from gpuform.stacks.cli.terminal.progress import ended
-from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.screen import Screen, harmless
 from gpuform.stacks.engine.planning import Event, Progress, Step, StepDone, StepFailed, StepStarted
-from gpuform.stacks.operations.runs.run_log import is_news, is_work
-from gpuform.stacks.operations.runs.stopwatch import Stopwatch
+from gpuform.stacks.operations.runs.run_log import Stopwatch, is_news, is_work
 from gpuform.stacks.review.summary_text import duration
 from gpuform.stacks.review.text import step_text
 

@@ -17,8 +17,7 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.operations.runs.run_log import is_news, is_work
-from gpuform.stacks.operations.runs.stopwatch import Stopwatch
+from gpuform.stacks.operations.runs.run_log import Stopwatch, is_news, is_work
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import duration
 from gpuform.stacks.review.text import step_text

@@ -1,21 +1,82 @@
-"""The two streams of a command and the person behind them."""
+"""Write to a command's two streams.
+
+No text of others is a command to the terminal or to a CI system; a CI system may fold parts of a
+log.
+
+GitHub: `::group::` (workflow commands). GitLab: `section_start` (custom collapsible sections).
+Azure Pipelines: `##[group]` (formatting commands).
+
+GitHub takes lines that begin with `::`, and `##[` anywhere (workflow commands); Azure Pipelines
+takes `##vso[` (logging commands), TeamCity `##teamcity[`. GitLab's sections need an escape.
+"""
 
 import contextlib
 import getpass
 import os
+import re
 import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Final, TextIO
 
-from gpuform.stacks.cli.terminal.folds import Folds, folds_of
-from gpuform.stacks.cli.terminal.harmless import harmless
+from gpuform.schemas.visible import visible_lines
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import ci_job
-from gpuform.stacks.review.paint import Paint
+from gpuform.stacks.engine.machine import CiJob, ci_job
+from gpuform.stacks.review.paint import STYLED, Paint
+
+_ERASE = "\x1b[0K"
+
+
+@dataclass(slots=True)
+class Folds:
+    """The marks around a part: `begin` is the line of its title, `end` the line after it."""
+
+    _begin: Callable[[str, str], str]
+    _end: Callable[[str], str]
+    _name: str = ""
+
+    def begin(self, title: str) -> str:
+        """The line that begins a part."""
+        self._name = f"gpuform_{time.time_ns()}"
+        return self._begin(self._name, title)
+
+    def end(self) -> str:
+        """The line that ends the part begun last."""
+        return self._end(self._name)
+
+
+def folds_of(job: CiJob | None) -> Folds | None:
+    """The marks of the job's system; None where there are none."""
+    if job is None:
+        return None
+    if job.system.startswith("GitHub"):
+        return Folds(lambda _, title: f"::group::{title}", lambda _: "::endgroup::")
+    if job.system.startswith("GitLab"):
+        return Folds(
+            lambda name, title: f"{_section('start', name)}{title}",
+            lambda name: _section("end", name),
+        )
+    if job.system.startswith("Azure"):
+        return Folds(lambda _, title: f"##[group]{title}", lambda _: "##[endgroup]")
+    return None
+
+
+def _section(kind: str, name: str) -> str:
+    return f"{_ERASE}section_{kind}:{int(time.time())}:{name}\r{_ERASE}"
+
+
+_COMMAND: Final = re.compile(r"(?m)(^[^\S\n]*:(?=:)|#(?=#\w*\[))")
+
+
+def harmless(text: str, *, color: bool, in_ci: bool) -> str:
+    """The text with what cannot be seen as escapes; with `color`, gpuform's own styles stay."""
+    parts = STYLED.split(text) if color else [text]
+    shown = "".join(part if at % 2 else visible_lines(part) for at, part in enumerate(parts))
+    return _COMMAND.sub(r"\1\\", shown) if in_ci else shown
 
 
 @dataclass(frozen=True, slots=True)

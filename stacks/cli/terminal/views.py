@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from gpuform.providers.calls import clock_from
-from gpuform.schemas.notices import NoticeKind
+from gpuform.schemas.resource_facts import NoticeKind
 from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.showing import Showing
@@ -14,15 +14,18 @@ from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary,
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
-from gpuform.stacks.operations.runs.stopwatch import Stopwatch
+from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.names import in_world
-from gpuform.stacks.review.notices_text import notice_text
 from gpuform.stacks.review.outputs_text import outputs_lines
-from gpuform.stacks.review.summary_text import duration, resources_lines
-from gpuform.stacks.review.text.dangers_text import danger_texts
+from gpuform.stacks.review.summary_text import duration, notice_text, resources_lines
 from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
-from gpuform.stacks.review.text.plan_text import changes_text, plan_text, unchecked_lines
+from gpuform.stacks.review.text.plan_text import (
+    changes_text,
+    danger_texts,
+    plan_text,
+    unchecked_lines,
+)
 
 
 class View(Protocol):

@@ -5,9 +5,9 @@ from typing import Any, Final, Protocol
 
 from jinja2 import nodes
 
-from gpuform.stacks.authoring.python_values import literal, text
+from gpuform.stacks.authoring.python_text import literal, text
 from gpuform.stacks.converting.python.references import Found, References
-from gpuform.stacks.expressions.needs import needs_of
+from gpuform.stacks.expressions.template import needs_of
 
 _ARITHMETIC: Final[Mapping[type[nodes.BinExpr], str]] = {
     nodes.Add: "+",

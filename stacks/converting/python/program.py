@@ -6,17 +6,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.authoring.python_text import PythonNames, platform_imports
-from gpuform.stacks.authoring.python_values import STEP, Code, argument, literal, statement, text
-from gpuform.stacks.converting.python.config import settings_of
-from gpuform.stacks.converting.python.declaration_order import ordered
-from gpuform.stacks.converting.python.expressions import Expressions
-from gpuform.stacks.converting.python.loops import Header, header_of
+from gpuform.stacks.authoring.python_text import (
+    STEP,
+    Code,
+    PythonNames,
+    argument,
+    literal,
+    platform_imports,
+    statement,
+    text,
+)
+from gpuform.stacks.converting.python.expressions import Expressions, Header, header_of
 from gpuform.stacks.converting.python.operations import formatted, no_names
 from gpuform.stacks.converting.python.references import Found, References
+from gpuform.stacks.converting.python.statements import ordered, settings_of
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode
-from gpuform.stacks.document.shapes import is_null
+from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, is_null
 from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
 from gpuform.stacks.topology.options import LISTS, SINGLE, items
 from gpuform.stacks.topology.planning import Planned

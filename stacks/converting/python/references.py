@@ -8,12 +8,11 @@ from jinja2 import nodes
 from pydantic import BaseModel
 
 from gpuform.providers.catalog import lifecycle_class, lookup, lookup_names
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platform import platforms
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import ConfigValue, Reference
-from gpuform.stacks.authoring.python_text import PythonNames
-from gpuform.stacks.authoring.python_values import Code, literal, text
-from gpuform.stacks.expressions.needs import Need
+from gpuform.stacks.authoring.python_text import Code, PythonNames, literal, text
+from gpuform.stacks.expressions.template import Need
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Repeatable, Topology
 
 ABOUT: Final = {"project": "pulumi.get_project()", "stack": "pulumi.get_stack()"}

@@ -23,8 +23,7 @@ from gpuform.stacks.authoring.declared import (
     references,
     variables_in,
 )
-from gpuform.stacks.converting.errors import NOWHERE
-from gpuform.stacks.converting.secret_values import SecretValues
+from gpuform.stacks.converting.secret_values import NOWHERE, SecretValues
 from gpuform.stacks.converting.terraform.expressions import Resolver, Step, Unsaid
 from gpuform.stacks.converting.terraform.files import (
     STATE,
@@ -41,8 +40,7 @@ from gpuform.stacks.converting.terraform.kinds import (
     is_plain,
     spelt,
 )
-from gpuform.stacks.converting.terraform.options import META, Leave, options_of
-from gpuform.stacks.converting.terraform.variables import TerraformVariables
+from gpuform.stacks.converting.terraform.options import META, Leave, TerraformVariables, options_of
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 
 Key = tuple[str, str, Step | None]

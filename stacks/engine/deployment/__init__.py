@@ -12,8 +12,6 @@ from gpuform.stacks.engine.deployment.options import (
     Operation,
     Options,
     Outcome,
-)
-from gpuform.stacks.engine.deployment.plan_basis import (
     basis_after,
     basis_before,
     is_sealed,

@@ -1,11 +1,12 @@
-"""What goes into a run, and what comes out of it."""
+"""Describe what goes into a run and what comes out, and what a saved plan is bound to."""
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuform.providers.records import Intents, Unkept
-from gpuform.schemas.plan import ResourceChange
+from gpuform.schemas.plan import Basis, Plan, ResourceChange
 from gpuform.stacks.engine.executing import (
     Calendar,
     StackReferences,
@@ -18,7 +19,14 @@ from gpuform.stacks.engine.planning import (
     Op,
     PlanConstraint,
 )
-from gpuform.stacks.engine.registration import DeletionRule, Read, Registration, Rule
+from gpuform.stacks.engine.registration import (
+    DeletionRule,
+    Digest,
+    Read,
+    Registration,
+    Rule,
+    digests,
+)
 from gpuform.stacks.engine.state import (
     Journal,
     ResourceState,
@@ -26,6 +34,7 @@ from gpuform.stacks.engine.state import (
     Snapshot,
 )
 from gpuform.stacks.engine.store import OtherStacks
+from gpuform.stacks.engine.urn import STACK_TYPE, type_of
 from gpuform.stacks.engine.values import Crypter, PropertyMap
 
 Operation = Literal["update", "refresh", "destroy", "expire", "repair"]
@@ -125,3 +134,45 @@ class Outcome:
     def has_changes(self) -> bool:
         """Whether anything of the stack's own was changed or would be: reading is no change."""
         return any(n for op, n in self.changes.items() if op not in _NO_CHANGES)
+
+
+def basis_before(subject: DeploymentTarget, options: Mapping[str, Any], digest: Digest) -> Basis:
+    """The part that is known before a preview: state, configuration, options."""
+    program = subject.program
+    return Basis(
+        state=digests.state_digests(subject.snapshot, digest),
+        config=digests.config_digests(program.config, program.secret_keys, digest),
+        program={},
+        options=options,
+        key=digests.digest_of(digest, "key"),
+    )
+
+
+def basis_after(before: Basis, preview: Outcome, digest: Digest) -> Basis:
+    """The whole of it, once a preview has told what the program asks for."""
+    program = digests.program_digests(preview.declared, digest)
+    for urn, parts in program.items():
+        if type_of(urn) == STACK_TYPE:
+            parts.update(digests.export_digest(preview.outputs, digest))
+    effects = {urn: tuple(sorted(done)) for urn, done in sorted(preview.effects.items())}
+    program = dict(sorted(program.items()))
+    return before.model_copy(update={"program": program, "effects": effects})
+
+
+def seal_plan(plan: Plan, digest: Digest) -> Plan:
+    """The plan with a seal, by which a later change of it is noticed."""
+    return _with_seal(plan, _seal(plan, digest))
+
+
+def is_sealed(plan: Plan, digest: Digest) -> bool:
+    """Whether nothing of the plan was changed since it was sealed."""
+    return plan.basis is not None and plan.basis.seal == _seal(plan, digest)
+
+
+def _seal(plan: Plan, digest: Digest) -> str:
+    return digests.digest_of(digest, "plan", json.loads(_with_seal(plan, "").model_dump_json()))
+
+
+def _with_seal(plan: Plan, seal: str) -> Plan:
+    basis = plan.basis and plan.basis.model_copy(update={"seal": seal})
+    return plan.model_copy(update={"basis": basis})

@@ -1,4 +1,6 @@
-"""Does the steps: calls providers, keeps the state of each in the snapshot, tells the events.
+"""Execute steps: call providers, keep each state in the snapshot, publish events.
+
+A step waits for others of the same resource.
 
 In a preview nothing is called and nothing kept; the values that the program goes on with are the
 checked inputs, as under the Pulumi CLI.
@@ -16,7 +18,6 @@ from gpuform.providers.calls import span
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import DeletionsOutside
-from gpuform.stacks.engine.executing.finished_steps import FinishedSteps
 from gpuform.stacks.engine.executing.stack_reference import StackReferences
 from gpuform.stacks.engine.executing.step_work import StepWork
 from gpuform.stacks.engine.planning import (
@@ -32,6 +33,35 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.provider_host import OutOfCredit, ProviderHost
 from gpuform.stacks.engine.state import ResourceState, SnapshotManager
 from gpuform.stacks.engine.urn import is_provider
+
+
+@dataclass(slots=True)
+class FinishedSteps:
+    """Lets a step wait for one of another resource.
+
+    A dependent is made again only when its deletion is over, which is among the steps of what it
+    depends on.
+    """
+
+    _over: dict[int, Step] = field(default_factory=dict)  # by id()
+    _moved: threading.Condition = field(default_factory=threading.Condition)
+
+    def end(self, steps: Iterable[Step]) -> None:
+        """Nothing more is done of these steps, whether they were done or not."""
+        with self._moved:
+            self._over.update({id(step): step for step in steps})
+            self._moved.notify_all()
+
+    def wake(self) -> None:
+        """Lets those who wait ask again whether they still have to."""
+        with self._moved:
+            self._moved.notify_all()
+
+    def wait(self, step: Step, stopped: Callable[[], bool]) -> None:
+        """Returns when the step is over, or the run is."""
+        with self._moved:
+            self._moved.wait_for(lambda: id(step) in self._over or stopped())
+
 
 _ASKING = frozenset({Op.READ, Op.READ_REPLACEMENT, Op.REFRESH, Op.DELETE, Op.DELETE_REPLACED})
 """The steps for which a provider may be asked in a preview."""

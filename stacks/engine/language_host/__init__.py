@@ -2,11 +2,9 @@
 
 from gpuform.stacks.engine.language_host.language import run_program
 from gpuform.stacks.engine.language_host.monitor import Monitor, ProgramTarget
-from gpuform.stacks.engine.language_host.printing import print_to_events
-from gpuform.stacks.engine.language_host.program import Program
 from gpuform.stacks.engine.language_host.program_errors import ProgramError
 from gpuform.stacks.engine.language_host.recording import Recorded, record
-from gpuform.stacks.engine.language_host.services import Engine
+from gpuform.stacks.engine.language_host.services import Engine, Program, print_to_events
 from gpuform.stacks.engine.language_host.topologies import (
     Answer,
     Declarations,

@@ -23,14 +23,13 @@ from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
 from gpuform.providers.calls import span
-from gpuform.stacks.engine.language_host.program import Program
 from gpuform.stacks.engine.language_host.program_errors import (
     ProgramError,
     ProgramFiles,
+    StrayFailures,
     explain_failure,
 )
-from gpuform.stacks.engine.language_host.services import Engine, ResourceMonitor
-from gpuform.stacks.engine.language_host.stray_failures import StrayFailures
+from gpuform.stacks.engine.language_host.services import Engine, Program, ResourceMonitor
 from gpuform.stacks.engine.language_host.topologies import (
     PROGRAM,
     Declarations,

@@ -15,12 +15,12 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topologies
 from gpuform.stacks.engine.language_host.language import run_program
 from gpuform.stacks.engine.language_host.monitor import ProgramTarget
-from gpuform.stacks.engine.language_host.printing import print_to_events
-from gpuform.stacks.engine.language_host.program import Program
 from gpuform.stacks.engine.language_host.services import (
     FEATURES,
     Engine,
+    Program,
     RpcError,
+    print_to_events,
     unimplemented,
 )
 from gpuform.stacks.engine.language_host.topologies import TopologyRunner

@@ -1,14 +1,20 @@
-"""What is the same in every service that a program talks to: its errors, and its log."""
+"""Run the services that a program talks to, with their errors, their log and what is printed."""
 
-from collections.abc import Callable
+import contextlib
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TextIO
 
 import grpc
 from google.protobuf import empty_pb2
 from pulumi import RunError
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 
+from gpuform.providers.actions import Settings
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import Diagnostic, EventBus, Severity
@@ -96,3 +102,61 @@ class Engine:
         except EngineError as error:
             raise RunError(str(error)) from None
         return engine_pb2.RequirePulumiVersionResponse()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run, and for which stack.
+
+    `directory` is where the program is: its folder, or its file, as Pulumi.yaml's `main` says;
+    `root` is where Pulumi.yaml is. `config` is in plain text under full keys.
+    """
+
+    project: str
+    stack: str
+    directory: Path
+    root: Path
+    config: Mapping[str, str]
+    secret_keys: Sequence[str]
+    parallel: int
+
+    def secrets(self) -> set[str]:
+        """The secret values of the configuration, and the platforms' keys wherever they are."""
+        configured = {self.config[key] for key in self.secret_keys}
+        return {*configured, *Settings(config=self.config.get).secrets()}
+
+
+class _Lines(io.TextIOBase):
+    """Stands for a text stream and makes an event of every line of each thread.
+
+    What a listener prints goes to the real stream.
+    """
+
+    def __init__(self, events: EventBus, severity: Severity, real: TextIO) -> None:
+        self._events, self._severity, self._real = events, severity, real
+        self._begun: dict[int, str] = {}
+
+    def write(self, text: str) -> int:
+        if self._events.is_emitting_here:
+            return self._real.write(text)
+        thread = threading.get_ident()
+        *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
+        if rest:
+            self._begun[thread] = rest
+        for line in lines:
+            self._events.emit(Diagnostic(self._severity, line))
+        return len(text)
+
+    def close(self) -> None:
+        while self._begun:
+            self._events.emit(Diagnostic(self._severity, self._begun.popitem()[1]))
+        super().close()
+
+
+@contextlib.contextmanager
+def print_to_events(events: EventBus) -> Iterator[None]:
+    """What programs and providers print becomes diagnostics."""
+    out = _Lines(events, "info", sys.stdout)
+    err = _Lines(events, "info#err", sys.stderr)
+    with out, err, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        yield

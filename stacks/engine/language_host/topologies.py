@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from gpuform.stacks.engine.language_host.program import Program
+from gpuform.stacks.engine.language_host.services import Program
 from gpuform.stacks.engine.project import folder_and_entry, topology_in
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.values import PropertyMap

@@ -2,8 +2,11 @@
 
 from gpuform.stacks.engine.project import config_paths, yaml_text
 from gpuform.stacks.engine.project.config_paths import get_in, remove_in, split
-from gpuform.stacks.engine.project.module_imports import folder_and_entry, import_project_modules
-from gpuform.stacks.engine.project.process_state import restore_process
+from gpuform.stacks.engine.project.module_imports import (
+    folder_and_entry,
+    import_project_modules,
+    restore_process,
+)
 from gpuform.stacks.engine.project.project import (
     NAME,
     ConfigDefault,

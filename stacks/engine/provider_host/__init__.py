@@ -6,8 +6,7 @@ from gpuform.stacks.engine.provider_host.host import (
     Failure,
     ProviderHost,
 )
-from gpuform.stacks.engine.provider_host.provider_errors import OutOfCredit
-from gpuform.stacks.engine.provider_host.provider_values import to_provider
+from gpuform.stacks.engine.provider_host.provider_values import OutOfCredit, to_provider
 
 __all__ = [
     "Created",

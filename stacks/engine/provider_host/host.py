@@ -21,17 +21,17 @@ from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.properties import plain
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.drain import Leaving
 from gpuform.schemas.plan import PlanReason
+from gpuform.schemas.policies.drain import Leaving
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.provider_host.dynamic_providers import DynamicProviders
-from gpuform.stacks.engine.provider_host.plugin_providers import PluginProviders
-from gpuform.stacks.engine.provider_host.provider_errors import (
+from gpuform.stacks.engine.provider_host.provider_values import (
     ProviderError,
+    from_provider,
+    to_provider,
     user_errors,
 )
-from gpuform.stacks.engine.provider_host.provider_values import from_provider, to_provider
+from gpuform.stacks.engine.provider_host.providers import DynamicProviders, PluginProviders
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_plugin, is_provider, type_of
 from gpuform.stacks.engine.values import PropertyMap, changed_keys

@@ -1,14 +1,20 @@
-"""Property values as dynamic providers get and give them: plain, without secrets.
+"""Convert property values to what dynamic providers take and return, and the errors that they
+raise.
 
 As Pulumi's stock host has it: doubles for numbers, `pulumi.output.Unknown` for what is not known
 yet, the SDK's classes for files, a resource's id (a component's URN) for a resource.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
 
 import pulumi
 
+from gpuform.providers.errors import GpuformError, NoCredit
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import (
     UNKNOWN,
     Archive,
@@ -97,3 +103,56 @@ def _known_file(file: pulumi.Asset | pulumi.Archive) -> Asset | Archive:
     if assets is not None:
         assets = {str(name): _known_file(item) for name, item in assets.items()}
     return Archive(assets, path, uri)
+
+
+_HERE: Final = str(Path(__file__).parent)
+
+
+class ProviderError(EngineError):
+    """A provider refused or failed; the message is for the user.
+
+    `cause` is what one of gpuform's lifecycles raised, redacted: of an `ApiError` it has the
+    status, the platform's own code and the request id.
+    """
+
+    cause: GpuformError | None = None
+
+    @classmethod
+    def of(cls, cause: GpuformError, redacted: Callable[[str], str]) -> Self:
+        """The error of a lifecycle. Its message is all of the cause's, with the hint."""
+        cause.redact(redacted)
+        cause.__traceback__ = cause.__context__ = None  # frames hold what is secret
+        made = cls(redacted(str(cause)))
+        made.cause = cause
+        return made
+
+    @property
+    def more(self) -> str | None:
+        """The cause's page."""
+        return super().more if self.cause is None else self.cause.more
+
+
+class OutOfCredit(ProviderError):
+    """The account has no credit left."""
+
+
+@contextmanager
+def user_errors(redacted: Callable[[str], str] = str) -> Iterator[None]:
+    """Turns what a provider raises into a ProviderError, `redacted`.
+
+    gpuform's lifecycles raise messages; of a program's own provider the traceback is what helps.
+    """
+    try:
+        yield
+    except (ProviderError, GeneratorExit):
+        raise
+    except GpuformError as error:
+        kind = OutOfCredit if isinstance(error, NoCredit) else ProviderError
+        raise kind.of(error, redacted) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a provider may raise anything
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith(_HERE)]
+        told = traceback.format_list(own) + traceback.format_exception_only(error)
+        raise ProviderError(
+            redacted("Traceback (most recent call last):\n" + "".join(told).rstrip())
+        ) from None

@@ -3,12 +3,12 @@
 Lifecycles leave their intents and removals here; `deployment` settles them.
 """
 
-from gpuform.stacks.engine.records.elsewhere import Elsewhere
-from gpuform.stacks.engine.records.following import intents_follow
 from gpuform.stacks.engine.records.kept import (
+    Elsewhere,
     all_intents,
     errors_of_engine,
     errors_of_providers,
+    intents_follow,
     intents_of,
     records_for_host,
 )

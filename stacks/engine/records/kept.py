@@ -1,4 +1,6 @@
-"""Records in the backend, beside the state that they belong to, under its lock.
+"""Keep a stack's records in the backend beside its state, under its lock.
+
+They follow resources that get other URNs.
 
 They are in `.pulumi/gpuform/<project>/<stack>.records/`, where the Pulumi CLI does not look.
 """
@@ -6,15 +8,17 @@ They are in `.pulumi/gpuform/<project>/<stack>.records/`, where the Pulumi CLI d
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpuform.providers.environment import OtherWorld, record_world, world_of
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import INTENT_PREFIX, Fields, Intent, Intents, Records, Stored, typed
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.engine.records.batches import Batches, Change, GroupCommit
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import Backend, backend_url, layout
+from gpuform.stacks.engine.store import Backend, backend_url, full_name, layout, owners
 
 
 @contextmanager
@@ -156,3 +160,77 @@ def records_for_host(
         return BackendRecords(backend, project, stack) if backend.exists(project, stack) else None
     except EngineError:
         return None
+
+
+@dataclass(slots=True)
+class Elsewhere:
+    """The objects of all stacks beside one, read when somebody asks first; safe for threads."""
+
+    backend: Backend
+    project: str
+    stack: str
+    _ids: set[str] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def has(self, id_: str) -> bool:
+        """Whether another stack has an object, or a record of having made it."""
+        with self._lock:
+            if self._ids is None:
+                self._ids = self._read()
+            return id_ in self._ids
+
+    def _read(self) -> set[str]:
+        own = f"urn:pulumi:{self.stack}::{self.project}::"
+        with errors_of_providers():
+            records = all_intents(self.backend)
+            states = owners(self.backend, besides=full_name(self.project, self.stack))
+        theirs = (each for each in records if not str(each.urn).startswith(own))
+        made = {id_ for each in theirs for id_ in each.made}
+        return made | {entry.id for _, entry in states.resources}
+
+
+@contextmanager
+def intents_follow(source: Intents, target: Intents, names: Mapping[str, str]) -> Iterator[None]:
+    """Around the writing of a state in which URNs change, old -> new; `target` is the new stack's.
+
+    Both are kept meanwhile; in the end those of the state that was written. Raises EngineError when
+    the two stacks live in different worlds.
+    """
+    with errors_of_engine():
+        _follow_world(source.records, target.records)
+    old = [intent for intent in source.all() if intent.urn in names]
+    new = [replace(intent, urn=names[intent.urn]) for intent in old if intent.urn]
+    for intent in new:
+        target.record(intent)
+    try:
+        yield
+    except BaseException:
+        target.forget_all(new)
+        raise
+    source.forget_all(old)
+
+
+def _follow_world(source: Records, target: Records) -> None:
+    world, known = world_of(source), world_of(target)
+    if world is None or world == known:
+        return
+    if known is not None and known.emulated != world.emulated:
+        raise OtherWorld(
+            "one of the two stacks lives on the emulator, the other one on real platforms",
+            hint="move resources between stacks of one world",
+        )
+    if known is not None and known.emulator and world.emulator not in (None, "", known.emulator):
+        raise OtherWorld(
+            f"one stack lives on emulator {world.emulator}, the other one on {known.emulator}",
+            hint="move resources between stacks of one emulator",
+        )
+    for platform, address in world.addresses.items():
+        there = known.addresses.get(platform, address) if known else address
+        if there != address:
+            raise OtherWorld(
+                f"one stack's objects of {platform} are at {address}, the other one's at {there}",
+                hint="move resources between stacks of one world",
+            )
+    addresses = {**world.addresses, **(known.addresses if known else {})}
+    emulator = (known and known.emulator) or world.emulator
+    record_world(target, replace(world, addresses=addresses, emulator=emulator))

@@ -1,7 +1,6 @@
 """What a program says of its resources, as data, and the digests of it."""
 
 from gpuform.stacks.engine.registration import digests
-from gpuform.stacks.engine.registration.aliases import Alias, UrnParts, alias_urns
 from gpuform.stacks.engine.registration.digests import (
     EXPORTS,
     INPUTS,
@@ -11,9 +10,12 @@ from gpuform.stacks.engine.registration.digests import (
 )
 from gpuform.stacks.engine.registration.file_hashes import with_file_hashes
 from gpuform.stacks.engine.registration.registration import (
+    Alias,
     Read,
     Registration,
     Source,
+    UrnParts,
+    alias_urns,
     from_request,
     position,
     read_from_request,

@@ -1,23 +1,51 @@
-"""Digests by which a saved plan knows again what it was made from, part by part.
+"""Compute the digests by which a saved plan recognizes what it was made from, part by part.
 
 What a run or a refresh that changes nothing leaves otherwise does not count: times, places in the
 program, the order in which things are named, and outputs that nobody declared. Where a program uses
 such an output, it asks for something else.
+
+A provider that is defined in the program is pickled with its code. Sets come out in another order
+in each process, and the code names the folder that it is in; neither is a change of the provider.
 """
 
+import base64
+import binascii
 import json
+import pickletools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, fields
+from functools import cache
 from typing import Any, Final
 
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.stacks.engine import values
-from gpuform.stacks.engine.registration.aliases import Alias
-from gpuform.stacks.engine.registration.pickled import contents
-from gpuform.stacks.engine.registration.registration import Read, Registration
+from gpuform.stacks.engine.registration.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.values import Json, PropertyMap, PropertyValue, Secret, value_json
+
+_MEMO = frozenset(
+    {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "FRAME"}
+)
+
+
+@cache
+def contents(text: str) -> str:
+    """The parts of a pickle in base64, sorted; the text itself when it is none."""
+    try:
+        parts = [
+            f"{code.name} {argument!r}"
+            for code, argument, _ in pickletools.genops(base64.b64decode(text, validate=True))
+            if code.name not in _MEMO and not _is_place(argument)
+        ]
+    except (binascii.Error, ValueError):
+        return text
+    return "\n".join(sorted(parts))
+
+
+def _is_place(argument: object) -> bool:
+    return isinstance(argument, str) and argument.endswith(".py")
+
 
 Digest = Callable[[bytes], str]
 """A keyed digest (`PassphraseCrypter.digest`): whoever lacks the key cannot try values."""

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from gpuform.stacks.engine.sdk_patches.outstanding import ONE_WAIT
-from gpuform.stacks.engine.sdk_patches.patch import Patch
-from gpuform.stacks.engine.sdk_patches.pickling import UNWRAPPED_PICKLER
-from gpuform.stacks.engine.sdk_patches.property_types import REMEMBERED_TYPES
-from gpuform.stacks.engine.sdk_patches.stack_outputs import KNOWN_OUTPUTS
-from gpuform.stacks.engine.sdk_patches.stack_traces import REMEMBERED_POSITIONS
+from gpuform.stacks.engine.sdk_patches.patches import (
+    KNOWN_OUTPUTS,
+    ONE_WAIT,
+    REMEMBERED_POSITIONS,
+    REMEMBERED_TYPES,
+    UNWRAPPED_PICKLER,
+    Patch,
+)
 
 __all__ = ["PATCHES", "TRIED", "Patch", "patches_left_out", "spare_sdk"]
 

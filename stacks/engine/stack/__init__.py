@@ -3,16 +3,28 @@
 The highest room of the engine: operations and commands begin here.
 """
 
-from gpuform.stacks.engine.stack.foreign_stack import ForeignStack
+from gpuform.stacks.engine.stack.foreign_stack import ForeignStack, LiveResource, read_resources
 from gpuform.stacks.engine.stack.importing import StackImport
-from gpuform.stacks.engine.stack.live_reading import LiveResource, read_resources
-from gpuform.stacks.engine.stack.moving_records import is_anything_beside, move_records_into
-from gpuform.stacks.engine.stack.origin import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER, Origin
-from gpuform.stacks.engine.stack.renaming import parse_new_name, rename_stack
+from gpuform.stacks.engine.stack.renaming import (
+    is_anything_beside,
+    move_records_into,
+    parse_new_name,
+    rename_stack,
+)
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack.stack import Stack, Workspace, path_of_unsaved
 from gpuform.stacks.engine.stack.state_recovery import recover
-from gpuform.stacks.engine.stack.workspace import StackNotFound, selected_stack, short_name
+from gpuform.stacks.engine.stack.workspace import (
+    HOST,
+    JOB,
+    PLAN_MADE_AT,
+    PLAN_SEAL,
+    USER,
+    Origin,
+    StackNotFound,
+    selected_stack,
+    short_name,
+)
 
 __all__ = [
     "HOST",

@@ -14,9 +14,9 @@ from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.project import Project, StackSettings, find_project
 from gpuform.stacks.engine.records import Elsewhere, intents_of
 from gpuform.stacks.engine.secrets import SecretsManager, crypter_of, first_crypter, reader_of
-from gpuform.stacks.engine.stack.origin import Origin
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack.workspace import (
+    Origin,
     StackNotFound,
     check_selectable,
     select_stack,

@@ -15,13 +15,11 @@ from gpuform.stacks.engine.state.checkpoint import (
     refuse_newer,
     timestamp,
 )
-from gpuform.stacks.engine.state.graph import needs, provider_urn
+from gpuform.stacks.engine.state.graph import DroppedReference, needs, provider_urn
 from gpuform.stacks.engine.state.integrity import IntegrityError
 from gpuform.stacks.engine.state.journal import Journal, Overtaken, Recovered, digest
 from gpuform.stacks.engine.state.journal_log import FileLog, JournalError, Log, Pace, Readable
-from gpuform.stacks.engine.state.lookup import locate, locate_live, locate_object
 from gpuform.stacks.engine.state.moving import Move, move
-from gpuform.stacks.engine.state.references import DroppedReference
 from gpuform.stacks.engine.state.repairs import repair
 from gpuform.stacks.engine.state.resource_state import (
     PendingOperation,
@@ -38,6 +36,9 @@ from gpuform.stacks.engine.state.targeting import (
     Selection,
     UrnPatterns,
     deletable,
+    locate,
+    locate_live,
+    locate_object,
 )
 
 __all__ = [

@@ -11,7 +11,7 @@ from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import graph
 from gpuform.stacks.engine.state.checkpoint import PendingOperation, ResourceState, Snapshot
-from gpuform.stacks.engine.state.references import rename_references, rename_used_resources
+from gpuform.stacks.engine.state.graph import rename_references, rename_used_resources
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise
 
 

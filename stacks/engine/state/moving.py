@@ -10,8 +10,12 @@ from dataclasses import dataclass, replace
 from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.state.checkpoint import ResourceState, Snapshot
 from gpuform.stacks.engine.state.edits import EditRefused
-from gpuform.stacks.engine.state.graph import provider_urn
-from gpuform.stacks.engine.state.references import DroppedReference, rename_references, without
+from gpuform.stacks.engine.state.graph import (
+    DroppedReference,
+    provider_urn,
+    rename_references,
+    without,
+)
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, STACK_TYPE, is_provider
 from gpuform.stacks.engine.values import equal
 

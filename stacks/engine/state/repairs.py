@@ -11,7 +11,7 @@ from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import graph, integrity
 from gpuform.stacks.engine.state.checkpoint import Manifest, ResourceState, Snapshot, magic_of
-from gpuform.stacks.engine.state.references import DroppedReference, rename_references, without
+from gpuform.stacks.engine.state.graph import DroppedReference, rename_references, without
 
 
 class NotRepairable(EngineError):

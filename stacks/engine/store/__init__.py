@@ -7,22 +7,24 @@ from gpuform.stacks.engine.store import credentials, layout
 from gpuform.stacks.engine.store.backend import Backend, backend_url, configured_url, full_name
 from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError, DamagedFile
 from gpuform.stacks.engine.store.backups import (
+    SEALED,
     Backup,
+    SealedState,
+    doubt,
     find_backups,
     last_good,
     load_backup,
     name_the_last_good,
+    read_sealed,
 )
-from gpuform.stacks.engine.store.history import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.store.lock import Patience, StackLock
 from gpuform.stacks.engine.store.lock_files import LockFile, content, user
 from gpuform.stacks.engine.store.ownership import OtherStacks, Owners, owners
-from gpuform.stacks.engine.store.sealed import SEALED, SealedState, doubt, read_sealed
-from gpuform.stacks.engine.store.segments import SegmentLog
+from gpuform.stacks.engine.store.runs import IN_PROGRESS, HistoryEntry
+from gpuform.stacks.engine.store.segments import Part, SegmentLog, Unsaved, refuse_unsaved
 from gpuform.stacks.engine.store.storage.addresses import anchor, without_credentials
 from gpuform.stacks.engine.store.storage.files import Files
 from gpuform.stacks.engine.store.storage.protocol import Storage
-from gpuform.stacks.engine.store.unsaved import Part, Unsaved, refuse_unsaved
 
 __all__ = [
     "IN_PROGRESS",

@@ -36,8 +36,14 @@ from gpuform.providers.values import (
 from gpuform.stacks.engine.values import durations, property_paths, value_json
 from gpuform.stacks.engine.values.durations import seconds
 from gpuform.stacks.engine.values.property_paths import Path, PathError, parse
-from gpuform.stacks.engine.values.value_json import Crypter, Json, dump, load
-from gpuform.stacks.engine.values.wire import from_plain, from_struct
+from gpuform.stacks.engine.values.value_json import (
+    Crypter,
+    Json,
+    dump,
+    from_plain,
+    from_struct,
+    load,
+)
 
 __all__ = [
     "SECRET",

@@ -1,5 +1,6 @@
-"""The stack that operations work on: chosen by its name, in the project of a folder."""
+"""Select a stack and open it: backend and passphrase."""
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -9,11 +10,39 @@ from pathlib import Path
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import Foreseen
+from gpuform.stacks.engine.secrets import find_passphrase
 from gpuform.stacks.engine.stack import Stack, StackNotFound, Workspace
-from gpuform.stacks.engine.store import Patience
+from gpuform.stacks.engine.store import Patience, SealedState, read_sealed
 from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter
-from gpuform.stacks.operations.opening.passphrase import AskPassphrase, passphrase_of
 from gpuform.stacks.operations.opening.variables import set_variables
+
+AskPassphrase = Callable[[str], str]
+"""Asks a person for a passphrase: a prompt in, the passphrase out."""
+
+
+def passphrase_of(
+    workspace: Workspace, ask: AskPassphrase | None, *, twice: bool = False
+) -> Callable[[], str]:
+    """Finds it when it is first needed, and once; `twice` asks again, for a new one.
+
+    `ask` is None where nobody can answer.
+    """
+
+    def ask_twice(prompt: str) -> str:
+        if ask is None:
+            raise AssertionError("somebody is asked only where somebody can answer")
+        first = ask(prompt)
+        if ask("Enter it again") != first:
+            raise EngineError("the two passphrases differ", hint="run the command again")
+        return first
+
+    @functools.cache
+    def find() -> str:
+        asked = ask_twice if twice and ask is not None else ask
+        return find_passphrase(workspace.environ, workspace.project.directory, asked)
+
+    return find
+
 
 _AT_WORK = threading.Lock()
 
@@ -137,3 +166,27 @@ def _workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) -> Work
     workspace = Workspace.find(Path(work_dir).resolve(), {**os.environ, **(env_vars or {})})
     refuse_other_interpreter(workspace.project)
     return workspace
+
+
+def at_work_on(workspace: Workspace, name: str) -> str:
+    """Who has the stack's lock, and since when; empty where nobody has."""
+    return workspace.backend.lock(workspace.project.name, name).worker()
+
+
+def warn_of_recovery(changes: int, tell: Callable[[str], None]) -> None:
+    """Tells that an interrupted run's changes were found, if there were any."""
+    if changes:
+        tell(
+            f"warning: the last run was interrupted; {changes} changes that it made were "
+            "recovered from its journal"
+        )
+
+
+def read_for_showing(workspace: Workspace, name: str, tell: Callable[[str], None]) -> SealedState:
+    """The stack's state without its secrets; what its journal may tell beside it is warned of."""
+    backend, project = workspace.backend, workspace.project.name
+    found = read_sealed(backend, project, name)
+    told = found.doubt(backend.journal(project, name).where)
+    if told:
+        tell(f"warning: {told}")
+    return found

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import CLOCK_VARIABLE
-from gpuform.providers.emulated import is_emulated
-from gpuform.providers.platforms import platforms
-from gpuform.providers.world import (
+from gpuform.providers.environment import (
     OtherWorld,
     World,
     address_of,
     agreed,
+    is_emulated,
     on_emulator,
     refusal,
     refuse_foreign_clock,
     world_of,
 )
+from gpuform.providers.platform import platforms
 from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.values import unwrap_secrets

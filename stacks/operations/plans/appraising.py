@@ -14,13 +14,11 @@ from gpuform.stacks.expiry.noticing import exposures_of_steps, notices_of_steps
 from gpuform.stacks.gates.busy import Monitoring, with_usage
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import project_gates
-from gpuform.stacks.gates.proven import proofs_of_steps
-from gpuform.stacks.gates.reached import with_unreached
+from gpuform.stacks.gates.proven import proofs_of_steps, with_unreached
 from gpuform.stacks.operations.opening.worlds import config_of
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import with_costs
-from gpuform.stacks.review.options import changed_options
-from gpuform.stacks.review.renames import renamed
+from gpuform.stacks.review.renames import changed_options, renamed
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from gpuform.schemas.notices import Notice, NoticeKind
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
     Diagnostic,

@@ -15,8 +15,7 @@ from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
 from gpuform.stacks.expiry.idling import IdleWatch
-from gpuform.stacks.expiry.observing import ExpiryObserver
-from gpuform.stacks.expiry.proving import ProvenCalendar
+from gpuform.stacks.expiry.proving import ExpiryObserver, ProvenCalendar
 from gpuform.stacks.expiry.remembering import Expired
 from gpuform.stacks.operations.opening.worlds import config_of
 

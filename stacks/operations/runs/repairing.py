@@ -7,7 +7,7 @@ from gpuform.providers import permissions
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repairs
 from gpuform.schemas.plan import Plan, ResourceChange
-from gpuform.schemas.repair import NodeRepair
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.stacks.engine.deployment import Options
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import Due

@@ -1,12 +1,15 @@
-"""Keeps what happens in a run, for `gpuform logs`: as much as was changed, and no secret."""
+"""Log what happens in a run and how long it takes."""
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
+from gpuform.providers.calls import Clock, SystemClock
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import Plan, PlanAction
-from gpuform.schemas.run_log import LogLine, RunLog
+from gpuform.schemas.stacks_plan import LogLine, RunLog
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -24,8 +27,42 @@ from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.engine.values import PropertyMap, secret_texts
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
-from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.review.text import step_text
+
+
+class Stopwatch:
+    """Measures named stretches of time, in seconds, on one clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._starts: dict[object, float] = {}
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the clock is this machine's."""
+        return isinstance(self._clock, SystemClock)
+
+    def synchronise(self) -> None:
+        """Brings a clock that others move up to date; one that does not answer is given up."""
+        try:
+            self._clock.sleep(0, threading.Event())
+        except GpuformError:
+            self._clock = SystemClock()
+
+    def start(self, what: object) -> None:
+        """Begins a stretch."""
+        self._starts[what] = self._now()
+
+    def elapsed(self, what: object) -> float:
+        """The seconds since the stretch began; 0 when it never did."""
+        return max(0.0, self._now() - self._starts.get(what, self._now()))
+
+    def _now(self) -> float:
+        try:
+            return self._clock.now()
+        except GpuformError:
+            return time.time()
+
 
 MOST_PRINTED: Final = 1000
 """Lines that a program prints and that are kept: the others are counted."""

@@ -27,8 +27,7 @@ from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.expiry.noticing import is_out_of_credit, notices_of_entries
 from gpuform.stacks.gates.evaluating import stopped_by
 from gpuform.stacks.operations.config_setting import set_all
-from gpuform.stacks.operations.opening.reading import at_work_on, warn_of_recovery
-from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.selecting import SelectedStack, at_work_on, warn_of_recovery
 from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.opening.worlds import world_for
 from gpuform.stacks.operations.plans.appraising import Appraiser
@@ -37,12 +36,10 @@ from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.operations.runs.caller import Caller, Interrupted, RunEnded, RunStarted
 from gpuform.stacks.operations.runs.expiring import Expiry
-from gpuform.stacks.operations.runs.forgetting import forget_deleted
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.repairing import RepairRun, preview_permissions, reviewed
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult, output_values
-from gpuform.stacks.operations.runs.rights import Rights
-from gpuform.stacks.operations.runs.run_log import LogKeeper
+from gpuform.stacks.operations.runs.run_log import LogKeeper, Stopwatch
 from gpuform.stacks.operations.runs.saved_plans import (
     SavedPlan,
     bound_of,
@@ -51,11 +48,12 @@ from gpuform.stacks.operations.runs.saved_plans import (
     sealed_plan,
 )
 from gpuform.stacks.operations.runs.settling import (
+    Rights,
     answers,
+    forget_deleted,
     forget_pending_creates,
     settle_earlier_runs,
 )
-from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
 from gpuform.stacks.topology_runner import run_topology
 

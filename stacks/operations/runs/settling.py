@@ -1,17 +1,29 @@
-"""What every command does first that works on a stack's objects: settle what earlier runs left."""
+"""Recover what interrupted runs have left before a run begins, with its permissions, and remove it
+from the user's files after it ends.
+"""
 
+import os
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 from gpuform.providers import permissions
-from gpuform.stacks.engine.deployment import settle
+from gpuform.providers.actions import Settings
+from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.schemas.plan import PlanAction, ResourceChange
+from gpuform.stacks.access.reading import state_of
+from gpuform.stacks.access.ssh_files import deleted_ids, forget_contexts, forget_hosts
+from gpuform.stacks.engine.deployment import Outcome, settle
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.stack import Stack, Workspace, is_anything_beside, move_records_into
+from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import StackLock
-from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.engine.urn import name_of, type_of
+from gpuform.stacks.lifecycles import lifecycle_of, write_refusal
 from gpuform.stacks.operations.opening.selecting import SelectedStack
-from gpuform.stacks.operations.opening.worlds import world_for
+from gpuform.stacks.operations.opening.worlds import config_of, world_for
 from gpuform.stacks.operations.runs.caller import Caller
 
 
@@ -84,3 +96,87 @@ def _is_in_use(workspace: Workspace, stack: Stack) -> bool:
     """Whether somebody is making what the records tell of."""
     holders = workspace.backend.lock(workspace.project.name, stack.name).holders()
     return any(not holder.has_ended for holder in holders)
+
+
+def forget_deleted(stack: Stack, after: Snapshot, tell: Callable[[str], None]) -> None:
+    """Tells what it took out, or how to, where that failed: the run is done by now.
+
+    `stack` is as it was before the run.
+    """
+    gone = deleted_ids(stack.snapshot, after)
+    if not gone:
+        return
+
+    def contexts() -> None:
+        for each in forget_contexts(gone, os.environ):
+            tell(f"context {each.context}: taken out of {each.path}, its cluster is gone")
+
+    def hosts() -> None:
+        where = state_of(stack.backend, stack.project.name, stack.name)
+        path = forget_hosts(gone, stack.project.name, stack.name, where)
+        if path is not None:
+            tell(f"{path}: without the hosts that are gone")
+
+    _try(contexts, "gpuform kubeconfig --remove", tell)
+    _try(hosts, "gpuform ssh-config", tell)
+
+
+def _try(task: Callable[[], None], command: str, tell: Callable[[str], None]) -> None:
+    try:
+        task()
+    except EngineError as error:
+        tell(f"warning: what is left of deleted clusters could not be taken out: {error.message}")
+        tell(f"  `{command}` does it")
+    except RuntimeError:  # an account without a home has no such files
+        return
+
+
+_WRITING: Final = frozenset({"create", "update", "replace", "delete"})
+"""The effects of steps that a platform is asked for."""
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The keys of one run."""
+
+    settings: Settings
+
+    @classmethod
+    def of(cls, stack: Stack, environ: Mapping[str, str]) -> Self:
+        return cls(Settings(config=config_of(stack).get, environ=environ))
+
+    @property
+    def are_limited(self) -> bool:
+        """Whether some kind of resource may not be changed: then nothing is done without a plan."""
+        return any(write_refusal(lifecycle_class(*each), self.settings) for each in all_kinds())
+
+    def require(self, outcome: Outcome) -> None:
+        """Raises EngineError when what a preview found may not be done.
+
+        Plans alone can be made with any key, as in a pull request: then nothing is asked.
+        """
+        refused: dict[str, list[str]] = {}
+        unsent = {each.urn for each in outcome.planned if _is_unsent(each)}
+        for urn, effects in outcome.effects.items():
+            if urn in unsent or not _WRITING & set(effects):
+                continue
+            lifecycle = lifecycle_of(type_of(urn))
+            if lifecycle is not None and (because := write_refusal(lifecycle, self.settings)):
+                refused.setdefault(because, []).append(name_of(urn))
+        if refused:
+            raise EngineError("; ".join(_told(refused)), hint="nothing of it was begun")
+
+
+def _told(refused: Mapping[str, list[str]]) -> Iterator[str]:
+    for because, names in refused.items():
+        more = len(names) - _SHOWN
+        listed = ", ".join(sorted(names)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        yield f"{because}. This changes {listed}"
+
+
+def _is_unsent(change: ResourceChange) -> bool:
+    """Whether an update only records something, or goes on waiting."""
+    is_update = change.action is PlanAction.UPDATE
+    return is_update and not any(each.is_sent for each in change.changes)

@@ -16,11 +16,17 @@ from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_p
 from gpuform.stacks.operations.runs.caller import Interruptions
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
-from gpuform.stacks.operations.several.messages import Ended, Form, Line, Task
-from gpuform.stacks.operations.several.process import Interpreter, Processes, interpreters
+from gpuform.stacks.operations.several.process import (
+    Ended,
+    Form,
+    Interpreter,
+    Line,
+    Processes,
+    Task,
+    interpreters,
+)
 from gpuform.stacks.operations.several.schedule import Schedule
-from gpuform.stacks.operations.several.whole_plan import allowed_in, judged
-from gpuform.stacks.operations.several.worlds import emulated
+from gpuform.stacks.operations.several.whole_plan import allowed_in, emulated, judged
 
 _APPLIED_AT_ONCE: Final = 8
 """Stacks that are applied at a time: most of that is waiting."""

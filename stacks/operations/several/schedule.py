@@ -7,20 +7,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuform.stacks.estate import Order, circles
-from gpuform.stacks.operations.several.messages import (
+from gpuform.stacks.operations.several.process import (
     AsksOutputs,
     AsksPassphrase,
     Cancel,
     Ended,
     Foretold,
     FromProcess,
+    Interpreter,
     Leave,
     Line,
     Passphrase,
+    Processes,
+    StackProcess,
     Task,
     packed,
 )
-from gpuform.stacks.operations.several.process import Interpreter, Processes, StackProcess
 
 _LEAVING: Final = 5.0
 """Seconds in which a process that is told to leave has written what is under way."""

@@ -1,15 +1,49 @@
-"""The plan of several stacks: put before the gates of all, saved, and read again."""
+"""Combine the plans of several stacks into one."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from gpuform.providers import permissions
+from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Amount, Plan, PlanCost, ResourceChange, StackCost
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.estate import Estate
+from gpuform.stacks.engine.store import read_sealed
+from gpuform.stacks.engine.urn import is_noise, name_of
+from gpuform.stacks.estate import Estate, Member
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import Gate, gates_in, project_gates
-from gpuform.stacks.operations.several.resting import resting_costs
+from gpuform.stacks.operations.opening.emulating import emulators, shared_store
+from gpuform.stacks.pricing.book import PriceBook
+from gpuform.stacks.pricing.costs import cost_of, priced
+from gpuform.stacks.pricing.footprints import footprint_now
+
+
+def resting_costs(
+    estate: Estate, planned: Mapping[str, object], environ: Mapping[str, str]
+) -> Iterator[tuple[str, StackCost]]:
+    """By name, the cost of each stack that is not planned, by its last state."""
+    for name, member in estate.members.items():
+        if name not in planned:
+            try:
+                yield name, _cost(member, environ)
+            except UserError as error:
+                yield name, StackCost(unknown=(f"cannot be read: {error.message}",))
+
+
+def _cost(member: Member, environ: Mapping[str, str]) -> StackCost:
+    workspace = member.workspace(environ)
+    if not workspace.backend.exists(member.project.name, member.stack):
+        return StackCost()
+    state = read_sealed(workspace.backend, member.project.name, member.stack)
+    book = PriceBook.read(member.project.directory)
+    there = [
+        entry
+        for entry in state.snapshot.resources
+        if entry.custom and not (entry.external or entry.delete or is_noise(entry.type))
+    ]
+    return cost_of((name_of(each.urn), priced(footprint_now(each), book)) for each in there)
 
 
 def judged(
@@ -103,3 +137,23 @@ def _sum(costs: Iterable[tuple[str, StackCost]]) -> StackCost:
             hourly = each.hourly + (sums[key].hourly if key in sums else 0.0)
             sums[key] = each.model_copy(update={"hourly": round(hourly, 6)})
     return StackCost(amounts=tuple(sums.values()), unknown=tuple(unknown))
+
+
+@contextmanager
+def emulated(
+    estate: Estate, names: Iterable[str], *, wanted: bool
+) -> Iterator[Mapping[str, Mapping[str, str]]]:
+    """The variables that lead each stack's process to its emulator; none when not wanted.
+
+    Stacks whose folders have no emulator of their own share one in the folder of all.
+    """
+    if not wanted:
+        yield {}
+        return
+    folders = {name: estate.members[name].project.directory for name in names}
+    stores: dict[str, Path] = {
+        name: shared_store(folder, estate.root) for name, folder in folders.items()
+    }
+    with ExitStack() as held:
+        variables = held.enter_context(emulators(sorted(set(stores.values()))))
+        yield {name: variables[store] for name, store in stores.items()}

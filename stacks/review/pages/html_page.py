@@ -10,12 +10,11 @@ from markupsafe import Markup, escape
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.schemas.visible import shortened, visible
-from gpuform.stacks.review.differences import differences, values_of
+from gpuform.stacks.review.dangers import shown_properties
+from gpuform.stacks.review.differences import differences, note_of, values_of
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.leaving_text import leaving_lines
 from gpuform.stacks.review.pages.document import FACTS, Filters, Form, document
-from gpuform.stacks.review.reasons import shown_properties
-from gpuform.stacks.review.rows import note_of
+from gpuform.stacks.review.summary_text import leaving_lines
 from gpuform.stacks.review.value_text import multiline
 
 

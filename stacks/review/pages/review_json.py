@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
+from gpuform.stacks.review.dangers import forcing
 from gpuform.stacks.review.facts import Gpus, Review, RiskyChange, StackFacts
-from gpuform.stacks.review.reasons import forcing
 
 FORMAT_VERSION: Final = "1"
 """Grows when a reader of the old form would misread the new one."""

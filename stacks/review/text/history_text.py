@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from gpuform.schemas.run_log import LogLine, RunLog
+from gpuform.schemas.stacks_plan import LogLine, RunLog
 from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.stack import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER

@@ -1,16 +1,18 @@
-"""What `gpuform orphans` found, for people and for machines."""
+"""Write what `gpuform orphans` and `gpuform offers` found, for people and for machines."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from gpuform.providers.records import Intent
 from gpuform.schemas.visible import visible
 from gpuform.stacks.adopting.orphans import Orphan, Orphans
+from gpuform.stacks.offering.asking import Offers, Priced
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 
-_COLUMNS = ("TYPE", "NAME", "ID", "REGION", "STATE", "AGE", "COST")
+_ORPHAN_COLUMNS = ("TYPE", "NAME", "ID", "REGION", "STATE", "AGE", "COST")
 _OWNER = "OWNER"
 """The last column, where a platform names an owner."""
 _UNKNOWN = "unknown"
@@ -21,9 +23,12 @@ def orphans_lines(
 ) -> Iterator[str]:
     """A table, what was never settled, and what was not asked; not the failures."""
     if found.objects:
-        rows = [(*_COLUMNS, _OWNER), *(tuple(map(redact, _row(each))) for each in found.objects)]
+        rows = [
+            (*_ORPHAN_COLUMNS, _OWNER),
+            *(tuple(map(redact, _orphan_row(each))) for each in found.objects),
+        ]
         if not any(each.held.owner for each in found.objects):
-            rows = [row[: len(_COLUMNS)] for row in rows]
+            rows = [row[: len(_ORPHAN_COLUMNS)] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         yield paint("bold", lines[0])
@@ -56,7 +61,7 @@ def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
     return redact(value) if isinstance(value, str) else value
 
 
-def _row(orphan: Orphan) -> tuple[str, ...]:
+def _orphan_row(orphan: Orphan) -> tuple[str, ...]:
     held = orphan.held
     cost = _UNKNOWN
     if held.hourly_cost is not None:
@@ -144,3 +149,56 @@ def _span(seconds: float) -> str:
     parts = [(minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m")]
     told = [f"{number}{unit}" for number, unit in parts if number][:2]
     return " ".join(told) or "0m"
+
+
+_OFFER_COLUMNS = ("PLATFORM", "REGION", "WHAT", "FIELD", "VALUE", "STOCK", "PRICE", "ABOUT")
+_STOCK = {None: "-", True: "yes", False: "no"}
+
+
+def offers_lines(
+    offers: Offers, shown: Sequence[Priced], currency: str, *, paint: Paint = PLAIN
+) -> Iterator[str]:
+    """A table, and who was not asked; not the failures."""
+    if shown:
+        rows = [_OFFER_COLUMNS, *(_offer_row(each, currency) for each in shown)]
+        used = [at for at in range(len(_OFFER_COLUMNS)) if any(row[at] != "-" for row in rows[1:])]
+        widths = {at: max(len(row[at]) for row in rows) for at in used}
+        lines = ["  ".join(row[at].ljust(widths[at]) for at in used).rstrip() for row in rows]
+        yield paint("bold", lines[0])
+        yield from lines[1:]
+        yield ""
+    for platform in offers.documented:
+        yield f"not asked: {platform} (its API has no such lists; this is what it documents)"
+    for platform, reason in offers.not_asked.items():
+        yield f"not asked: {platform} ({reason})"
+
+
+def offers_document(offers: Offers, shown: Sequence[Priced], currency: str) -> dict[str, Any]:
+    """The same as JSON; null for what is not told."""
+    return {
+        "offers": [
+            {
+                **asdict(each.offer),
+                "prices": [
+                    {"billing": billing, "hourly": price.hourly, "currency": currency}
+                    for billing, price in each.prices.items()
+                ],
+            }
+            for each in shown
+        ],
+        "asked": offers.asked,
+        "documented": offers.documented,
+        "not_asked": offers.not_asked,
+        "failures": offers.failures,
+    }
+
+
+def _offer_row(each: Priced, currency: str) -> tuple[str, ...]:
+    offer = each.offer
+    prices = [
+        f"{price.hourly:.2f} {currency}/h" + ("" if billing == "on_demand" else f" {billing}")
+        for billing, price in each.prices.items()
+    ]
+    cells = (offer.platform, offer.region, offer.what, offer.field, offer.name)
+    told = (_STOCK[offer.in_stock], ", ".join(prices), offer.about)
+    return tuple(visible(cell) or "-" for cell in (*cells, *told))

@@ -1,21 +1,113 @@
-"""The plan as text: every resource that changes, property by property, and why."""
+"""Write plans and reviews as text: every resource that changes, property by property, and why;
+dangers first.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PropertyChange, ResourceChange
 from gpuform.schemas.visible import visible
-from gpuform.stacks.review.cost_text import change_cost_text, plan_cost_lines
-from gpuform.stacks.review.dangers import ranked
-from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.gates_text import gates_lines
-from gpuform.stacks.review.leaving_text import leaving_lines
-from gpuform.stacks.review.names import STYLES, SYMBOLS, short_type
-from gpuform.stacks.review.notices_text import notices_lines
+from gpuform.stacks.review.dangers import gpus_note, is_shown, ranked, shown_properties, why
+from gpuform.stacks.review.differences import Row, change_rows
+from gpuform.stacks.review.facts import (
+    FAILED,
+    Review,
+    StackFacts,
+    as_property,
+    gpus_text,
+    planned_text,
+    validity,
+)
+from gpuform.stacks.review.names import STYLES, SYMBOLS, counted, short_type
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.reasons import gpus_note, is_shown, shown_properties, why
-from gpuform.stacks.review.summary_text import gpus_line, resources_lines, unchecked_line
-from gpuform.stacks.review.text.change_text import change_lines, output_changes_lines
-from gpuform.stacks.review.text.dangers_text import dangers_lines
+from gpuform.stacks.review.repairs_text import repairs_lines
+from gpuform.stacks.review.summary_text import (
+    change_cost_text,
+    gates_lines,
+    gpus_line,
+    leaving_lines,
+    lines_of_gates,
+    notices_lines,
+    plan_cost_lines,
+    plan_cost_text,
+    resources_lines,
+    unchecked_line,
+)
+
+_STYLES = {"+": "add", "~": "change", "-": "remove", " ": "dim"}
+
+
+def change_lines(
+    changes: tuple[PropertyChange, ...], action: PlanAction, type_: str, paint: Paint
+) -> Iterator[str]:
+    """The lines of a resource's property changes, their values aligned.
+
+    In a new resource everything is new, so that its properties need no symbol.
+    """
+    bare = action is PlanAction.CREATE
+    for row in change_rows(changes, type_):
+        yield paint("" if bare else _STYLES[row.mark], _line(row, bare))
+
+
+def output_changes_lines(changes: Iterable[OutputChange], paint: Paint) -> Iterator[str]:
+    """`Outputs:` with those that change, each marked; nothing when none does."""
+    properties = tuple(map(as_property, changes))
+    if properties:
+        yield paint("bold", "Outputs:")
+        lines = change_lines(properties, PlanAction.UPDATE, "", paint)
+        yield from (f"  {line}" for line in lines)
+
+
+def _line(row: Row, bare: bool) -> str:
+    indent = "    " * row.depth
+    if bare:
+        return indent + row.text
+    return indent + (row.text if row.continues else f"{row.mark} {row.text}")
+
+
+_NAMED = 3
+
+
+def dangers_lines(review: Review, paint: Paint = PLAIN) -> Iterator[str]:
+    """`Dangerous changes:` and a line for each, the worst first; nothing where none is."""
+    lines = list(danger_texts(review))
+    if lines:
+        yield paint("bold", "Dangerous changes:")
+        yield from (f"    {paint('remove', visible(text))}" for text in lines)
+
+
+def danger_texts(review: Review) -> Iterator[str]:
+    """`delete train: destroys 16 GPUs`, with the stack where there are several."""
+    for stack, subject in review.subjects:
+        change, danger = subject.change, subject.danger
+        if danger is not None:
+            where = f" in {stack.name}" if len(review.stacks) > 1 else ""
+            yield f"{change.action} {change.name}{where}: {danger.text}"
+
+
+def loss_text(plan: Plan) -> str:
+    """What is lost by the plan, in a sentence or two for who decides; empty where nothing is."""
+    facts = StackFacts(plan)
+    gone, told = facts.gpus_removed, []
+    if plan.operation == "refresh":
+        count = sum(each.danger is not None for each in facts.subjects)
+        return f"{_are(count, 'resource')} gone from the platforms." if count else ""
+    if gone.known == 1 and gone.exact:
+        told.append("1 GPU")
+    elif gone:
+        told.append(f"{gone} GPUs" if gone.known else f"{gone} of GPUs")
+    if facts.losing_data:
+        names = ", ".join(facts.losing_data[:_NAMED])
+        more = len(facts.losing_data) - _NAMED
+        told.append(f"the data on {names}{f' and {more} more' if more > 0 else ''}")
+    sentences = [f"{' and '.join(told)} will be gone."] if told else []
+    if plan.cost is not None and plan.cost.before != plan.cost.after:
+        sentences.append(f"Cost: {plan_cost_text(plan.cost)}.")
+    text = " ".join(sentences)
+    return visible(text[:1].upper() + text[1:])
+
+
+def _are(count: int, noun: str) -> str:
+    return f"{counted(count, noun)} {'is' if count == 1 else 'are'}"
 
 
 def plan_text(
@@ -76,3 +168,79 @@ def _resource_lines(change: ResourceChange, details: bool, paint: Paint) -> Iter
     yield from (indent + line for line in lines)
     for text in leaving_lines(change.leaving):
         yield paint(STYLES["-"], f"{indent}{visible(text)}")
+
+
+def review_text(review: Review, paint: Paint = PLAIN) -> str:
+    """The text, without an end of its own; nothing is left out."""
+    blocks = ["\n".join(_errors_lines(review, paint)), unchecked_line(review.unchecked, paint)]
+    blocks += ["\n".join(_heading(review, paint)), "\n".join(dangers_lines(review, paint))]
+    blocks.append("\n".join(repairs_lines((stack.plan for stack in review.stacks), paint)))
+    if review.whole is not None:
+        blocks.append("\n".join(lines_of_gates(review.whole.gates, paint, "Gates over all:")))
+    for stack in review.stacks:
+        own = [block for block in _of_stack(stack, paint) if block]
+        title = paint("bold", f"{visible(stack.name)}:")
+        blocks += [title, *own] if own and len(review.stacks) > 1 else own
+    blocks.append("\n".join(_next(review, paint)))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _of_stack(stack: StackFacts, paint: Paint) -> Iterator[str]:
+    """All that there is to tell of one stack; a block may be empty."""
+    plan = stack.plan
+    yield changes_text(plan, paint=paint)
+    yield "\n".join(output_changes_lines(plan.outputs, paint))
+    yield "\n".join(plan_cost_lines(plan, paint))
+    yield "\n".join(notices_lines(plan.notices, paint))
+    yield "\n".join(gates_lines(plan, paint))
+    if plan.unchecked:
+        yield "\n".join(unchecked_lines(plan.unchecked, paint))
+
+
+def _heading(review: Review, paint: Paint) -> Iterator[str]:
+    if len(review.stacks) == 1:
+        (stack,) = review.stacks
+        made = [visible(text) for text in (stack.plan.made_at, stack.plan.made_by) if text]
+        title = f"{review.kind.capitalize()} of {visible(stack.name)}"
+        title += "" if stack.is_drift else f": {stack.plan.operation}"
+        title += f", made {' by '.join(made)}" if made else ""
+        yield paint("bold", title)
+        if stack.plan.basis is not None and stack.plan.basis.seal:
+            yield f"Digest: {visible(stack.plan.basis.seal)}"
+    else:
+        what = "Drift" if review.is_drift else "Plans"
+        yield paint("bold", f"{what} of {len(review.stacks)} stacks")
+    removed = bool(review.gpus_removed)
+    yield planned_text(review)
+    yield paint("remove" if removed else "", f"GPUs: {gpus_text(review)}")
+    if len(review.stacks) > 1:
+        yield ""
+        yield from _table(review)
+
+
+def _table(review: Review) -> Iterator[str]:
+    width = max(len(visible(stack.name)) for stack in review.stacks)
+    for stack in review.stacks:
+        dangers = f"; {counted(stack.dangers, 'dangerous change')}" if stack.dangers else ""
+        gpus = f"; GPUs: {gpus_text(stack)}" if stack.gpus_removed or stack.gpus_added else ""
+        yield f"{visible(stack.name):<{width}}  {planned_text(stack)}{gpus}{dangers}"
+
+
+def _next(review: Review, paint: Paint) -> Iterator[str]:
+    commands = [command for _, command in review.commands]
+    yield paint("bold", "Next:") if commands else review.nothing
+    yield from (f"    {visible(command)}" for command in commands)
+    if commands:
+        yield FAILED if review.has_failed else validity(review)
+
+
+def _errors_lines(review: Review, paint: Paint = PLAIN) -> Iterator[str]:
+    """`Failed:` and each error in full, with its stack where there are several; or nothing."""
+    if review.has_failed:
+        yield paint("error", "Failed:")
+    for stack in review.stacks:
+        for error in stack.plan.errors:
+            first, *rest = error.split("\n")
+            where = f"{stack.name}: " if len(review.stacks) > 1 else ""
+            yield f"    {visible(where + first)}"
+            yield from (f"      {visible(line)}" for line in rest)

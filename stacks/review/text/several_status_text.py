@@ -6,9 +6,9 @@ from typing import Any
 
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.visible import visible
-from gpuform.stacks.review.cost_text import cost_text
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.summary_text import cost_text
 from gpuform.stacks.review.text.status_text import (
     Monitoring,
     ResourceStatus,

@@ -4,19 +4,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpuform.providers.live import Live
-from gpuform.providers.summary import Summary
-from gpuform.schemas.footprint import Billing, Footprint
-from gpuform.schemas.lens.capacity import Capacity
+from gpuform.providers.catalog import Summary
+from gpuform.providers.environment import Live
+from gpuform.schemas.lens.conditions import Capacity
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
-from gpuform.schemas.notices import Notice
 from gpuform.schemas.plan import Amount, StackCost
+from gpuform.schemas.resource_facts import Billing, Footprint, Notice
 from gpuform.schemas.visible import visible
 from gpuform.stacks.pricing.costs import cost_of
-from gpuform.stacks.review.cost_text import cost_text, money
 from gpuform.stacks.review.names import counted
-from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.summary_text import cost_text, money, notices_lines
 
 SHOWN = 5
 """How many GPUs and consumers are shown."""

@@ -19,7 +19,7 @@ from gpuform.stacks.engine.language_host import TopologyRun
 from gpuform.stacks.engine.registration import Read, Registration, position
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, make_urn
 from gpuform.stacks.engine.values import from_plain
-from gpuform.stacks.topology.checking import Checked
+from gpuform.stacks.topology.declarations import ModuleInstance
 from gpuform.stacks.topology.declaring.deferred import Handle, waits_of
 from gpuform.stacks.topology.declaring.resources import (
     GivenAlias,
@@ -28,12 +28,10 @@ from gpuform.stacks.topology.declaring.resources import (
     typed_properties,
     untyped,
 )
-from gpuform.stacks.topology.declaring.source import Source
-from gpuform.stacks.topology.declaring.tasks import NO_NEEDS, Loop, Task
+from gpuform.stacks.topology.declaring.tasks import NO_NEEDS, Loop, Source, Task
 from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.instances import ModuleInstance
 from gpuform.stacks.topology.options import LATE, LISTS, SINGLE, items
-from gpuform.stacks.topology.planning import Planned
+from gpuform.stacks.topology.planning import Checked, Planned
 from gpuform.stacks.topology.scope import Scope
 
 

@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from mongo_strategies import DOCUMENTS, FILTERS, UPDATES
 from mongomock.filtering import filter_applies
 
-from gpuform.providers.emulator.aios.errors import ApiError
-from gpuform.providers.emulator.aios.filtering import is_match
-from gpuform.providers.emulator.aios.updating import updated
+from gpuform.providers.emulator.aios.mongo import ApiError, is_match, updated
 
 
 @pytest.mark.slow

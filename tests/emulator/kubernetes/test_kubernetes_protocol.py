@@ -14,9 +14,9 @@ from kubernetes import watch
 from kubernetes.client.exceptions import ApiException
 from processes.limits import LAST_RESORT
 
-from gpuform.providers.emulator.kubernetes.errors import StatusError
-from gpuform.providers.emulator.kubernetes.patching import JSON, MERGE, STRATEGIC, patched
-from gpuform.providers.emulator.kubernetes.selectors import labels_match
+from gpuform.providers.emulator.kubernetes.kinds import StatusError
+from gpuform.providers.emulator.kubernetes.objects import labels_match
+from gpuform.providers.emulator.kubernetes.verbs import JSON, MERGE, STRATEGIC, patched
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuform.providers.slurm.commands import Output
+from gpuform.providers.slurm.processes import Output
 
 _ON_NODES = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED")
 UID = 1001
@@ -59,7 +59,7 @@ class Job:
 
 
 class Slurm:
-    """A `gpuform.providers.slurm.commands.Commands`."""
+    """A `gpuform.providers.slurm.processes.Commands`."""
 
     place = "on the stand-in"
 

@@ -19,7 +19,7 @@ from gpuform.providers.calls.transport import mount
 from gpuform.providers.errors import AdoptionQuestion, GpuformError
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.schemas.aios.documents import entry_of
-from gpuform.schemas.aios.totals import whole_node
+from gpuform.schemas.aios.parts import whole_node
 
 from .conftest import Thing
 from .lagging_registry import Faults, LaggingRegistry, sums_of

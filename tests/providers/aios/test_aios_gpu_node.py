@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from gpuform.providers.actions import Settings
 from gpuform.providers.aios.client import client_for
 from gpuform.providers.calls import serving
-from gpuform.providers.emulator.aios.updating import updated
+from gpuform.providers.emulator.aios.mongo import updated
 from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
-from gpuform.schemas.aios.totals import NODE_COUNT, PATHS, totals, value_at
+from gpuform.schemas.aios.parts import NODE_COUNT, PATHS, totals, value_at
 from gpuform.schemas.aios.updates import node_added, node_changed, node_removed
 
 ID = "cluster-west-vision-001"

@@ -7,7 +7,7 @@ from aios_document import CLUSTER, DECLARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.providers.emulator.aios.updating import updated
+from gpuform.providers.emulator.aios.mongo import updated
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import cluster_document, declared_cluster
 from gpuform.schemas.aios.inputs import ClusterInputs

@@ -14,8 +14,8 @@ from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import access_by, flattened
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.stacks.access.credentials import Credential
-from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.access.kubeconfig import Credential
+from gpuform.stacks.access.kubeconfig_text import Mark
 from gpuform.stacks.engine.errors import EngineError
 
 

@@ -11,7 +11,7 @@ from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import access_by
 from gpuform.providers.kubernetes.scheduler import MARK, KubernetesScheduler, is_job, is_worker
-from gpuform.schemas.drain import RunningJob
+from gpuform.schemas.policies.drain import RunningJob
 
 
 def pod(namespace: str = "default", **metadata: Any) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import yaml
 
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.declared import declared_kubeconfig
+from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
 from gpuform.providers.slurm import declared_scheduler
-from gpuform.schemas.drain import KubernetesInputs, ScheduledDrainInputs
+from gpuform.schemas.policies.drain import KubernetesInputs, ScheduledDrainInputs
 
 SECRET = "planted-secret-of-the-machine"
 EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": ["token"]}

@@ -11,7 +11,7 @@ from gpuform.providers.calls import Call, serving
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle
-from gpuform.schemas.repair import Cause
+from gpuform.schemas.policies.repair import Cause
 from tests.providers.kubernetes.test_certifications import World
 
 URN = "urn:pulumi:dev::project::type::train"

@@ -15,8 +15,7 @@ from gpuform.providers.errors import InvalidRequest, MissingCredentials, ServerE
 from gpuform.providers.lens import capacity, get_consumers, get_heatmap, get_overview
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
 from gpuform.schemas.lens import wire
-from gpuform.schemas.lens.capacity import Capacity
-from gpuform.schemas.lens.conditions import amiss
+from gpuform.schemas.lens.conditions import Capacity, amiss
 from gpuform.schemas.lens.inputs import ConditionInputs
 
 Answer = Callable[[httpx.Request], httpx.Response]

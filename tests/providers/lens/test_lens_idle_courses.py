@@ -20,8 +20,8 @@ from simulated_scheduler import Simulated
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.idleness import Verdict
 from gpuform.providers.lens.client import LensClient
+from gpuform.providers.lifetime import Verdict
 from gpuform.providers.records import Intents, Unkept
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.nodes import NodeTaking

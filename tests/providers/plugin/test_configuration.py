@@ -3,8 +3,7 @@
 import pytest
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.platform import plugin_key
-from gpuform.providers.platforms import all_settings
+from gpuform.providers.platform import all_settings, plugin_key
 
 OWN, PLUGINS = "together:apiKey", "gpuform:togetherApiKey"
 VARIABLE = "TOGETHER_API_KEY"

@@ -12,10 +12,9 @@ import pytest
 
 from gpuform import providers
 from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup_names
-from gpuform.providers.platforms import all_settings, platforms
+from gpuform.providers.platform import all_settings, platforms
 from gpuform.providers.plugin import package_schema as module
-from gpuform.providers.plugin.package_schema import package_schema
-from gpuform.providers.plugin.schema_types import Types
+from gpuform.providers.plugin.package_schema import Types, package_schema
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import Immutable, rules_of
 

@@ -13,7 +13,7 @@ from pulumi_yaml import Checked, Evaluated, references, steps
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.emulator.server import environment, serve
-from gpuform.providers.plugin import functions
+from gpuform.providers.plugin import settings
 from gpuform.providers.plugin.package_schema import package_schema
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
@@ -78,7 +78,7 @@ def answer(asked: Registration | Read) -> tuple[str, dict[str, Any]]:
 
 
 def invoke(token: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    return dict(functions.answer(token, arguments, Settings()))
+    return dict(settings.answer(token, arguments, Settings()))
 
 
 def plain(values: Any, secret: Collection[str] = ()) -> Any:

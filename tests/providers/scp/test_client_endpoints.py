@@ -15,17 +15,17 @@ from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.client.connection import Connection
 from gpuform.providers.scp.client.credentials import Credentials
-from gpuform.schemas.scp import requests
+from gpuform.schemas.scp import wire
 
 CREDENTIALS = Credentials("AK", "SK", base_url="http://scp.test/base")
 
 
-def _create() -> requests.CreateGpuNodes:
-    fabric = requests.ClusterFabricDetails(**CREATE["cluster_fabric_details"])
-    servers = tuple(requests.ServerDetails(**each) for each in CREATE["server_details"])
-    tags = tuple(requests.Tag(**each) for each in CREATE["tags"])
+def _create() -> wire.CreateGpuNodes:
+    fabric = wire.ClusterFabricDetails(**CREATE["cluster_fabric_details"])
+    servers = tuple(wire.ServerDetails(**each) for each in CREATE["server_details"])
+    tags = tuple(wire.Tag(**each) for each in CREATE["tags"])
     parts = {"cluster_fabric_details": fabric, "server_details": servers, "tags": tags}
-    return requests.CreateGpuNodes(**{**CREATE, **parts})
+    return wire.CreateGpuNodes(**{**CREATE, **parts})
 
 
 def _filters(endpoint: Endpoint) -> dict[str, str]:

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.scp.client import ScpClient, client, paging
-from gpuform.providers.scp.client.connection import Connection
+from gpuform.providers.scp.client import ScpClient, client, connection
+from gpuform.providers.scp.client.connection import Connection, read_all
 from gpuform.providers.scp.client.credentials import Credentials
-from gpuform.providers.scp.client.paging import read_all
 
 SIZE = 3
 _ID = st.integers(0, 20)
@@ -38,7 +37,7 @@ class Pages:
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paging, "PAGE_SIZE", SIZE)
+    monkeypatch.setattr(connection, "PAGE_SIZE", SIZE)
     monkeypatch.setattr(client, "PAGE_SIZE", SIZE)
 
 

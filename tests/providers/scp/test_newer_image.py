@@ -9,8 +9,8 @@ import pytest
 from gpuform.providers.emulator.scp.catalogue import IMAGES
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
-from gpuform.providers.scp.newer_image import newest
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
+from gpuform.providers.scp.offers import newest
 from gpuform.schemas.scp import wire
 
 Properties = dict[str, Any]

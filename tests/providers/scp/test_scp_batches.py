@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.scp.nodes import LEAST, batches
-from gpuform.providers.scp.nodes.batching import MOST
+from gpuform.providers.scp.nodes.planning import MOST
 
 
 @pytest.mark.parametrize(

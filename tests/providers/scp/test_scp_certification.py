@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.emulator.together import ADMIN_KEY
-from gpuform.schemas.repair import Cause
+from gpuform.schemas.policies.repair import Cause
 
 NAMES = ["train-worker-0", "train-worker-1"]
 CLUSTER = {

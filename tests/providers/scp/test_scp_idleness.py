@@ -15,13 +15,13 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.evidence import NotEnoughEvidence
-from gpuform.providers.idleness import Verdict
+from gpuform.providers.lifetime import Verdict
 from gpuform.providers.records import Intents, QuietLooks, Unkept
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import NodeTaking
-from gpuform.schemas.idleness import Idleness, idleness_of
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, GpuStat, Overview
+from gpuform.schemas.policies.lifetime import Idleness, idleness_of
 from gpuform.schemas.scp.outputs import NodeOutputs
 
 Properties = dict[str, Any]

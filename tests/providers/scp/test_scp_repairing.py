@@ -19,7 +19,7 @@ from gpuform.providers.records import Drains, Repairs
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.nodes import looking, taking
+from gpuform.providers.scp.nodes import repairs, taking
 from gpuform.providers.slurm import Condition
 
 Properties = dict[str, Any]
@@ -69,7 +69,7 @@ def scheduler(world: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
 @pytest.fixture
 def conditions(monkeypatch: pytest.MonkeyPatch) -> Conditions:
     made = Conditions()
-    monkeypatch.setattr(looking, "declared_conditions", made)
+    monkeypatch.setattr(repairs, "declared_conditions", made)
     return made
 
 

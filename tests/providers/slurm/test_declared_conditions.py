@@ -14,9 +14,8 @@ from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.slurm import Condition, declared_conditions
-from gpuform.providers.slurm.commands import Output
-from gpuform.providers.slurm.processes import LocalCommands
-from gpuform.schemas.drain import ScheduledDrainInputs
+from gpuform.providers.slurm.processes import LocalCommands, Output
+from gpuform.schemas.policies.drain import ScheduledDrainInputs
 
 WORKERS = [f"train-worker-{number}" for number in range(3)]
 

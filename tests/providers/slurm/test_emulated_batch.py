@@ -13,8 +13,8 @@ from gpuform.providers.errors import UnknownOutcome, Unreachable
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.slurm import Batch, BatchJobs, exit_code_of, result_of
 from gpuform.providers.slurm.batch import nodes_of
-from gpuform.providers.slurm.commands import Output
 from gpuform.providers.slurm.pods import PodCommands
+from gpuform.providers.slurm.processes import Output
 from gpuform.schemas.slurm import SlurmInputs
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gpus-per-node=8 --time=10\nsrun all_reduce_perf -b 8G | tail -5\n"

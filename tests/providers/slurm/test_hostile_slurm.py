@@ -16,8 +16,8 @@ from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.records import BatchRecords, FolderRecords, Intents
 from gpuform.providers.slurm import BatchJobs, SlurmTester
 from gpuform.providers.slurm.scheduler import SlurmScheduler
-from gpuform.schemas.certification import CategoryInputs
-from gpuform.schemas.drain import DrainInputs
+from gpuform.schemas.policies.certification import CategoryInputs
+from gpuform.schemas.policies.drain import DrainInputs
 
 NODES = ["w0", "w1", "w2"]
 JOB = {"script": "#!/bin/bash\nmeasure\n", "result": r"Avg bus bandwidth\s*:\s*([\d.]+)"}

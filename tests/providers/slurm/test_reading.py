@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuform.providers.slurm.reading import expanded, read_ending, read_jobs, read_nodes
-from gpuform.schemas.drain import RunningJob
+from gpuform.schemas.policies.drain import RunningJob
 
 RECORDED = Path(__file__).parent / "recorded"
 

@@ -12,8 +12,7 @@ from real_slurm import Slurm, running, until
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.slurm import Batch, BatchJobs, exit_code_of, result_of
-from gpuform.providers.slurm.commands import Output
-from gpuform.providers.slurm.processes import LocalCommands, SshCommands
+from gpuform.providers.slurm.processes import LocalCommands, Output, SshCommands
 from gpuform.schemas.slurm import SlurmInputs
 
 pytestmark = pytest.mark.slow

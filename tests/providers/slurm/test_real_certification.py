@@ -12,7 +12,7 @@ from gpuform.providers.errors import NotReady
 from gpuform.providers.records import BatchRecords, FolderRecords
 from gpuform.providers.slurm import BatchJobs, SlurmTester
 from gpuform.providers.slurm.processes import LocalCommands
-from gpuform.schemas.certification import CategoryInputs
+from gpuform.schemas.policies.certification import CategoryInputs
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from gpuform.providers.calls import Call, serving
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.tensorone import client
-from gpuform.providers.tensorone.freshness import Sighting, Writes, read_at
+from gpuform.providers.tensorone.client import Sighting, Writes, read_at
 from gpuform.schemas.tensorone import wire
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.tensorone.exposure import cluster_exposure
+from gpuform.providers.tensorone.cluster_facts import cluster_exposure
 from gpuform.schemas.values import UNKNOWN
 
 CLOSED = {"firewall_rules": [{"source": "10.0.0.0/8", "port_range": "22", "protocol": "tcp"}]}

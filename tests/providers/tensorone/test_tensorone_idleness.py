@@ -9,10 +9,10 @@ import pytest
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.idleness import Verdict
+from gpuform.providers.lifetime import Verdict
 from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
-from gpuform.schemas.idleness import idleness_of
+from gpuform.schemas.policies.lifetime import idleness_of
 
 Json = dict[str, Any]
 IDLE = {"below": "5%", "for": "6h"}

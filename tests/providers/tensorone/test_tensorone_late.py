@@ -8,8 +8,7 @@ import pytest
 from gpuform.providers.calls import current_call
 from gpuform.providers.errors import GpuformError, NotFound
 from gpuform.providers.evidence import NotEnoughEvidence
-from gpuform.providers.tensorone.client import TensorOneClient
-from gpuform.providers.tensorone.freshness import Sighting
+from gpuform.providers.tensorone.client import Sighting, TensorOneClient
 
 Json = dict[str, Any]
 

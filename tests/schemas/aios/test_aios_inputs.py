@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.schemas.aios.inputs import ClusterInputs, GpuNodeInputs
-from gpuform.schemas.aios.totals import PATHS, value_at, with_value
+from gpuform.schemas.aios.parts import PATHS, value_at, with_value
 from gpuform.schemas.checking import check
 from gpuform.schemas.values import UNKNOWN
 

@@ -2,7 +2,7 @@
 
 from lens_document import CONSUMERS, OVERVIEW
 
-from gpuform.schemas.lens.capacity import Capacity
+from gpuform.schemas.lens.conditions import Capacity
 from gpuform.schemas.lens.wire import Consumer, Overview
 
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from scp_document import CREATE, ENDPOINTS, FABRIC, MOVE, NODE, Endpoint
 
 from gpuform.schemas.models import WireList
-from gpuform.schemas.scp import regions, requests, statuses, versions, wire
-from gpuform.schemas.scp.moments import unix_time
+from gpuform.schemas.scp import node_rules, statuses, wire
+from gpuform.schemas.scp.statuses import unix_time
 
 MODELS: dict[str, type[BaseModel]] = {
     "1.1": wire.NodeAnswer,
@@ -116,12 +116,12 @@ def test_an_id_is_told_once() -> None:
 # Requests
 
 
-def documented_create() -> requests.CreateGpuNodes:
-    fabric = requests.ClusterFabricDetails(**CREATE["cluster_fabric_details"])
-    servers = tuple(requests.ServerDetails(**each) for each in CREATE["server_details"])
-    tags = tuple(requests.Tag(**each) for each in CREATE["tags"])
+def documented_create() -> wire.CreateGpuNodes:
+    fabric = wire.ClusterFabricDetails(**CREATE["cluster_fabric_details"])
+    servers = tuple(wire.ServerDetails(**each) for each in CREATE["server_details"])
+    tags = tuple(wire.Tag(**each) for each in CREATE["tags"])
     parts = {"cluster_fabric_details": fabric, "server_details": servers, "tags": tags}
-    return requests.CreateGpuNodes(**{**CREATE, **parts})
+    return wire.CreateGpuNodes(**{**CREATE, **parts})
 
 
 def as_json(value: Any) -> Any:
@@ -135,15 +135,15 @@ def test_the_documented_create_request() -> None:
 
 
 def test_what_is_left_out_of_a_create_is_null() -> None:
-    body = requests.CreateGpuNodes(
-        cluster_fabric_details=requests.ClusterFabricDetails(
+    body = wire.CreateGpuNodes(
+        cluster_fabric_details=wire.ClusterFabricDetails(
             cluster_fabric_name="train", node_pool_id="P"
         ),
         image_id="I",
         os_user_id="root",
         os_user_password="p",
         region_id="kr-west1",
-        server_details=(requests.ServerDetails(gpu_node_name="n-001", server_type_id="S"),),
+        server_details=(wire.ServerDetails(gpu_node_name="n-001", server_type_id="S"),),
         subnet_id="s",
         vpc_id="v",
     ).body()
@@ -163,18 +163,18 @@ def test_a_create_request_shows_no_secret() -> None:
     shown = repr(documented_create())
     assert "'password'" not in shown
     assert "'init script'" not in shown
-    assert set(requests.SECRET_MEMBERS) == {"os_user_password", "init_script"}
+    assert set(wire.SECRET_MEMBERS) == {"os_user_password", "init_script"}
 
 
 def test_the_small_requests() -> None:
-    assert requests.chosen_nodes(("a", "b")) == {"gpu_node_ids": ["a", "b"]}
-    assert requests.public_nat_ip("ip") == {"public_ip_address_id": "ip"}
-    assert requests.moved_members("from", "to", ["a"]) == {
+    assert wire.chosen_nodes(("a", "b")) == {"gpu_node_ids": ["a", "b"]}
+    assert wire.public_nat_ip("ip") == {"public_ip_address_id": "ip"}
+    assert wire.moved_members("from", "to", ["a"]) == {
         "before_cluster_fabric_id": "from",
         "after_cluster_fabric_id": "to",
         "gpu_node_id_list": ["a"],
     }
-    assert requests.moved_members("", "", []).keys() == MOVE.keys()
+    assert wire.moved_members("", "", []).keys() == MOVE.keys()
 
 
 # States, times, places
@@ -213,13 +213,13 @@ def test_what_is_no_time_is_none(text: str | None) -> None:
 
 
 def test_the_documented_addresses() -> None:
-    pairs = [(region, each) for each, found in regions.REGIONS.items() for region in found]
+    pairs = [(region, each) for each, found in node_rules.REGIONS.items() for region in found]
     assert set(pairs) == {
         ("kr-west1", "s"), ("kr-east1", "s"),
         ("kr-south1", "g"), ("kr-south2", "g"), ("kr-south3", "g"),
         ("kr-west1", "e"), ("kr-east1", "e"),
     }  # fmt: skip
-    assert {regions.service_url(*pair) for pair in pairs} == {
+    assert {node_rules.service_url(*pair) for pair in pairs} == {
         f"https://multinodegpucluster.{region}.{each}.samsungsdscloud.com" for region, each in pairs
     }
 
@@ -227,16 +227,16 @@ def test_the_documented_addresses() -> None:
 @pytest.mark.parametrize("pair", [("kr-west1", "g"), ("kr-south1", "e"), ("x", "s"), ("", "")])
 def test_an_unknown_pair_is_refused_with_the_list(pair: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="g has kr-south1, kr-south2, kr-south3"):
-        regions.service_url(*pair)
+        node_rules.service_url(*pair)
 
 
 def test_the_environments_of_a_region() -> None:
-    assert regions.environments_of("kr-west1") == ["s", "e"]
-    assert regions.environments_of("kr-south2") == ["g"]
-    assert regions.environments_of("mars-1") == []
+    assert node_rules.environments_of("kr-west1") == ["s", "e"]
+    assert node_rules.environments_of("kr-south2") == ["g"]
+    assert node_rules.environments_of("mars-1") == []
 
 
 def test_the_documented_versions() -> None:
-    assert versions.header_value(versions.CURRENT) == "multinodegpucluster 1.2"
-    ends = {version: f"{end:%Y%m%d}" for version, end in versions.DEPRECATED.items()}
+    assert statuses.header_value(statuses.CURRENT) == "multinodegpucluster 1.2"
+    ends = {version: f"{end:%Y%m%d}" for version, end in statuses.DEPRECATED.items()}
     assert ends == {"1.1": "20260331", "1.0": "20251231"}

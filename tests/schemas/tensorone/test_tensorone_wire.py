@@ -7,7 +7,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from tensorone_document import ANSWER, CLUSTER, leaves
 
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.moments import is_before, unix_time
+from gpuform.schemas.tensorone.statuses import is_before, unix_time
 from gpuform.schemas.tensorone.termination import stopped_by
 
 

@@ -11,8 +11,8 @@ from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.footprint import Expense, Footprint
 from gpuform.schemas.models import Problem
+from gpuform.schemas.resource_facts import Expense, Footprint
 from nimbus.client import client_for
 from nimbus.schemas import Cluster, ClusterInputs, ClusterOutputs
 

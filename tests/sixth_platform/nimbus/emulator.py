@@ -5,10 +5,10 @@ from typing import Any
 
 from flask import Blueprint, Request, Response, request
 
-from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
+from gpuform.providers.emulator.routing import answer
 from gpuform.providers.emulator.store import Store
 
 KIND = "nimbus-cluster"

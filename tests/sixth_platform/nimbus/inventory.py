@@ -1,7 +1,7 @@
 """What an account of Nimbus holds."""
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.inventory import Held
+from gpuform.providers.offering import Held
 from nimbus.client import client_for
 
 

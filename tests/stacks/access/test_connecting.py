@@ -11,10 +11,9 @@ import pytest
 from processes.limits import LAST_RESORT
 
 from gpuform.schemas.access import Access, Host, Port
-from gpuform.stacks.access.connecting import Wish, command_for, port_url
-from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.access.connecting import Wish, command_for, port_url, run, wait_for
+from gpuform.stacks.access.kubeconfig_text import Mark
 from gpuform.stacks.access.reading import Cluster
-from gpuform.stacks.access.running import run, wait_for
 from gpuform.stacks.engine.errors import EngineError
 
 MARK = Mark("id", "urn", "/state")
@@ -103,7 +102,7 @@ def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "kubectl get 'a b'" in str(refused.value.hint) or os.name == "nt"
 
 
-RUN = "from gpuform.stacks.access.running import {how}; import sys; sys.exit({how}({words!r}))"
+RUN = "from gpuform.stacks.access.connecting import {how}; import sys; sys.exit({how}({words!r}))"
 
 
 @pytest.mark.parametrize("how", ["run", "wait_for"])

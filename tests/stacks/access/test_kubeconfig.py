@@ -19,7 +19,7 @@ from gpuform.stacks.access.kubeconfig import (
     with_credentials,
     without_contexts,
 )
-from gpuform.stacks.access.kubeconfig_parts import SECTIONS
+from gpuform.stacks.access.kubeconfig_source import SECTIONS
 from gpuform.stacks.access.kubeconfig_text import KubeconfigText
 from gpuform.stacks.engine.errors import EngineError
 

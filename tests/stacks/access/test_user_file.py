@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.access import file_lock
+from gpuform.stacks.access import user_file
 from gpuform.stacks.access.kubeconfig import marked
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.errors import EngineError
@@ -133,18 +133,18 @@ def test_kubectls_lock_is_waited_for(file: UserFile, monkeypatch: pytest.MonkeyP
         if len(slept) == 3:
             lock.unlink()
 
-    with file_lock.locked(file.path, sleep):
+    with user_file.locked(file.path, sleep):
         assert lock.exists()
     assert not lock.exists()
     lock.touch()
     slept.clear()
     with (
         pytest.raises(EngineError, match=r"config\.lock is there, as kubectl makes it") as refused,
-        file_lock.locked(file.path, slept.append),
+        user_file.locked(file.path, slept.append),
     ):
         pass
     assert f"delete {lock}" in str(refused.value.hint)
-    assert sum(slept) >= file_lock.PATIENCE
+    assert sum(slept) >= user_file.PATIENCE
     assert lock.exists()
 
 
@@ -152,9 +152,9 @@ def test_the_lock_of_a_gpuform_that_lives_is_not_taken(file: UserFile) -> None:
     file.path.parent.mkdir()
     slept: list[float] = []
     with (
-        file_lock.locked(file.path, slept.append),
+        user_file.locked(file.path, slept.append),
         pytest.raises(EngineError, match=r"another program .* by gpuform"),
-        file_lock.locked(file.path, slept.append),
+        user_file.locked(file.path, slept.append),
     ):
         pass
 

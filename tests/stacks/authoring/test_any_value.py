@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from gpuform.schemas.values import same
 from gpuform.stacks.authoring.declared import Declared, Entry, Mixed, Reference
-from gpuform.stacks.authoring.python_values import literal, statement
+from gpuform.stacks.authoring.python_text import literal, statement
 from gpuform.stacks.authoring.yaml_files import with_entries
-from gpuform.stacks.authoring.yaml_text import topology_text
-from gpuform.stacks.authoring.yaml_values import scalar
+from gpuform.stacks.authoring.yaml_values import scalar, topology_text
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import plain
 from gpuform.stacks.document.reading import read_text

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from plan_scenes import Scene
 
-from gpuform.providers.world import World, record_world
+from gpuform.providers.environment import World, record_world
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.store import Backend
 

@@ -18,13 +18,12 @@ from rich.console import Console
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.visible import json_text
-from gpuform.stacks.cli.terminal.harmless import harmless
 from gpuform.stacks.cli.terminal.live import LiveProgress
-from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.screen import Screen, harmless
 from gpuform.stacks.engine.planning import Op, Progress, Step, StepStarted
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.manifests import Claims, as_yaml
-from gpuform.stacks.operations.runs.stopwatch import Stopwatch
+from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.review.paint import STYLED, Paint
 
 Run = Any

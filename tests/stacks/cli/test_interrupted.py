@@ -14,7 +14,7 @@ from file_locks import file_journal
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent, Intents
-from gpuform.schemas.together.timestamps import unix_time
+from gpuform.schemas.together.statuses import unix_time
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.stack import Stack

@@ -311,7 +311,7 @@ def test_secrets_of_another_provider_in_the_file(
 
 
 def test_errors_hold_no_chain(vault: Service) -> None:
-    from gpuform.stacks.engine.secrets.cloud_secrets import CloudCrypter
+    from gpuform.stacks.engine.secrets.stack_secrets import CloudCrypter
 
     vault.denied = True
     with pytest.raises(SecretsError) as caught:

@@ -11,8 +11,7 @@ import pytest
 from gpuform.providers.plugin.launchers import launcher
 from gpuform.providers.plugin.places import COMMAND, plugin_version
 from gpuform.stacks.doctor.findings import Finding, Level
-from gpuform.stacks.doctor.plugin import Surroundings, examine_plugin
-from gpuform.stacks.doctor.plugin_answer import version_of
+from gpuform.stacks.doctor.plugin import Surroundings, examine_plugin, version_of
 
 OURS = plugin_version()
 ANSWERING = """\

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.cli.terminal.folds import folds_of
 from gpuform.stacks.cli.terminal.progress import SPACING, LineProgress
-from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.screen import Screen, folds_of
 from gpuform.stacks.engine.machine import CiJob
 from gpuform.stacks.engine.planning import (
     Event,
@@ -26,7 +25,7 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.operations.runs.stopwatch import Stopwatch
+from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.review.paint import Paint
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"

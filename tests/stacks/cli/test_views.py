@@ -35,7 +35,7 @@ from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.operations.plans.appraising import Appraiser
 from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
-from gpuform.stacks.operations.runs.stopwatch import Stopwatch
+from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.review.paint import Paint
 

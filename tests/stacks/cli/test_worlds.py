@@ -10,7 +10,7 @@ import pytest
 from plan_scenes import Scene
 
 from gpuform.providers.emulator.server import environment, serve
-from gpuform.providers.world import World, record_world, world_of
+from gpuform.providers.environment import World, record_world, world_of
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.store import Backend
 

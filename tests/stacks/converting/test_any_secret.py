@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from secret_states import CONFIGURED, NUMBER, PLANTED, states
 
 from gpuform.stacks.authoring.python_text import program_text
-from gpuform.stacks.authoring.yaml_text import topology_text
-from gpuform.stacks.converting.errors import NotConverted
+from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.converting.program_topology import topology_of_program
+from gpuform.stacks.converting.secret_values import NotConverted
 from gpuform.stacks.converting.state_topology import topology_of_state
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.state import ResourceState

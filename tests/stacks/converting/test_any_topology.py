@@ -9,9 +9,9 @@ import pytest
 from converted import program_in, registered, state_of, topologies
 from hypothesis import given, settings
 
-from gpuform.stacks.authoring.yaml_text import topology_text
-from gpuform.stacks.converting.errors import NotConverted
+from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.converting.program_topology import topology_of_program
+from gpuform.stacks.converting.secret_values import NotConverted
 from gpuform.stacks.converting.state_topology import topology_of_state
 from gpuform.stacks.operations.converting import topology_as_python
 

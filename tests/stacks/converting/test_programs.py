@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 from converted import registered
 
-from gpuform.stacks.converting.errors import NotConverted
+from gpuform.stacks.converting.secret_values import NotConverted
 from gpuform.stacks.operations.converting import topology_as_python
 
 Convert = Callable[[str], str]

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.document.composing import DEEPEST, MOST_NODES
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import plain
-from gpuform.stacks.document.reading import LARGEST, read_file, read_text
+from gpuform.stacks.document.reading import DEEPEST, LARGEST, MOST_NODES, read_file, read_text
 
 
 def told(text: str) -> list[str]:

@@ -8,10 +8,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuform.stacks.document.composing import LINE_BREAK
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import plain
-from gpuform.stacks.document.reading import read_file, read_text
+from gpuform.stacks.document.reading import LINE_BREAK, read_file, read_text
 
 VALID = """\
 config: &c

@@ -11,8 +11,7 @@ from plan_strategies import plans
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.drawing.arranging import MOST, arrange
-from gpuform.stacks.drawing.dot import dot
-from gpuform.stacks.drawing.mermaid import fits, mermaid
+from gpuform.stacks.drawing.diagrams import dot, fits, mermaid
 from gpuform.stacks.drawing.page import page
 from gpuform.stacks.drawing.things import Thing, things_of_plan
 from gpuform.stacks.engine.state import ResourceState

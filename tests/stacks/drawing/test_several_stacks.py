@@ -14,9 +14,8 @@ from gpuform.stacks.drawing.arranging import (
     arrange,
     arrange_stacks,
 )
-from gpuform.stacks.drawing.labels import lines_of
-from gpuform.stacks.drawing.layout import Rectangle, lay_out
-from gpuform.stacks.drawing.page import page
+from gpuform.stacks.drawing.diagrams import lines_of
+from gpuform.stacks.drawing.page import Rectangle, lay_out, page
 from gpuform.stacks.drawing.things import Thing, things_of_state
 
 

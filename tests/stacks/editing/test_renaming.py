@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuform.stacks.editing.aliasing import RenameRefused, by_file, edited
 from gpuform.stacks.editing.checking import check
-from gpuform.stacks.editing.edits import RenameRefused, by_file, edited
 from gpuform.stacks.editing.renaming import rename, renameable
 from gpuform.stacks.editing.topologies import TopologyText
 

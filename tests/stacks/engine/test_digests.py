@@ -11,7 +11,7 @@ import pytest
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.engine.deployment import is_sealed, seal_plan
 from gpuform.stacks.engine.registration import Registration, digests
-from gpuform.stacks.engine.registration.pickled import contents
+from gpuform.stacks.engine.registration.digests import contents
 from gpuform.stacks.engine.secrets import WrongPassphrase
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot

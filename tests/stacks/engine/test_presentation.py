@@ -8,7 +8,7 @@ import pytest
 
 from gpuform.schemas.changes import RESUME, Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.repair import NodeRepair
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.stacks.engine.planning.presentation import describe, describe_drift, place_of
 from gpuform.stacks.engine.planning.steps import Op
 from gpuform.stacks.engine.provider_host import Diff

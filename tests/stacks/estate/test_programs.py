@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.estate.programs import ProgramText, read_program
+from gpuform.stacks.estate.references import ProgramText, read_program
 
 ABOUT = {"project": "apps", "stack": "prod"}
 

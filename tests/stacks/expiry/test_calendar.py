@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.idleness import Verdict
-from gpuform.providers.lifetime import find_creation_time
-from gpuform.schemas.lifetime import hours_of
+from gpuform.providers.lifetime import Verdict, find_creation_time
+from gpuform.schemas.policies.lifetime import hours_of
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
 

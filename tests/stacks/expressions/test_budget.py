@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuform.stacks.expressions import budget
-from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.template import parse
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.expressions.template import has_expression, parse
 

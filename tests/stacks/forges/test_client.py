@@ -19,8 +19,8 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from gpuform.stacks.forges.answers import GitHubComment
 from gpuform.stacks.forges.client import ForgeClient
-from gpuform.stacks.forges.wire import GitHubComment
 
 NOTES = "/repos/o/r/issues/12/comments"
 

@@ -12,10 +12,9 @@ from forge_server import Forge as Server
 from gpuform.providers.errors import ApiError, GpuformError, NotFound, ServerError
 from gpuform.stacks.forges.answers import CommentTooLong
 from gpuform.stacks.forges.forge import Forge
-from gpuform.stacks.forges.posting import post, set_label
-from gpuform.stacks.forges.stamp import Stamp
+from gpuform.stacks.forges.posting import Stamp, post, set_label
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.fitting import length
+from gpuform.stacks.review.pages.document import length
 from gpuform.stacks.review.pages.markdown_page import markdown
 
 Make = Callable[..., Review]

@@ -6,8 +6,8 @@ import pytest
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.calls.transport import mount
-from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
+from gpuform.schemas.policies.drain import Leaving, LeavingNode, RunningJob
 from gpuform.stacks.gates.busy import Monitoring
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from gpuform.schemas.footprint import Billing, Expense, Footprint
 from gpuform.schemas.plan import (
     Amount,
     Plan,
@@ -15,10 +14,11 @@ from gpuform.schemas.plan import (
     ResourceChange,
     StackCost,
 )
+from gpuform.schemas.resource_facts import Billing, Expense, Footprint
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.gates.cost import only_lowers
 from gpuform.stacks.gates.evaluating import Keeper, stopped_by
 from gpuform.stacks.gates.file import read_gates
+from gpuform.stacks.gates.rules import only_lowers
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 

@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.estate import Estate, Member, Order
-from gpuform.stacks.operations.several.messages import (
+from gpuform.stacks.operations.several.process import (
     AsksOutputs,
     Cancel,
     Ended,
     Foretold,
+    Interpreter,
+    Processes,
+    StackProcess,
     Task,
     packed,
 )
-from gpuform.stacks.operations.several.process import Interpreter, Processes, StackProcess
 from gpuform.stacks.operations.several.schedule import NOT_BEGUN, Schedule
 
 

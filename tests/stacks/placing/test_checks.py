@@ -1,6 +1,6 @@
 """Nodes that belong together and are in several fabrics."""
 
-from gpuform.schemas.placement import PlacedNode, Placement
+from gpuform.schemas.resource_facts import PlacedNode, Placement
 from gpuform.stacks.placing.checks import fabric_notices
 
 POOL = "urn:pulumi:dev::demo::gpuform:scp:NodePool::train"

@@ -10,14 +10,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.placing.blocks import block_sizes, blocks_of
-from gpuform.stacks.placing.formats import FORMATS
-from gpuform.stacks.placing.inventory import inventory
+from gpuform.stacks.placing.formats import FORMATS, inventory
 from gpuform.stacks.placing.kueue import kueue_unknown, levels_of
 from gpuform.stacks.placing.labels import with_labels
 from gpuform.stacks.placing.manifests import is_label_value, mark_of, object_name
 from gpuform.stacks.placing.model import Node, NoTopology, StackTopology
-from gpuform.stacks.placing.slurm_tree import tree_unknown
+from gpuform.stacks.placing.slurm_topology import block_sizes, blocks_of, tree_unknown
 
 GOLDEN = Path(__file__).parent / "golden"
 POOL, OTHER, CLUSTER = "urn:pool", "urn:other", "urn:cluster"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.placing.hostlist import checked, compressed, is_slurm_name
 from gpuform.stacks.placing.model import NoTopology
+from gpuform.stacks.placing.slurm_topology import checked, compressed, is_slurm_name
 
 HEADS = st.text("ab-.0123456789", min_size=1, max_size=6).filter(lambda t: t[0].isalnum())
 NUMBERS = st.one_of(

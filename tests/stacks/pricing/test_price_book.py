@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.schemas.footprint import Billing, Expense, Footprint
+from gpuform.schemas.resource_facts import Billing, Expense, Footprint
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.cli.families import FAMILIES, TITLES, page_of
+from gpuform.stacks.cli.flags import FAMILIES, TITLES, page_of
 from gpuform.stacks.reference.command_pages import command_pages
 
 PAGES = dict(command_pages())
@@ -39,7 +39,7 @@ def test_every_command_is_in_one_family_and_has_one_page() -> None:
     for name in COMMANDS:
         path = page_of(name).removeprefix("reference/commands/")
         assert f"[gpuform {name}]({path}.md)" in PAGES["index.md"]
-    with pytest.raises(KeyError, match=r"families\.py"):
+    with pytest.raises(KeyError, match=r"flags\.py"):
         page_of("none")
 
 

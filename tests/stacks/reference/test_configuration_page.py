@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.platforms import all_settings, own_platforms
+from gpuform.providers.platform import all_settings, own_platforms
 from gpuform.stacks.engine.machine import ci_variables
 from gpuform.stacks.reference.configuration_page import configuration_page
 from gpuform.stacks.reference.variables import VARIABLES
@@ -114,10 +114,10 @@ def test_no_variable_that_is_read_is_missing() -> None:
     assert read - KNOWN == set()
     assert sorted(set(others)) == [
         "providers/actions.py: variable",  # of the platforms' descriptors
-        "providers/emulated.py: known[each].address",
+        "providers/environment.py: known[each].address",
         "providers/importing.py: variable(n)",  # GPUFORM_OS_USER_PASSWORD
         "stacks/cli/commands/emulator_commands.py: each",  # of a stopped emulator
-        "stacks/engine/project/process_state.py: name",  # put back as it was
+        "stacks/engine/project/module_imports.py: name",  # put back as it was
         "stacks/engine/store/backend.py: name",  # PULUMI_DIY_BACKEND_...
         "stacks/forges/place.py: name",  # the tokens
         "stacks/operations/opening/variables.py: name",  # put back as it was

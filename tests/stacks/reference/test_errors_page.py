@@ -36,7 +36,7 @@ PASSED_ON = {
     "stacks/engine/project/project.py": 1,
     "stacks/engine/project/yaml_text.py": 1,
     "stacks/engine/records/kept.py": 2,
-    "stacks/engine/secrets/cloud_secrets.py": 1,
+    "stacks/engine/secrets/stack_secrets.py": 1,
     "stacks/engine/state/targeting.py": 1,
     "stacks/estate/members.py": 1,
     "stacks/estate/ordering.py": 1,

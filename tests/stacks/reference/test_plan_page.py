@@ -9,7 +9,7 @@ import pytest
 
 from gpuform.schemas.gates import GateInputs
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason
-from gpuform.schemas.stacks_file import StacksInputs
+from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.language.plan_schema import plan_schema
 from gpuform.stacks.pricing.book import price_book_model

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from gpuform.providers.actions import HoldsOthers
 from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.permissions import Permission
-from gpuform.providers.platforms import own_platforms
+from gpuform.providers.platform import own_platforms
 from gpuform.schemas.rules import effect, rules_of
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.reference.resource_pages import page_name, resource_pages

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gpuform.providers.catalog import lookup_names
-from gpuform.providers.platforms import own_platforms
+from gpuform.providers.platform import own_platforms
 from gpuform.schemas.topology import SECTIONS, EntryInputs, OptionsInputs, TopologyInputs
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.language.type_text import yaml_text

@@ -10,7 +10,7 @@ from review_documents import FORMS, LIMIT, parsed, tags
 
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.review.facts import Review, StackFacts, gates_counted
-from gpuform.stacks.review.pages.fitting import length
+from gpuform.stacks.review.pages.document import length
 from gpuform.stacks.review.summary_text import counts_text
 
 pytestmark = pytest.mark.slow

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
-from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
+from gpuform.schemas.policies.drain import Leaving, LeavingNode, RunningJob
+from gpuform.schemas.resource_facts import Footprint
 from gpuform.stacks.review.dangers import Risk, danger_of, ranked
 from gpuform.stacks.review.facts import Gpus
 

@@ -8,8 +8,7 @@ from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
 from gpuform.schemas.visible import shortened, visible
 from gpuform.stacks.lifecycles import kind_of
-from gpuform.stacks.review.differences import differences
-from gpuform.stacks.review.identity import rules_at
+from gpuform.stacks.review.differences import differences, rules_at
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 OTHER = "my:mod:Thing"

@@ -7,7 +7,7 @@ from plan_strategies import ODD_TEXTS
 from review_documents import parsed, tags
 
 from gpuform.schemas.visible import visible
-from gpuform.stacks.review.pages.escaping import block, cell, code, phrase, tag, words
+from gpuform.stacks.review.pages.markdown_page import block, cell, code, phrase, tag, words
 
 TEXTS = st.sampled_from(ODD_TEXTS) | st.text(max_size=30) | st.text("`|\\ \n*_", max_size=12)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.schemas.policies.drain import Leaving, LeavingNode, RunningJob
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.leaving_text import leaving_lines
 from gpuform.stacks.review.pages.html_page import html
 from gpuform.stacks.review.pages.markdown_page import markdown
+from gpuform.stacks.review.summary_text import leaving_lines
 from gpuform.stacks.review.text.plan_text import plan_text
 
 Make = Callable[..., ResourceChange]

@@ -9,7 +9,7 @@ from review_documents import FORMS
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.forges.stamp import Verdict
+from gpuform.stacks.forges.posting import Verdict
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
 

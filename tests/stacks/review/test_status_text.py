@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from lens_document import CONSUMERS, HEATMAP, OVERVIEW
 
-from gpuform.providers.summary import Summary, summary_of
-from gpuform.schemas.footprint import Expense, Footprint
+from gpuform.providers.catalog import Summary, summary_of
 from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview
+from gpuform.schemas.resource_facts import Expense, Footprint
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.text.status_text import (
     Monitoring,

@@ -10,8 +10,8 @@ from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.outputs_text import output_changes, outputs_lines, shown
 from gpuform.stacks.review.paint import PLAIN
 from gpuform.stacks.review.summary_text import duration, resources_lines
-from gpuform.stacks.review.text.change_text import output_changes_lines
 from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.text.plan_text import output_changes_lines
 from gpuform.stacks.review.value_text import inline, labelled
 
 Golden = Callable[[str, str], None]

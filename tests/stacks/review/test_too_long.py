@@ -9,7 +9,7 @@ from review_documents import FORMS, LIMIT, parsed, tags
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.pages.fitting import Item, Part, fit, length
+from gpuform.stacks.review.pages.document import Item, Part, fit, length
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,7 @@ from processes.commands import in_a_process
 
 from gpuform.stacks.testing.cases import read_cases
 from gpuform.stacks.testing.coverage import coverage_of
-from gpuform.stacks.testing.junit import junit_text
-from gpuform.stacks.testing.running import Playing
+from gpuform.stacks.testing.running import Playing, junit_text
 
 from .conftest import Played, Written
 

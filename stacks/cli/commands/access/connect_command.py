@@ -52,13 +52,14 @@ def connect(  # noqa: PLR0913 - a flag each
       gpuform connect train --via slurm --user ada --jump ssh.example.com
       gpuform connect workbench --port 8888
     """
-    from gpuform.stacks.access.connecting import (  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.access.connecting import (  # noqa: PLC0415 - the engine, not for help  # noqa: PLC0415 - as above
         Wish,
         command_for,
         port_url,
+        quoted,
+        run,
     )
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - as above
-    from gpuform.stacks.access.running import quoted, run  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.commands.access.reaching import ReachedStack  # noqa: PLC0415 - as above
 
     with session() as current:

@@ -11,7 +11,7 @@ from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
 if TYPE_CHECKING:
-    from gpuform.stacks.access.credentials import Credential
+    from gpuform.stacks.access.kubeconfig import Credential
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles, Written
     from gpuform.stacks.access.reading import Cluster
     from gpuform.stacks.cli.commands.access.reaching import ReachedStack
@@ -111,7 +111,7 @@ def _credential(
     """Under the name given, else under that which it has there already, else the cluster's."""
     from pydantic import SecretStr  # noqa: PLC0415 - not for help
 
-    from gpuform.stacks.access.credentials import Credential  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.kubeconfig import Credential  # noqa: PLC0415 - as above
 
     name = context or cluster.access.name or cluster.name
     if context is None and not to_stdout:

@@ -10,7 +10,7 @@ from gpuform.stacks.access.reading import Cluster, clusters_of, state_of
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.operations.opening.worlds import config_of, world_for
 
 

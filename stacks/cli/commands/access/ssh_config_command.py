@@ -10,8 +10,7 @@ from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
 if TYPE_CHECKING:
-    from gpuform.stacks.access.ssh_files import SshFiles
-    from gpuform.stacks.access.ssh_hosts import SshHost
+    from gpuform.stacks.access.ssh_files import SshFiles, SshHost
     from gpuform.stacks.cli.terminal.screen import Screen
 
 
@@ -95,8 +94,11 @@ def ssh_config(  # noqa: PLR0913 - a flag each
       gpuform ssh-config --user ada --jump ssh.example.com
       gpuform ssh-config --print
     """
-    from gpuform.stacks.access.ssh_files import SshFiles  # noqa: PLC0415 - the engine
-    from gpuform.stacks.access.ssh_hosts import config_text, ssh_hosts  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.ssh_files import (  # noqa: PLC0415 - as above
+        SshFiles,
+        config_text,
+        ssh_hosts,
+    )
     from gpuform.stacks.cli.commands.access.reaching import ReachedStack  # noqa: PLC0415 - as above
 
     if to_stdout and (install or remove or as_json):

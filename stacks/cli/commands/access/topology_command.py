@@ -8,12 +8,11 @@ import click
 
 from gpuform.schemas.visible import json_text, visible
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.flags import emulate_flag, output_flag, yes_flag
-from gpuform.stacks.cli.locking import lock_flag
+from gpuform.stacks.cli.flags import emulate_flag, lock_flag, output_flag, yes_flag
 from gpuform.stacks.cli.session import Session, session, stack_flags
 
 if TYPE_CHECKING:
-    from gpuform.schemas.drain import KubernetesInputs
+    from gpuform.schemas.policies.drain import KubernetesInputs
     from gpuform.stacks.operations.opening.selecting import SelectedStack
     from gpuform.stacks.operations.placing import AppliedTopology, TopologyOptions
     from gpuform.stacks.placing.applying import Change
@@ -133,7 +132,7 @@ def topology(  # noqa: PLR0913 - a flag each
 
 
 def _kubernetes(kubeconfig: str | None, context: str | None) -> "KubernetesInputs | None":
-    from gpuform.schemas.drain import KubernetesInputs  # noqa: PLC0415 - not for help
+    from gpuform.schemas.policies.drain import KubernetesInputs  # noqa: PLC0415 - not for help
 
     if kubeconfig is None and context is None:
         return None

@@ -51,7 +51,7 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.console.evaluating import Console  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.passphrase import passphrase_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.selecting import passphrase_of  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.worlds import world_for  # noqa: PLC0415 - as above
 
     with session() as current:

@@ -93,7 +93,7 @@ class _Run:
     def file(self, path: Path) -> list[Path]:
         """Formats a file; returns those that it includes."""
         from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
-        from gpuform.stacks.formatting.includes import included  # noqa: PLC0415 - as above
+        from gpuform.stacks.formatting.meaning import included  # noqa: PLC0415 - as above
 
         with self._failing(str(path)):
             data = _read(path)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.engine.project import SECURE
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.review.names import counted
 
 

@@ -21,7 +21,7 @@ def manifests(clusters: tuple[str, ...]) -> None:
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.manifests import as_yaml, chosen, claims_of  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.passphrase import passphrase_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.selecting import passphrase_of  # noqa: PLC0415 - as above
 
     with session() as current:
         workspace = workspace_of(current)

@@ -9,10 +9,8 @@ from gpuform.stacks.cli.session import Session
 from gpuform.stacks.engine.project import StackSettings, find_project
 from gpuform.stacks.engine.store import backend_url
 from gpuform.stacks.forges.asked import ForgeName
-from gpuform.stacks.projects import write_files
-from gpuform.stacks.requirements import require_here
-from gpuform.stacks.workflow_clouds import Clouds
-from gpuform.stacks.workflow_files import Repository, workflow_files
+from gpuform.stacks.projects import require_here, write_files
+from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files
 
 _NEXT = {
     "github": "which variables, secrets and rules to set",

@@ -56,18 +56,14 @@ def _linked() -> Path:
 
 
 def _text(what: str) -> str:
-    from gpuform.stacks.language import (  # noqa: PLC0415 - not for help
-        file_schemas,
-        json_schema,
-        plan_schema,
-    )
+    from gpuform.stacks.language import json_schema, plan_schema  # noqa: PLC0415 - not for help
 
     texts = {
         "topology": json_schema.schema_text,
-        "prices": file_schemas.prices_schema_text,
-        "gates": file_schemas.gates_schema_text,
-        "stacks": file_schemas.stacks_schema_text,
-        "tests": file_schemas.cases_schema_text,
+        "prices": json_schema.prices_schema_text,
+        "gates": json_schema.gates_schema_text,
+        "stacks": json_schema.stacks_schema_text,
+        "tests": json_schema.cases_schema_text,
         "plan": plan_schema.plan_schema_text,
     }
     return texts[what]()

@@ -114,7 +114,7 @@ class _Wanted:
 
 def _moves(cases: Sequence["Case"]) -> bool:
     """Whether the command goes on in the project's own interpreter."""
-    from gpuform.stacks.cli.interpreter import goes_on_elsewhere  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.running import goes_on_elsewhere  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter  # noqa: PLC0415 - as above
 
     projects = {case.project.path: case.project for case in cases}.values()
@@ -240,7 +240,7 @@ def _entry(result: "Result") -> dict[str, Any]:
 
 def _write_junit(path: Path, results: Sequence["Result"]) -> None:
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-    from gpuform.stacks.testing.junit import junit_text  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.running import junit_text  # noqa: PLC0415 - as above
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

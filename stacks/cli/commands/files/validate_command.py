@@ -118,7 +118,7 @@ def _told(
     valid: Sequence[str],
     form: str,
 ) -> int:
-    from gpuform.stacks.document.reports import FORMATS  # noqa: PLC0415 - not for help
+    from gpuform.stacks.document.diagnostics import FORMATS  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.names import counted  # noqa: PLC0415 - the engine, not for help
 
     told = [*problems, *warnings]

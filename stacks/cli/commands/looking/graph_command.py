@@ -140,7 +140,7 @@ def _all(current: Session, filters: Sequence[str], most: int) -> tuple["Drawing"
 def _entries(current: Session, member: "Member") -> "list[ResourceState] | None":
     """What its state holds; None where nobody has made it yet."""
     from gpuform.stacks.engine.store import name_the_last_good  # noqa: PLC0415 - not for help
-    from gpuform.stacks.operations.opening.reading import read_for_showing  # noqa: PLC0415
+    from gpuform.stacks.operations.opening.selecting import read_for_showing  # noqa: PLC0415
 
     workspace = member.workspace(current.environ)
     if member.stack not in workspace.stacks():
@@ -181,10 +181,10 @@ def _drawn(drawing: "Drawing", form: str, current: Session) -> str:
 
         return page(drawing)
     if form == "dot":
-        from gpuform.stacks.drawing.dot import dot  # noqa: PLC0415 - as above
+        from gpuform.stacks.drawing.diagrams import dot  # noqa: PLC0415 - as above
 
         return dot(drawing)
-    from gpuform.stacks.drawing.mermaid import fits, mermaid  # noqa: PLC0415 - as above
+    from gpuform.stacks.drawing.diagrams import fits, mermaid  # noqa: PLC0415 - as above
 
     text = mermaid(drawing)
     if not fits(text, drawing):

@@ -90,8 +90,8 @@ def offers(
     """
     from gpuform.schemas.visible import json_text  # noqa: PLC0415 - as below
     from gpuform.stacks.offering.asking import priced, with_gpu  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.offering import ask_offers  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.review.text.offers_text import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.orphans import ask_offers  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         offers_document,
         offers_lines,
     )

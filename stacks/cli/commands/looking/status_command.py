@@ -85,7 +85,7 @@ def _all(
 ) -> int:
     from gpuform.stacks.cli.choosing import chosen_of, refuse_unknown  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.several_status import Looking, read_several  # noqa: PLC0415
+    from gpuform.stacks.operations.status_reading import Looking, read_several  # noqa: PLC0415
     from gpuform.stacks.review.text.several_status_text import (  # noqa: PLC0415 - as above
         StackStatus,
         Totals,

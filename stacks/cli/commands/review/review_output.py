@@ -24,7 +24,7 @@ def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> 
     """In parts, each of which but the last ends with its line."""
     if form == "text":
         from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
-        from gpuform.stacks.review.text.review_text import review_text  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.text.plan_text import review_text  # noqa: PLC0415 - as above
 
         return [review_text(found, PLAIN if to_file else current.screen.paint) + "\n"]
     if form == "json":

@@ -69,12 +69,12 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
       gpuform drift --stack prod
       gpuform drift --detailed-exitcode --format github --output drift.md
     """
-    from gpuform.stacks.cli.interpreter import goes_on_elsewhere  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
         chosen_stack,
         told_on,
         workspace_of,
     )
+    from gpuform.stacks.cli.running import goes_on_elsewhere  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.terminal.stopping import unwinding  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.drifting import find_drift  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above

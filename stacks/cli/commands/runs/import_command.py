@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from gpuform.stacks.cli.flags import emulate_flag, parallel_flag, yes_flag
-from gpuform.stacks.cli.locking import lock_flag
+from gpuform.stacks.cli.flags import emulate_flag, lock_flag, parallel_flag, yes_flag
 from gpuform.stacks.cli.session import session, stack_flags
 from gpuform.stacks.operations.runs.options import ImportOptions
 

@@ -8,11 +8,11 @@ import click
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.flags import (
     emulate_flag,
+    lock_flag,
     parallel_flag,
     require_checks_flag,
     yes_flag,
 )
-from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
 from gpuform.stacks.operations.runs.options import RunOptions
 

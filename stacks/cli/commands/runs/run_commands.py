@@ -11,11 +11,11 @@ from gpuform.stacks.cli.flags import (
     adopt_flag,
     anew_flag,
     emulate_flag,
+    lock_flag,
     parallel_flag,
     require_checks_flag,
     yes_flag,
 )
-from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
 from gpuform.stacks.cli.several import Several, all_flag, check_several, filter_flag, jobs_flag
 from gpuform.stacks.cli.terminal.showing import show_reads_flag, show_secrets_flag, showing_flags

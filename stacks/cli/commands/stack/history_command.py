@@ -14,7 +14,7 @@ from gpuform.stacks.engine.project import is_secure, to_text
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.values import Crypter, Json
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.review.text.history_text import history_lines
 
 _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"

@@ -8,7 +8,7 @@ from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.review.outputs_text import outputs_lines, shown
 
 

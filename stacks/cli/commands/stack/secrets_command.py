@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from gpuform.stacks.cli.locking import lock_flag
+from gpuform.stacks.cli.flags import lock_flag
 from gpuform.stacks.cli.opening import opened_for_change
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from gpuform.providers.world import World, record_world
+from gpuform.providers.environment import World, record_world
 from gpuform.schemas.visible import json_text
-from gpuform.stacks.cli.aliases import AliasedGroup
 from gpuform.stacks.cli.commands.stack.history_command import history
 from gpuform.stacks.cli.commands.stack.output_command import output
 from gpuform.stacks.cli.commands.stack.secrets_command import (
@@ -16,8 +15,14 @@ from gpuform.stacks.cli.commands.stack.secrets_command import (
     checked_provider,
 )
 from gpuform.stacks.cli.commands.stack.transfer_commands import export, import_state
-from gpuform.stacks.cli.flags import adopt_flag, anew_flag, emulate_flag
-from gpuform.stacks.cli.locking import lock_flag, patience
+from gpuform.stacks.cli.flags import (
+    AliasedGroup,
+    adopt_flag,
+    anew_flag,
+    emulate_flag,
+    lock_flag,
+    patience,
+)
 from gpuform.stacks.cli.opening import chosen_stack, opened_for_change, told_on, workspace_of
 from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
@@ -32,7 +37,7 @@ from gpuform.stacks.engine.stack import (
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, full_name, name_the_last_good
 from gpuform.stacks.estate import read_estate
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.runs.settling import answers, settle_left
 

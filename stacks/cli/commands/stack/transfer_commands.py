@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from gpuform.schemas.visible import json_text
-from gpuform.stacks.cli.locking import lock_flag
+from gpuform.stacks.cli.flags import lock_flag
 from gpuform.stacks.cli.opening import chosen_stack, workspace_of
 from gpuform.stacks.cli.session import session, stack_flags
 from gpuform.stacks.cli.terminal.stopping import unwinding

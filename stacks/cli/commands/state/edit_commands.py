@@ -6,7 +6,7 @@ from typing import TypeVar
 import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.locking import lock_flag
+from gpuform.stacks.cli.flags import lock_flag
 from gpuform.stacks.cli.opening import opened_for_change
 from gpuform.stacks.cli.session import session, stack_flags
 from gpuform.stacks.cli.terminal.asking import agreed

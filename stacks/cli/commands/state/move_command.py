@@ -7,7 +7,7 @@ import click
 
 from gpuform.providers.records import Intents
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.locking import lock_flag, patience
+from gpuform.stacks.cli.flags import lock_flag, patience
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session, common_flags, session
 from gpuform.stacks.cli.terminal.asking import agreed
@@ -20,7 +20,7 @@ from gpuform.stacks.engine.stack import ForeignStack, Stack, Workspace
 from gpuform.stacks.engine.state import DroppedReference, Move, Snapshot, locate_live
 from gpuform.stacks.engine.state import move as moved
 from gpuform.stacks.engine.store import full_name
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.opening.selecting import passphrase_of
 
 DEST_PASSPHRASE = "GPUFORM_DEST_PASSPHRASE"  # noqa: S105 - the name of a variable
 

@@ -3,7 +3,7 @@
 import click
 
 from gpuform.stacks.cli.failures import SUCCESS
-from gpuform.stacks.cli.locking import lock_flag
+from gpuform.stacks.cli.flags import lock_flag
 from gpuform.stacks.cli.opening import locked, workspace_of
 from gpuform.stacks.cli.session import session, stack_flags
 from gpuform.stacks.engine.stack import path_of_unsaved

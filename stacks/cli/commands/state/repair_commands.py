@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.locking import lock_flag
+from gpuform.stacks.cli.flags import lock_flag
 from gpuform.stacks.cli.opening import locked, workspace_of
 from gpuform.stacks.cli.session import common_flags, session, stack_flags
 from gpuform.stacks.cli.terminal.asking import agreed
@@ -21,7 +21,7 @@ from gpuform.stacks.engine.store import (
     load_backup,
     name_the_last_good,
 )
-from gpuform.stacks.operations.opening.reading import read_for_showing
+from gpuform.stacks.operations.opening.selecting import read_for_showing
 
 
 @click.command()

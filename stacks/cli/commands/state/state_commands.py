@@ -3,7 +3,6 @@
 import click
 
 from gpuform.schemas.visible import json_text
-from gpuform.stacks.cli.aliases import AliasedGroup
 from gpuform.stacks.cli.commands.state.edit_commands import (
     delete,
     protect,
@@ -15,11 +14,12 @@ from gpuform.stacks.cli.commands.state.edit_commands import (
 from gpuform.stacks.cli.commands.state.move_command import move
 from gpuform.stacks.cli.commands.state.recover_command import recover
 from gpuform.stacks.cli.commands.state.repair_commands import repair, upgrade
+from gpuform.stacks.cli.flags import AliasedGroup
 from gpuform.stacks.cli.opening import sealed_snapshot, workspace_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.project import yaml_text
 from gpuform.stacks.engine.state import Snapshot, locate
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.review.text.state_text import entry_document, state_lines, state_rows
 
 

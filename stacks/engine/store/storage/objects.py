@@ -16,7 +16,7 @@ from obstore.store import ObjectStore
 
 from gpuform.stacks.engine.state import Log
 from gpuform.stacks.engine.store.lease import Lease
-from gpuform.stacks.engine.store.segments import SegmentLog
+from gpuform.stacks.engine.store.segments import SegmentLog, Unsaved
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
     Blob,
@@ -26,7 +26,6 @@ from gpuform.stacks.engine.store.storage.protocol import (
     StorageFailed,
     Version,
 )
-from gpuform.stacks.engine.store.unsaved import Unsaved
 
 _TRIES = 8
 _MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")

@@ -5,7 +5,7 @@ import pickle
 import pytest
 from pulumi.dynamic import ResourceProvider, dynamic
 
-from gpuform.stacks.engine.sdk_patches import pickling
+from gpuform.stacks.engine.sdk_patches import patches
 
 
 def a_provider() -> ResourceProvider:
@@ -20,14 +20,14 @@ def a_provider() -> ResourceProvider:
 
 @pytest.mark.slow
 def test_any_number_of_providers_can_be_pickled():
-    with pickling.unwrap_pickler():
+    with patches.unwrap_pickler():
         texts = {dynamic.serialize_provider(a_provider()) for _ in range(1500)}
     assert len(texts) == 1
 
 
 def test_a_program_leaves_the_pickler_as_it_was():
     before = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
-    with pickling.unwrap_pickler():
+    with patches.unwrap_pickler():
         dynamic.serialize_provider(a_provider())
     after = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
     assert after == before

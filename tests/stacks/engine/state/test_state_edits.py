@@ -19,7 +19,7 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.state.edits import EditRefused
 from gpuform.stacks.engine.state.integrity import verify
-from gpuform.stacks.engine.state.lookup import NoSuchResource
+from gpuform.stacks.engine.state.targeting import NoSuchResource
 from gpuform.stacks.engine.values import PropertyMap, ResourceReference
 
 TYPE = "pulumi-python:dynamic/lab:Machine"

@@ -1,0 +1,311 @@
+"""Declare what proves that nodes are fit, and describe the proof: categories, floors, results and
+evidence.
+
+Domains, variants, options and metrics are those of NVIDIA's Cluster Readiness Engine
+('Certification', 'BandwidthMeasurement'); a batch job of Slurm measures the same things.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from gpuform.schemas.ids import DEFAULT_NAMESPACE, Namespace
+from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.rules import Default, Immutable, Local
+from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.values import UNKNOWN
+
+Metric = Literal["busBandwidthGBps", "algBandwidthGBps", "goodputRatio", "avgTFLOPsPerGPU"]
+
+UNITS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "busBandwidthGBps": "GB/s",
+        "algBandwidthGBps": "GB/s",
+        "goodputRatio": "",
+        "avgTFLOPsPerGPU": "TFLOPS",
+    }
+)
+"""The metrics that a floor can be for, as the engine's thresholds call them -> their units."""
+
+WAIT_MINUTES: Final = 180
+"""How long a certification may take when nothing is declared."""
+
+_SHARE: Final = re.compile(r"([1-9]?[0-9])%", re.ASCII)
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
+_FOLDER: Final = re.compile(r"/[\w./-]+", re.ASCII)
+_WORD: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
+
+
+def _checked_share(text: str) -> str:
+    if not _SHARE.fullmatch(text):
+        raise ValueError(f"{text!r} is no share: write 0% to 99%, such as 10%")
+    return text
+
+
+def _checked_word(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise ValueError(f"{text!r} is no name of the catalogue: use a-z, 0-9 and -")
+    return text
+
+
+def _checked_folder(text: str) -> str:
+    if not _FOLDER.fullmatch(text):
+        raise ValueError(f"{text!r} is no folder for it: write an absolute path without spaces")
+    return text
+
+
+def _checked_label(text: str) -> str:
+    if not _LABEL.fullmatch(text):
+        raise ValueError(f"{text!r} is no name for it: use a-z, 0-9 and -, at most 40 of them")
+    return text
+
+
+def _checked_pattern(text: str) -> str:
+    try:
+        groups = re.compile(text).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    if groups != 1:
+        raise ValueError(f"has {groups} groups: put the figure alone in brackets")
+    return text
+
+
+_Word = Annotated[str, AfterValidator(_checked_word)]
+
+
+class BatchJobInputs(InputModel):
+    """A batch job of Slurm that measures nodes, in place of the Cluster Readiness Engine."""
+
+    script: str = Field(
+        min_length=1,
+        description="The batch script, with its first line `#!/bin/bash`. sbatch is told which "
+        "nodes it runs on, and that it shares them with nobody.",
+        examples=["#!/bin/bash\nsrun all_reduce_perf_mpi -b 8 -e 16G -f 2\n"],
+    )
+    result: Annotated[str, AfterValidator(_checked_pattern)] = Field(
+        description="A regular expression for the line with the result, the figure in brackets. "
+        "Of several lines the last one counts.",
+        examples=[r"Avg bus bandwidth\s*:\s*([0-9.]+)"],
+    )
+    nodes: Literal["each", "all"] | None = Field(
+        default=None,
+        description="each: a job for each node. all: one job over all of them. each when not "
+        "declared.",
+        examples=["all"],
+    )
+
+
+class CategoryInputs(InputModel):
+    """One test that nodes have to pass."""
+
+    domain: _Word = Field(description="What is tested.", examples=["communication"])
+    variant: _Word = Field(description="With which test.", examples=["nccl-all-reduce"])
+    options: dict[str, Any] | None = Field(
+        default=None,
+        description="Options of the Cluster Readiness Engine for this category, as it calls them. "
+        "`testScale: intra-node` tests each node by itself, `diagnose` finds those at fault.",
+        examples=[{"testScale": "intra-node"}],
+    )
+    floor: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="The least that has to be measured, in the unit of `metric`.",
+        examples=[300],
+    )
+    tolerance: Annotated[str, AfterValidator(_checked_share)] | None = Field(
+        default=None,
+        description="How much less than the floor still passes; 0% when not declared.",
+        examples=["10%"],
+    )
+    metric: Metric | None = Field(
+        default=None,
+        description="What the floor is for; busBandwidthGBps for communication when not declared.",
+        examples=["busBandwidthGBps"],
+    )
+    job: BatchJobInputs | None = Field(
+        default=None,
+        description="The batch job that measures it on a Slurm cluster.",
+        examples=[{"script": "#!/bin/bash\nsrun all_reduce_perf\n", "result": r"busbw ([0-9.]+)"}],
+    )
+
+    @property
+    def name(self) -> str:
+        """As people call it: `communication/nccl-all-reduce`."""
+        return f"{self.domain}/{self.variant}"
+
+    @property
+    def measured_metric(self) -> str:
+        """What is measured; empty where nothing is."""
+        return self.metric or ("busBandwidthGBps" if self.domain == "communication" else "")
+
+    @property
+    def unit(self) -> str:
+        """Of the floor and of what is measured."""
+        return UNITS.get(self.measured_metric, "")
+
+    @property
+    def required(self) -> float | None:
+        """The least that passes: the floor without the tolerance."""
+        if self.floor is None:
+            return None
+        found = _SHARE.fullmatch(self.tolerance or "0%")
+        share = int(found[1]) if found else 0
+        return self.floor * (100 - share) / 100
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        floor, job, options = (values.get(name) for name in ("floor", "job", "options"))
+        if values.get("tolerance") is not None and floor is None:
+            yield Problem("tolerance", "is of a floor: declare the floor, or leave it out")
+        if values.get("metric") is not None and floor is None:
+            yield Problem("metric", "says what a floor is for: declare the floor, or leave it out")
+        is_open = values.get("domain") in {UNKNOWN, "communication"} or values.get("metric")
+        if floor is not None and job is None and not is_open:
+            yield Problem("metric", f"is needed for the floor: one of {', '.join(UNITS)}")
+        if job is not None and options is not None:
+            yield Problem("options", "are the engine's: a batch job has its own in its script")
+        thresholds = options.get("thresholds") if isinstance(options, Mapping) else None
+        if floor is not None and thresholds is not None:
+            yield Problem("options.thresholds", "do not go with floor: declare one of them")
+
+
+class CertificationPolicy(InputModel):
+    """Which tests nodes have to pass, and how long that may take."""
+
+    name: Annotated[Annotated[str, AfterValidator(_checked_label)], Immutable] = Field(
+        description="Name of the certification in Kubernetes, and of Slurm's jobs.",
+        examples=["fabric"],
+    )
+    namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
+        default=None, description="Its namespace in Kubernetes.", examples=["certification"]
+    )
+    categories: list[CategoryInputs] = Field(
+        min_length=1,
+        max_length=64,
+        description="The tests that each node has to pass. With `job` they are batch jobs of the "
+        "nodes' Slurm; without, NVIDIA's Cluster Readiness Engine runs them, which has to be "
+        "installed in the nodes' Kubernetes.",
+        examples=[[{"domain": "communication", "variant": "nccl-all-reduce", "floor": 300}]],
+    )
+    nodes: Annotated[Literal["new", "all"] | None, Local] = Field(
+        default=None,
+        description="Which nodes are tested when some are not proven: those alone (new), or all "
+        "once more. new when not declared.",
+        examples=["all"],
+    )
+    slurm: Annotated[SlurmInputs | None, Local] = Field(
+        default=None,
+        description="Where the nodes' Slurm can be asked, for categories with `job`.",
+        examples=[{"via": "ssh", "host": "slurm-login"}],
+    )
+    folder: Annotated[Annotated[str, AfterValidator(_checked_folder)] | None, Local] = Field(
+        default=None,
+        description="Absolute path of a folder that the nodes share with the place where Slurm's "
+        "commands are run: what a `job` prints lies there. The user's home when not declared; "
+        "needed for slurm: {via: exec}.",
+        examples=["/home/certify"],
+    )
+    wait_minutes: Annotated[int | None, Local] = Field(
+        default=None,
+        ge=1,
+        description="For how many minutes the tests may go on, the wait for busy nodes included; "
+        f"{WAIT_MINUTES} when not declared.",
+        examples=[120],
+    )
+
+    @property
+    def with_slurm(self) -> bool:
+        """Whether batch jobs test, and not the engine."""
+        return any(each.job is not None for each in self.categories)
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        told = values.get("categories")
+        items = told if isinstance(told, list) else []
+        listed = [each for each in items if isinstance(each, Mapping)]
+        names = [(each.get("domain"), each.get("variant")) for each in listed]
+        for at, name in enumerate(names):
+            if UNKNOWN not in name and name in names[:at]:
+                reason = f"{'/'.join(map(str, name))} is there twice: make a certification for each"
+                yield Problem(f"categories[{at}]", reason)
+        with_job = [each.get("job") is not None for each in listed]
+        if any(with_job) and not all(with_job):
+            reason = "have a `job` or have none: Slurm tests all of them, or the engine does"
+            yield Problem("categories", reason)
+        slurm = values.get("slurm")
+        for field in ("slurm", "folder"):
+            if values.get(field) is not None and listed and not any(with_job):
+                reason = "is for categories with `job`: this one asks Kubernetes alone"
+                yield Problem(field, reason)
+        is_exec = not isinstance(slurm, Mapping) or slurm.get("via", "exec") == "exec"
+        if any(with_job) and is_exec and slurm is not UNKNOWN and values.get("folder") is None:
+            reason = "is needed where commands are run in a pod: give a folder that nodes share"
+            yield Problem("folder", reason)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+
+class CategoryResult(_Part):
+    """What one job of a category has measured."""
+
+    category: str = Field(description="Its domain and variant.")
+    nodes: list[str] = Field(description="The nodes that the job ran on.")
+    measured: float | None = Field(default=None, description="What was measured, if anything.")
+    unit: str = Field(default="", description="Unit of what was measured.")
+    required: float | None = Field(default=None, description="What had to be measured at least.")
+    passed: bool = Field(description="Whether its nodes have passed.")
+    at: str = Field(default="", description="When it ended, in UTC; empty where nobody tells.")
+
+
+class NodeEvidence(_Part):
+    """What is proven of one node."""
+
+    node: str = Field(description="Its name.")
+    machine: str = Field(default="", description="The machine that was tested.")
+    driver: str = Field(default="", description="Its NVIDIA driver; empty where nobody tells.")
+    image: str = Field(default="", description="Its system; empty where nobody tells.")
+    categories: list[str] = Field(description="The categories that it has passed.")
+    declared: str = Field(default="", description="A digest of the tests as they were declared.")
+    at: str = Field(default="", description="When, in UTC.")
+
+
+class NodeFailure(_Part):
+    """A node that has not passed."""
+
+    node: str = Field(description="Its name.")
+    machine: str = Field(default="", description="The machine that was tested.")
+    category: str = Field(description="Which category it has not passed.")
+    because: str = Field(description="Why, with the figure.")
+    is_alone: bool = Field(
+        description="Whether the node itself is at fault, as far as the test tells: it was tested "
+        "alone, or is named as the cause."
+    )
+    at: str = Field(default="", description="When, in UTC.")
+
+
+class Gap(_Part):
+    """A node that the evidence does not cover."""
+
+    node: str = Field(description="Its name.")
+    because: str = Field(description="Why: it is new, another machine, has another driver ...")
+
+
+class CertificationOutputs(OutputModel):
+    """What was proven of a cluster's nodes, and what is not proven any more."""
+
+    status: str = Field(default="", description="How many nodes are proven, in words.")
+    evidence: list[NodeEvidence] = Field(default=[], description="What is proven of each node.")
+    results: list[CategoryResult] = Field(default=[], description="What the last run has measured.")
+    failures: list[NodeFailure] = Field(default=[], description="The nodes that have not passed.")
+    gaps: list[Gap] = Field(default=[], description="The nodes that the evidence does not cover.")
+    certified_at: str | None = Field(default=None, description="When the last run ended, in UTC.")
+    run: str | None = Field(default=None, description="Id of the last run.")
+    by: str | None = Field(
+        default=None, description="Who has tested: an API group of Kubernetes, or Slurm."
+    )

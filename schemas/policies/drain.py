@@ -1,0 +1,176 @@
+"""Declare how nodes are removed without hurting the jobs on them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.values import UNKNOWN
+
+OnBusy = Literal["wait", "fail", "evict"]
+
+WAIT_MINUTES: Final = 60
+"""How long running jobs are waited for when nothing is declared."""
+
+
+class DrainInputs(InputModel):
+    """What is done about the jobs on nodes before their GPUs are taken away."""
+
+    on_busy: OnBusy | None = Field(
+        default=None,
+        description="While jobs run on them: wait until they have ended (when not declared), fail "
+        "at once, or evict them.",
+        examples=["fail"],
+    )
+    wait_minutes: int | None = Field(
+        default=None,
+        ge=1,
+        description=f"How long to wait for jobs, in minutes; {WAIT_MINUTES} when not declared. "
+        "Then nothing is taken.",
+        examples=[240],
+    )
+
+    @property
+    def policy(self) -> OnBusy:
+        """What is done about running jobs."""
+        return self.on_busy or "wait"
+
+    @property
+    def patience(self) -> float:
+        """How long running jobs are waited for, in seconds."""
+        return 60.0 * (self.wait_minutes or WAIT_MINUTES)
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        if values.get("on_busy") == "fail" and values.get("wait_minutes") is not None:
+            yield Problem("wait_minutes", "does not go with on_busy fail, which waits for nothing")
+
+
+class ChosenDrainInputs(DrainInputs):
+    """The same, and which nodes go when there are to be fewer."""
+
+    nodes: list[str] | None = Field(
+        default=None,
+        description="Names of the nodes that go when there are to be fewer, all of them; otherwise "
+        "failed ones, then cordoned or drained ones, then idle ones, then the newest go.",
+        examples=[["train-worker-3"]],
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(values)
+        names = values.get("nodes")
+        if isinstance(names, list):
+            for at, name in enumerate(names):
+                if name is not UNKNOWN and name in names[:at]:
+                    yield Problem(f"nodes[{at}]", f"{name} is there twice: name each node once")
+
+
+class KubernetesInputs(InputModel):
+    """The Kubernetes that gives nodes their jobs, each node under its own name."""
+
+    kubeconfig: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Path of a kubeconfig on this machine; ~/.kube/config when not declared.",
+        examples=["~/.kube/train"],
+    )
+    context: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Context in it; the current one when not declared.",
+        examples=["train"],
+    )
+
+
+class ScheduledDrainInputs(DrainInputs):
+    """The same, and who gives the nodes their jobs, where the platform knows no scheduler."""
+
+    kubernetes: KubernetesInputs | None = Field(
+        default=None,
+        description="The Kubernetes to ask for jobs; nobody is asked without it and slurm.",
+        examples=[{"kubeconfig": "~/.kube/train"}],
+    )
+    slurm: SlurmInputs | None = Field(
+        default=None,
+        description="The Slurm to ask for jobs; exec needs kubernetes as well.",
+        examples=[{"via": "ssh", "host": "slurm-login"}],
+    )
+
+    @property
+    def has_scheduler(self) -> bool:
+        """Whether anybody can be asked for jobs."""
+        return self.kubernetes is not None or self.slurm is not None
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(values)
+        slurm = values.get("slurm")
+        is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
+        if is_exec and values.get("kubernetes") is None:
+            yield Problem(
+                "slurm.via",
+                "is exec when not declared, which needs kubernetes: declare that too, or via ssh",
+            )
+        if slurm is None and values.get("kubernetes") is None:
+            for name in ("on_busy", "wait_minutes"):
+                if values.get(name) is not None:
+                    yield Problem(
+                        name, "needs somebody who tells the jobs: declare kubernetes or slurm"
+                    )
+
+
+class PoolDrainInputs(ScheduledDrainInputs, ChosenDrainInputs):
+    """What is done about the jobs on a pool's nodes, who tells them, and which nodes go first."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class RunningJob(_Part):
+    """Work that ends when its node is taken away."""
+
+    id: str = Field(description="The scheduler's id: namespace/pod, or the job's number.")
+    name: str = Field(description="Its name.")
+    user: str = Field(default="", description="Whose it is; empty where nobody tells.")
+
+    def __str__(self) -> str:
+        """`7 evaluate (ada)`, or `ml/train-0` where the id has the name in it."""
+        name = f" {self.name}" if self.name not in self.id else ""
+        return f"{self.id}{name}{f' ({self.user})' if self.user else ''}"
+
+
+class LeavingNode(_Part):
+    """A node whose GPUs go."""
+
+    name: str = Field(description="Its name on the platform.")
+    because: str = Field(
+        description="Why this one: named, failed, cordoned, idle or newest where there are to be "
+        "fewer; otherwise what is done to it: deleted, replaced, stopped or moved."
+    )
+    jobs: tuple[RunningJob, ...] = Field(default=(), description="What runs on it now.")
+
+
+class Leaving(_Part):
+    """The nodes whose GPUs go, as they were when the plan was made: they are looked at anew.
+
+    They are taken when no job runs on them.
+    """
+
+    scheduler: str = Field(description="Who was asked for the jobs, such as Kubernetes.")
+    on_busy: str = Field(description="What is done about running jobs: wait, fail or evict.")
+    wait_minutes: int = Field(default=0, description="How long they are waited for.")
+    nodes: tuple[LeavingNode, ...] = Field(description="The nodes.")
+
+    @property
+    def busy(self) -> tuple[LeavingNode, ...]:
+        """Those on which jobs run."""
+        return tuple(node for node in self.nodes if node.jobs)
+
+    @property
+    def evicts(self) -> bool:
+        """Whether jobs that run now are ended."""
+        return self.on_busy == "evict" and bool(self.busy)

@@ -1,0 +1,281 @@
+"""Declare repairs, rollouts and what to do without capacity: `repair`, `rollout`, `on_no_capacity`.
+
+gpuform's own setting, never sent. What may be an alternative is each platform's own.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.policies.lifetime import seconds_of
+from gpuform.schemas.values import UNKNOWN, contains_unknown
+
+_SHARE: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
+
+
+def _checked(value: str | int | None) -> str | int | None:
+    if isinstance(value, int) and value < 1:
+        raise ValueError(f"{value} is no number of nodes: write 1 or more")
+    if isinstance(value, str) and not _SHARE.fullmatch(value):
+        raise ValueError(f"{value} is no number of nodes: write one, such as 2, or a share, as 25%")
+    return value
+
+
+NodeNumber = Annotated[str | int | None, AfterValidator(_checked)]
+
+
+def number_of(wanted: str | int, nodes: int) -> int:
+    """The number that is meant of so many nodes; a share is rounded down, to 1 at the least."""
+    if isinstance(wanted, str):
+        return max(1, nodes * int(wanted.removesuffix("%")) // 100)
+    return wanted
+
+
+DEFAULT_AFTER: Final = 600.0
+"""Seconds for which a node is not ready before that is a fault, when nothing is declared."""
+
+DEFAULT_UNHEALTHY: Final = "25%"
+
+
+class Cause(StrEnum):
+    """Who says that a node is broken."""
+
+    PLATFORM = "platform"
+    NOT_READY = "not_ready"
+    OVERHEATED = "overheated"
+    FAILED_CERTIFICATION = "failed_certification"
+    ASKED = "asked"
+
+
+def _checked_time(value: str | None) -> str | None:
+    try:
+        if value is not None:
+            seconds_of(value)
+    except ValueError:
+        raise ValueError(f"{value} is no time: write hours and minutes, such as 10m") from None
+    return value
+
+
+class RepairPolicy(InputModel):
+    """Who has to have seen the plan of a repair, where the platform alone says what is broken."""
+
+    approve: Literal["reviewed", "automatic"] | None = Field(
+        default=None,
+        description="reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or "
+        "--allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed when not "
+        "declared.",
+        examples=["reviewed"],
+    )
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Whose word counts."""
+        return (Cause.PLATFORM,)
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether nobody has to have seen the plan."""
+        return self.approve == "automatic"
+
+    @property
+    def parallel(self) -> int:
+        """How many nodes are repaired at a time."""
+        return 1
+
+    @property
+    def limit(self) -> str | int:
+        """How many nodes may be broken, as declared."""
+        return DEFAULT_UNHEALTHY
+
+    def most_unhealthy(self, nodes: int) -> int:
+        """How many of so many nodes may be broken for one to be repaired."""
+        return number_of(self.limit, nodes)
+
+
+class MachineRepairInputs(RepairPolicy):
+    """When a broken machine is repaired, and who has to have seen the plan."""
+
+    on: list[Literal["platform", "not_ready", "overheated", "failed_certification"]] | None = Field(
+        default=None,
+        min_length=1,
+        description="Whose word counts: platform (it says that a node is broken, or proposes a "
+        "repair), not_ready (the nodes' scheduler cannot use one), overheated (Lens measures it), "
+        "failed_certification (a certification names it, alone). platform when not declared.",
+        examples=[["platform", "not_ready"]],
+    )
+    not_ready_for: Annotated[str | None, AfterValidator(_checked_time)] = Field(
+        default=None,
+        description="How long a scheduler cannot use a node before that counts; 10m when not "
+        "declared.",
+        examples=["10m"],
+    )
+    max_temperature: int | None = Field(
+        default=None,
+        ge=60,
+        le=120,
+        description="What no GPU may be above for on: overheated, in degrees Celsius.",
+        examples=[90],
+    )
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Whose word counts."""
+        return tuple(map(Cause, self.on or ("platform",)))
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds a node has to be not ready."""
+        return seconds_of(self.not_ready_for) if self.not_ready_for else DEFAULT_AFTER
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        on = values.get("on")
+        is_measured = isinstance(on, list) and "overheated" in on
+        if is_measured and values.get("max_temperature") is None:
+            yield Problem("max_temperature", "is needed for on: overheated: declare it, such as 90")
+        is_open = contains_unknown(on)
+        if values.get("max_temperature") is not None and not (is_measured or is_open):
+            yield Problem("on", "has no overheated, which max_temperature is for: add it")
+
+
+class RepairInputs(MachineRepairInputs):
+    """Which broken nodes are repaired, how many at a time, and who has to have seen the plan."""
+
+    max_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many nodes are repaired at a time; 1 when not declared.",
+        examples=[1],
+    )
+    max_unhealthy: NodeNumber = Field(
+        default=None,
+        description="When more nodes than that are broken, nothing is repaired, for then the fault "
+        "is not the nodes'. A number, or a share, rounded down to 1 at the least; 25% when not "
+        "declared.",
+        examples=["25%", 2],
+    )
+
+    @property
+    def parallel(self) -> int:
+        """How many nodes are repaired at a time."""
+        return self.max_parallel or 1
+
+    @property
+    def limit(self) -> str | int:
+        """How many nodes may be broken, as declared."""
+        return self.max_unhealthy or DEFAULT_UNHEALTHY
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+
+class NodeFault(_Part):
+    """A node that is broken, as it was last seen."""
+
+    node: str = Field(description="Its name on the platform.")
+    cause: str = Field(
+        description="Who says so: platform, not_ready, overheated or failed_certification."
+    )
+    because: str = Field(description="What is wrong, in the words of whoever says so.")
+    since: str = Field(default="", description="Since when, in UTC; empty where nobody tells.")
+    mode: str = Field(default="", description="The repair that the platform proposes, if it does.")
+    id: str = Field(default="", description="The platform's id of its proposal, if there is one.")
+    instance: str = Field(default="", description="The machine that the node is on.")
+
+
+class NodeRepair(_Part):
+    """A node that is repaired by a plan, and why."""
+
+    node: str = Field(description="Its name on the platform.")
+    mode: str = Field(description="How: the platform's own word.")
+    cause: str = Field(
+        description="Who wants it: platform, not_ready, overheated, failed_certification or asked."
+    )
+    because: str = Field(description="What is wrong with the node.")
+    since: str = Field(default="", description="Since when, in UTC; empty where nobody tells.")
+    proposed: str = Field(default="", description="The repair that the platform proposes, if any.")
+    id: str = Field(default="", description="The platform's id of its proposal, if there is one.")
+    instance: str = Field(default="", description="The machine that the node is on.")
+
+    @property
+    def evidence(self) -> str:
+        """What is wrong and since when, in words."""
+        return f"{self.because}, since {self.since}" if self.since else self.because
+
+
+def _checked_pause(value: str) -> str:
+    try:
+        seconds_of(value)
+    except ValueError:
+        raise ValueError(f"{value} is no time: write hours and minutes, such as 5m or 1h") from None
+    return value
+
+
+class RolloutInputs(InputModel):
+    """How nodes are replaced when their image or type changes, or when they have failed."""
+
+    max_unavailable: NodeNumber = Field(
+        default=None,
+        description="How many nodes may be away at a time: a number, or a share such as 25%, "
+        "rounded down to 1 at the least. 1 when not declared. Failed nodes count.",
+        examples=[1, "25%"],
+    )
+    pause: Annotated[str, AfterValidator(_checked_pause)] | None = Field(
+        default=None,
+        description="How long to wait after each step, such as 5m; nothing when not declared.",
+        examples=["5m"],
+    )
+    on_failure: Literal["stop", "continue"] | None = Field(
+        default=None,
+        description="When a new node fails: stop before the next step (when not declared), or "
+        "continue while fewer than max_unavailable are away.",
+        examples=["stop"],
+    )
+
+    def room(self, nodes: int) -> int:
+        """How many of so many nodes may be away at a time."""
+        return number_of(self.max_unavailable or 1, nodes)
+
+    @property
+    def seconds(self) -> float:
+        """The pause after each step, in seconds."""
+        return seconds_of(self.pause) if self.pause else 0.0
+
+
+Values = Mapping[str, Any]
+
+WaitMinutes = Annotated[
+    int | None,
+    Field(ge=1, description="How long to go on asking, in minutes.", examples=[30]),
+]
+
+
+def no_capacity_problems(values: Values, others: str) -> Iterator[Problem]:
+    """What is wrong with an `on_no_capacity`; `others` says what an alternative may be."""
+    search = values.get("on_no_capacity")
+    if not isinstance(search, Mapping):
+        return
+    if not search.get("alternatives") and search.get("wait_minutes") is None:
+        yield Problem("on_no_capacity", "says nothing: declare alternatives, wait_minutes, or both")
+    for place, alternative in alternatives_of(values):
+        if all(_is_as_declared(values, *each) for each in alternative.items()):
+            yield Problem(place, f"is what is declared anyway: declare {others}")
+
+
+def alternatives_of(values: Values) -> Iterator[tuple[str, Values]]:
+    """The alternatives that are declared, each with its path."""
+    search = values.get("on_no_capacity")
+    found = search.get("alternatives") if isinstance(search, Mapping) else None
+    if isinstance(found, Sequence):
+        for at, alternative in enumerate(found):
+            if isinstance(alternative, Mapping):
+                yield f"on_no_capacity.alternatives[{at}]", alternative
+
+
+def _is_as_declared(values: Values, name: str, value: Any) -> bool:
+    return value is not None and value is not UNKNOWN and value == values.get(name)

@@ -1,0 +1,211 @@
+"""Describe what a plan reports beside changes: resource usage, notices, proofs, exposure and
+placement.
+
+Platforms tell it of their own resources; prices, gates and reviews read it and know no platform.
+
+Platforms tell it of their own resources; what writes topologies for schedulers knows no platform.
+What a platform does not tell is absent, never guessed.
+"""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from gpuform.schemas.policies.drain import KubernetesInputs
+
+
+class Billing(StrEnum):
+    """How something is paid for."""
+
+    ON_DEMAND = "on_demand"
+    RESERVED = "reserved"
+    SCHEDULED = "scheduled"
+    CAPACITY_POOL = "capacity_pool"
+    PREEMPTIBLE = "preemptible"
+    STOPPED = "stopped"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Expense(_Part):
+    """One thing that has to be paid for, and what an hour of it costs, where that is known."""
+
+    what: Literal["gpus", "storage", "whole"] = Field(
+        description="GPUs, storage, or all of the resource in one price."
+    )
+    amount: float | None = Field(default=None, description="How much, in unit; null: unknown.")
+    unit: str = Field(default="GPU", description="GPU, TiB or GB.")
+    platform: str = Field(description="The platform.")
+    gpu_type: str = Field(default="", description="Type of GPU or server; empty: unknown or none.")
+    region: str = Field(default="", description="Where; empty: unknown.")
+    billing: Billing = Field(default=Billing.ON_DEMAND, description="How it is paid for.")
+    hourly: float | None = Field(default=None, description="Cost of an hour; null: unknown.")
+    currency: str = Field(default="", description="Currency of the cost.")
+    source: str = Field(
+        default="", description="Who says so: the platform, or file:line:column of a price."
+    )
+    because: str = Field(default="", description="Why the cost is not known.")
+    outlives: bool = Field(default=False, description="It stays when the resource is deleted.")
+
+    def __str__(self) -> str:
+        """`16 H100_SXM GPUs, on_demand`; `5 TiB`."""
+        number = "an unknown number of" if self.amount is None else f"{self.amount:,.15g}"
+        if self.what == "whole":
+            return str(self.billing)
+        if self.what == "storage":
+            return f"{number} {self.unit}"
+        noun = "GPU" if self.amount == 1 else "GPUs"
+        return f"{number} {f'{self.gpu_type} {noun}'.strip()}, {self.billing}"
+
+
+class Footprint(_Part):
+    """The facts of one resource, before or after a change."""
+
+    region: str = Field(default="", description="Region; empty: none, or unknown.")
+    gpu_types: tuple[str, ...] = Field(default=(), description="Types of its GPUs or servers.")
+    tags: tuple[str, ...] | None = Field(
+        default=None, description="Names of its tags; null where it can have none."
+    )
+    expires: bool | None = Field(
+        default=None, description="Whether it ends by itself; null where nothing could end."
+    )
+    running: bool = Field(default=False, description="Whether it was last seen running.")
+    reserved: bool = Field(default=False, description="Whether it is prepaid.")
+    paid_until: str = Field(
+        default="", description="Until when it is prepaid, in UTC; empty: nobody tells."
+    )
+    keeps_data: bool = Field(
+        default=False, description="Whether what people stored by it stays when it is deleted."
+    )
+    unknown: tuple[str, ...] = Field(
+        default=(), description="Names of the facts above that are known after apply only."
+    )
+    expenses: tuple[Expense, ...] = Field(default=(), description="What has to be paid for.")
+
+
+class CreditState(StrEnum):
+    """Whether lack of credit has taken it away: `stopped` and `revoked` only happen without any."""
+
+    STOPPED = "stopped"
+    REVOKED = "revoked"
+    RUNS = "runs"
+
+
+class Credit(BaseModel):
+    """One resource in an account whose credit is used up, or may be.
+
+    `text` says what has happened, or until when it still runs; empty where there is nothing to
+    say. `next` says what is lost next of it, if anything is.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    state: CreditState = Field(description="stopped, revoked or runs.")
+    text: str = Field(default="", description="What has happened to it.")
+    at: str = Field(default="", description="Since when, or until when it runs; empty: unknown.")
+    next: str = Field(default="", description="What is lost next of it.")
+
+
+class NoticeKind(StrEnum):
+    """What it is about."""
+
+    EXPIRY = "expiry"
+    CREDIT = "credit"
+    SELECTION = "selection"
+    USE = "use"
+    RENAMED = "renamed"
+    WORKERS = "workers"
+    CHANGED = "changed"
+    TEMPLATE = "template"
+    IMAGE = "image"
+    ROLLOUT = "rollout"
+    REPAIR = "repair"
+    FABRICS = "fabrics"
+    OPTIONS = "options"
+
+
+class Notice(BaseModel):
+    """One thing to know. `urn` and `name` are empty where it is about the whole stack."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: NoticeKind = Field(
+        description="What it is about: expiry, credit, selection, use, renamed, workers, changed, "
+        "template, image, rollout, repair, fabrics or options."
+    )
+    text: str = Field(description="What there is to know, and what to do.")
+    at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")
+    urn: str = Field(default="", description="URN of the resource.")
+    name: str = Field(default="", description="Its name in the program.")
+
+
+class Proof(BaseModel):
+    """One resource with GPUs that stays or is made.
+
+    `problem` says why its nodes are not certified once the plan is applied; empty where they are.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    urn: str = Field(description="URN of the resource.")
+    name: str = Field(description="Its name in the program.")
+    problem: str = Field(default="", description="Why its nodes are not certified, if so.")
+
+
+class Exposure(BaseModel):
+    """The ports of one resource that any address may reach, such as `22/tcp`.
+
+    `unknown` says why they cannot be told, or not all of them; empty where they can.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ports: tuple[str, ...] = Field(default=(), description="Ports open to the whole world.")
+    unknown: str = Field(default="", description="Why they cannot be told; empty: they can.")
+    urn: str = Field(default="", description="URN of the resource.")
+    name: str = Field(default="", description="Its name in the program.")
+
+
+class PlacedNode(_Part):
+    """One GPU node."""
+
+    name: str = Field(description="Its name on the platform; a host name.")
+    slurm: str = Field(default="", description="Its name in Slurm; empty: the same.")
+    address: str = Field(default="", description="Where it is reached; empty: nobody tells.")
+    fabric_id: str = Field(default="", description="Id of its fabric; empty: not told.")
+    fabric: str = Field(default="", description="Name of its fabric; empty: not told.")
+
+    @property
+    def name_in_slurm(self) -> str:
+        """What Slurm calls it."""
+        return self.slurm or self.name
+
+
+class Placement(_Part):
+    """The nodes of one resource, and what they have in common."""
+
+    name: str = Field(description="Its name on the platform.")
+    region: str = Field(default="", description="Region of the nodes; empty: not told.")
+    pool: str = Field(default="", description="The platform's own pool of nodes; empty: none told.")
+    nodes: tuple[PlacedNode, ...] = Field(default=(), description="Its nodes, in any order.")
+    has_own_scheduler: bool = Field(
+        default=False, description="Whether its nodes, and no others, have a Kubernetes or a Slurm."
+    )
+    kubeconfig: SecretStr | None = Field(
+        default=None, description="Credential (YAML) of that Kubernetes; absent: none known."
+    )
+    kubernetes: KubernetesInputs | None = Field(
+        default=None, description="Where the stack declares the Kubernetes of the nodes."
+    )
+    untold: tuple[str, ...] = Field(
+        default=(), description="What the platform never tells, such as `switches`."
+    )
+
+    @property
+    def fabrics(self) -> dict[str, str]:
+        """Names of its nodes' fabrics by id; a fabric without an id counts by its name."""
+        told = {node.fabric_id or node.fabric: node.fabric or node.fabric_id for node in self.nodes}
+        return {key: name for key, name in told.items() if key}
