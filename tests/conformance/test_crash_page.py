@@ -12,8 +12,10 @@ from conformance.crash_table import (
     page,
     recorded,
 )
+from hostile.projects import PROJECTS
 
 TESTS = json.loads(RESULTS.read_text())["tests"]
+COURSES = json.loads(RESULTS.read_text())["courses"]
 
 
 def test_the_page_is_what_was_recorded() -> None:
@@ -25,6 +27,18 @@ def test_what_has_failed_is_explained() -> None:
         for what, counts in rows.items():
             assert counts["passed"] <= counts["run"] <= counts["cases"]
             assert counts["passed"] == counts["run"], (test, what)
+
+
+def test_enough_random_courses_of_each_platform_have_passed() -> None:
+    """As `PROJECTS` has the platforms."""
+    assert set(COURSES) == set(PROJECTS)
+    for platform, counts in COURSES.items():
+        assert counts["played"] >= 400, platform
+        assert counts["failed"] == 0, platform
+
+
+def test_no_cell_is_left_out() -> None:
+    assert "not run" not in PAGE.read_text()
 
 
 def test_a_loop_that_was_run_has_points() -> None:
