@@ -25,9 +25,9 @@ from gpuform.providers.calls import hosted_call, serving, unexpected
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.importing import imported
-from gpuform.providers.plugin import settings as functions
 from gpuform.providers.plugin.places import plugin_version
 from gpuform.providers.plugin.settings import (
+    call_function,
     lifecycle_of,
     problems,
     secret_inputs,
@@ -294,7 +294,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Invoke(  # noqa: N802
         self, request: provider_pb2.InvokeRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.InvokeResponse:
-        found = functions.answer(request.tok, _arguments(request.args), self.settings)
+        found = call_function(request.tok, _arguments(request.args), self.settings)
         answer = provider_pb2.InvokeResponse()
         getattr(answer, "return").CopyFrom(to_struct(found))  # a word of Python's own
         return answer

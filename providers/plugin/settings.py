@@ -111,7 +111,7 @@ def _names(platform: str) -> list[str]:
     return [name for name in lookup_names(platform) if inspect.isfunction(lookup(platform, name))]
 
 
-def answer(token: str, arguments: Mapping[str, Any], settings: Settings) -> Properties:
+def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) -> Properties:
     """What the platform says. Raises GpuformError, also for unknown names."""
     package, _, rest = token.partition(":")
     platform, _, name = rest.partition(":")

@@ -113,11 +113,11 @@ class PluginProviders:
 
     def invoke(self, token: str, arguments: PropertyMap, reference: str) -> PropertyMap:
         """The answer of a function. Raises GpuformError."""
-        from gpuform.providers.plugin import settings as functions  # noqa: PLC0415
+        from gpuform.providers.plugin.settings import call_function  # noqa: PLC0415
 
         with self._lock:
             settings = self._settings(provider_urn(reference))
-        return from_provider(functions.answer(token, _plain(arguments), settings))
+        return from_provider(call_function(token, _plain(arguments), settings))
 
     def _settings(self, urn: str) -> Any:
         from gpuform.providers.plugin.settings import settings_of  # noqa: PLC0415

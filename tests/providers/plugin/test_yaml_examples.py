@@ -78,7 +78,7 @@ def answer(asked: Registration | Read) -> tuple[str, dict[str, Any]]:
 
 
 def invoke(token: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    return dict(settings.answer(token, arguments, Settings()))
+    return dict(settings.call_function(token, arguments, Settings()))
 
 
 def plain(values: Any, secret: Collection[str] = ()) -> Any:

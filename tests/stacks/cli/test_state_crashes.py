@@ -29,7 +29,7 @@ import os, pathlib, shutil, sys
 from gpuform.stacks.cli import app
 from gpuform.stacks.cli.commands.stack import stack_commands
 from gpuform.stacks.cli.commands.state import state_commands
-from gpuform.stacks.engine.machine import atomic
+from gpuform.stacks.engine.machine import files
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 pristine, scratch, salt, *arguments = sys.argv[1:]
