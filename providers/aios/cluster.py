@@ -30,6 +30,7 @@ from gpuform.providers.aios.records import (
     is_another,
     is_still_there,
     look_past_lag,
+    others_in,
     require_gone,
     require_nodes,
     unfinished,
@@ -228,18 +229,8 @@ class ClusterActions:
             return seen
         own = _declared_nodes(known)
         if value_at(known, "nodes.node_data") is not None:
-            self._warn_of_others(call, found, own)
+            _warn_of_others(call, found, own)
         return replace(seen, inputs=_without_others(without_totals(seen.inputs, known), own))
-
-    def _warn_of_others(self, call: Call, found: wire.Cluster, declared: Collection[str]) -> None:
-        """Warn of entries that somebody else has added to a list of nodes that is declared."""
-        ids = [node.id for node in found.nodes.node_data if node.id and node.id not in declared]
-        others = [id_ for id_ in ids if not call.is_ours(f"{found.id}/{id_}")]
-        if others:
-            call.on_warning(
-                f"cluster {found.id}: somebody else has added {', '.join(others)} to its nodes: no "
-                "plan removes them"
-            )
 
     def _find_ours(
         self, call: Call, id_: str, known: Mapping[str, Any] = MappingProxyType({})
@@ -371,6 +362,16 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
             return
         because = KNOWN_AFTER_APPLY if after is UNKNOWN else ""
         yield FieldChange("status", Action.UPDATE, before, after, because=because)
+
+
+def _warn_of_others(call: Call, record: wire.Cluster, declared: Collection[str]) -> None:
+    """Warn of entries that somebody else has added to a list of nodes that is declared."""
+    others = others_in(call, record, declared)
+    if others:
+        call.on_warning(
+            f"cluster {record.id}: somebody else has added {', '.join(others)} to its nodes: no "
+            "plan removes them"
+        )
 
 
 def _without_others(inputs: Mapping[str, Any], declared: Collection[str]) -> Mapping[str, Any]:

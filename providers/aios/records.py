@@ -6,14 +6,14 @@ no other one, and what is missing from a GET is gone when the registry had time 
 The verbs of `cluster` and `gpu_node` use this; `schemas.aios.updates` makes the bodies.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.calls import PASSING, Call, Look, wait_until
-from gpuform.providers.creating import SETTLE, Candidate, covers, is_of_another_time
+from gpuform.providers.creating import SETTLE, Candidate, is_of_another_time
 from gpuform.providers.errors import (
     Cancelled,
     GpuformError,
@@ -42,6 +42,7 @@ from gpuform.schemas.aios.updates import (
     stray_removals,
     sums_request,
 )
+from gpuform.schemas.values import same
 
 INTERVAL: Final = 5.0
 """Seconds between looks at what became of a change."""
@@ -165,16 +166,15 @@ def compared(found: Mapping[str, Any], declared: Mapping[str, Any]) -> Mapping[s
     The registry shows a document whole: what it lacks was not sent. The document's texts are
     people's, and no record may have them.
     """
-    is_whole = _has_all(found, declared) and covers(found, declared)
-    return SENT if is_whole else {"properties": "others"}
+    return SENT if _contains(found, declared) else {"properties": "others"}
 
 
-def _has_all(found: Any, declared: Any) -> bool:
-    """Return whether a document has a value wherever one is declared."""
-    if not isinstance(declared, Mapping):
-        return found is not None or declared is None
-    inner = found if isinstance(found, Mapping) else {}
-    return all(_has_all(inner.get(name), value) for name, value in declared.items())
+def _contains(found: Any, declared: Any) -> bool:
+    """Return whether a document has every declared value; it may have more."""
+    if isinstance(declared, Mapping) and (found is None or isinstance(found, Mapping)):
+        inner = found or {}
+        return all(_contains(inner.get(name), value) for name, value in declared.items())
+    return declared is None or same(found, declared, unordered=True)
 
 
 def is_still_there(call: Call, target: Target, present: Sequence[Candidate]) -> bool:
@@ -234,8 +234,13 @@ def find_others(call: Call, client: AiosClient, id_: str, declared: Sequence[str
         return []
     missing = () if found.tells_nodes else ("it lists no nodes of the record",)
     require_evidence(REMOVE_RECORD, f"cluster {id_}", Observation("the registry", missing))
-    ids = [each.id or "one without an id" for each in found.nodes.node_data]
-    return [each for each in ids if each not in declared and not call.is_ours(f"{id_}/{each}")]
+    return others_in(call, found, declared)
+
+
+def others_in(call: Call, record: wire.Cluster, declared: Collection[str]) -> list[str]:
+    """Return the nodes of `record` that it does not declare, and no other resource of the stack."""
+    ids = [node.id or "one without an id" for node in record.nodes.node_data]
+    return [id_ for id_ in ids if id_ not in declared and not call.is_ours(f"{record.id}/{id_}")]
 
 
 def warn_of_gaps(call: Call, record: wire.Cluster) -> None:

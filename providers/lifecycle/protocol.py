@@ -141,13 +141,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Return the names of parts that an interrupted update may have made beside the state."""
         if not self.parts or not id_:
             return ()
-        stored = {*(old.get(self.parts) or ())}
-        begun = [
-            intent.names
-            for intent in call.intents.all()
-            if intent.names and intent.id == id_ and (intent.open_names or {*intent.ids} - stored)
-        ]
-        return sorted({name for names in begun for name in names})
+        return call.intents.begun_parts(call.urn, id_, old.get(self.parts) or ())
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Whether to update or replace, from what is given alone: no client is built.

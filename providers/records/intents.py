@@ -162,6 +162,17 @@ class Intents:
         """The intents of creates of this resource's parts, found as by `find`; oldest first."""
         return [each for each in self._of(urn) if each.target == target and each.names]
 
+    def begun_parts(self, urn: str | None, id_: str, stored: Collection[str]) -> list[str]:
+        """Return the names of parts of an object that a create may have made beside `stored`."""
+        begun = [
+            intent.names
+            for intent in self._of(urn)
+            if intent.names
+            and intent.id == id_
+            and (intent.open_names or {*intent.ids} - {*stored})
+        ]
+        return sorted({name for names in begun for name in names})
+
     def of_urn(self, urn: str) -> list[Intent]:
         """Every intent of one resource: more than one when it was renamed between attempts."""
         return [each for each in self._of(urn) if each.urn]

@@ -52,7 +52,7 @@ def connect(  # noqa: PLR0913 - a flag each
       gpuform connect train --via slurm --user ada --jump ssh.example.com
       gpuform connect workbench --port 8888
     """
-    from gpuform.stacks.access.connecting import (  # noqa: PLC0415 - the engine, not for help  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.connecting import (  # noqa: PLC0415 - the engine, not for help
         Wish,
         command_for,
         port_url,
