@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from gpuform.stacks.code_hosts.asked import ForgeName
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.forges.asked import ForgeName
 
 _CLOUDS: Final[Mapping[str, str]] = {
     "s3": "aws",

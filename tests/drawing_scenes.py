@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from plan_strategies import ODD_TEXTS
 
 from gpuform.schemas.plan import PlanAction
-from gpuform.stacks.drawing.arranging import MOST, Drawing, arrange
-from gpuform.stacks.drawing.diagrams import dot, lines_of, mermaid
-from gpuform.stacks.drawing.page import page
-from gpuform.stacks.drawing.things import Thing, things_of_state
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.graph.arranging import MOST, Drawing, arrange
+from gpuform.stacks.graph.diagrams import dot, lines_of, mermaid
+from gpuform.stacks.graph.page import page
+from gpuform.stacks.graph.things import Thing, things_of_state
 
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 

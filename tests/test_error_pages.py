@@ -19,7 +19,7 @@ from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.provider_host.provider_values import ProviderError
 from gpuform.stacks.engine.stack import StackNotFound
 from gpuform.stacks.engine.store import BackendError
-from gpuform.stacks.manual import find_page, read_page
+from gpuform.stacks.help_pages import find_page, read_page
 from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
 
 ROOT = Path(__file__).parent.parent

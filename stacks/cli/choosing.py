@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.document.diagnostics import Diagnostics, text
-from gpuform.stacks.estate import (
+from gpuform.stacks.multi_stack import (
     EstateError,
     Member,
     Order,

@@ -8,11 +8,11 @@ from typing import Literal
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.authoring.python_text import program_text
 from gpuform.stacks.authoring.yaml_values import topology_text
-from gpuform.stacks.converting.program_topology import topology_of_program
-from gpuform.stacks.converting.python import program_of
-from gpuform.stacks.converting.secret_values import NotConverted
-from gpuform.stacks.converting.state_topology import topology_of_state
-from gpuform.stacks.converting.terraform import topology_of_terraform
+from gpuform.stacks.convert.program_topology import topology_of_program
+from gpuform.stacks.convert.python import program_of
+from gpuform.stacks.convert.secret_values import NotConverted
+from gpuform.stacks.convert.state_topology import topology_of_state
+from gpuform.stacks.convert.terraform import topology_of_terraform
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure

@@ -14,12 +14,6 @@ from typing import Final
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import platform_of
 from gpuform.providers.offering import held_by
-from gpuform.stacks.adopting import chosen
-from gpuform.stacks.adopting.chosen import Filter, ImportChoice, NotImported
-from gpuform.stacks.adopting.declaring import Choices
-from gpuform.stacks.adopting.places import DeclarationPlace, Edit
-from gpuform.stacks.adopting.planning import Adoption, Request, Target, adoption_of
-from gpuform.stacks.adopting.project_place import place_of
 from gpuform.stacks.authoring.declared import ConfigValue, Reference, Value
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import plain
@@ -31,6 +25,12 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expressions.template import has_expression
+from gpuform.stacks.importing import chosen
+from gpuform.stacks.importing.chosen import Filter, ImportChoice, NotImported
+from gpuform.stacks.importing.declaring import Choices
+from gpuform.stacks.importing.places import DeclarationPlace, Edit
+from gpuform.stacks.importing.planning import Adoption, Request, Target, adoption_of
+from gpuform.stacks.importing.project_place import place_of
 from gpuform.stacks.operations.opening.selecting import SelectedStack, warn_of_recovery
 from gpuform.stacks.operations.opening.worlds import world_for
 from gpuform.stacks.operations.plans.appraising import Appraiser

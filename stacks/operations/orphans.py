@@ -10,8 +10,8 @@ from time import time
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import platform_of
 from gpuform.providers.values import Redactor
-from gpuform.stacks.adopting.orphans import Question
 from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.importing.orphans import Question
 from gpuform.stacks.offering.asking import Offers, ask
 from gpuform.stacks.offering.seen import keep
 from gpuform.stacks.operations.opening.emulating import emulator_for

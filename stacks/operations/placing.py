@@ -12,7 +12,7 @@ from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.operations.opening.selecting import SelectedStack, passphrase_of
 from gpuform.stacks.operations.opening.worlds import config_of, lives_emulated, world_for
-from gpuform.stacks.placing.applying import (
+from gpuform.stacks.topology_export.applying import (
     DONE,
     Change,
     Target,
@@ -20,11 +20,11 @@ from gpuform.stacks.placing.applying import (
     planned,
     served_version,
 )
-from gpuform.stacks.placing.formats import APPLIED, FORMATS, TopologyResult
-from gpuform.stacks.placing.kueue import GROUP, VERSION
-from gpuform.stacks.placing.manifests import Manifest, WholeObject, mark_of
-from gpuform.stacks.placing.model import NoTopology, StackTopology
-from gpuform.stacks.placing.reading import (
+from gpuform.stacks.topology_export.formats import APPLIED, FORMATS, TopologyResult
+from gpuform.stacks.topology_export.kueue import GROUP, VERSION
+from gpuform.stacks.topology_export.manifests import Manifest, WholeObject, mark_of
+from gpuform.stacks.topology_export.model import NoTopology, StackTopology
+from gpuform.stacks.topology_export.reading import (
     Kubernetes,
     Placed,
     kubernetes_of,
@@ -34,17 +34,17 @@ from gpuform.stacks.placing.reading import (
     with_labels_asked,
     with_labels_of,
 )
-from gpuform.stacks.placing.written import WrittenRecords
+from gpuform.stacks.topology_export.written import WrittenRecords
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """What is wanted.
+    """Choose what is exported, and from where.
 
-    `form` is one of `gpuform.stacks.placing.formats.FORMATS`. `resources` are names in the stack;
-    none stands for all. With `refresh` platforms are asked, and the clusters for the labels of
-    their nodes. `kubernetes` is where the nodes are, in place of what the stack says. `namespace`
-    is Slurm's, for slinky.
+    `form` is one of `gpuform.stacks.topology_export.formats.FORMATS`. `resources` are names in the
+    stack; none stands for all. With `refresh` platforms are asked, and the clusters for the labels
+    of their nodes. `kubernetes` is where the nodes are, in place of what the stack says.
+    `namespace` is Slurm's, for slinky.
     """
 
     form: str

@@ -22,10 +22,8 @@ from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import without_credentials
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
-from gpuform.stacks.estate import Member
-from gpuform.stacks.expiry.idling import IdleWatch
-from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.multi_stack import Member
 from gpuform.stacks.operations.opening.selecting import SelectedStack, at_work_on
 from gpuform.stacks.operations.opening.worlds import config_of, lives_emulated, world_for
 from gpuform.stacks.pricing.book import PriceBook
@@ -35,6 +33,8 @@ from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.outputs_text import shown
 from gpuform.stacks.review.text.several_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import Monitoring, ResourceStatus, Status
+from gpuform.stacks.schedule.idling import IdleWatch
+from gpuform.stacks.schedule.noticing import notices_of_entries
 
 if TYPE_CHECKING:
     from gpuform.providers.lifecycle import Lifecycle

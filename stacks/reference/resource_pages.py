@@ -12,7 +12,7 @@ from gpuform.providers.permissions import MEANINGS, Permission
 from gpuform.providers.platform import KINDS, own_platforms
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.converting.python import program_of
+from gpuform.stacks.convert.python import program_of
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.reference.markdown import kebab, page, plain, table
 from gpuform.stacks.reference.resource_examples import EXAMPLES

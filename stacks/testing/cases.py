@@ -11,7 +11,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, tex
 from gpuform.stacks.document.nodes import MappingNode, find, find_key, reached
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
-from gpuform.stacks.estate import stacks_with_settings
+from gpuform.stacks.multi_stack import stacks_with_settings
 from gpuform.stacks.topology.files import shown
 
 FOLDER: Final = "tests"

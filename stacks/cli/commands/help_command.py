@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from gpuform.stacks.cli.flags import page_of
 from gpuform.stacks.cli.session import Session, common_flags, session
-from gpuform.stacks.manual import NoSuchPage, Page, find_page, page_names, read_page
+from gpuform.stacks.help_pages import NoSuchPage, Page, find_page, page_names, read_page
 
 _WIDTH: Final = 100
 _PARTS: Final = ("", "start", "guides", "concepts", "reference")

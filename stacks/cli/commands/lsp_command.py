@@ -29,6 +29,6 @@ def lsp() -> None:
                 "`gpuform lsp` needs a package that is not installed: pygls",
                 f"Install it: pip install '{requirement('lsp')}'",
             )
-        from gpuform.stacks.editing.server import serve  # noqa: PLC0415 - an extra
+        from gpuform.stacks.lsp.server import serve  # noqa: PLC0415 - an extra
 
         serve()

@@ -30,7 +30,7 @@ def mcp(run_programs: bool, emulate: bool) -> None:
       gpuform mcp
       gpuform mcp --cwd clusters
     """
-    from gpuform.stacks.agents import serve  # noqa: PLC0415 - not for help
+    from gpuform.stacks.mcp import serve  # noqa: PLC0415 - not for help
 
     with session():
         require_emulator()

@@ -12,7 +12,6 @@ from gpuform.stacks.cli.terminal.showing import Showing
 from gpuform.stacks.engine.deployment import EventLog, Outcome, PreviewDigest
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary, Unchecked
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.review.facts import Review, StackFacts
@@ -26,6 +25,7 @@ from gpuform.stacks.review.text.plan_text import (
     plan_text,
     unchecked_lines,
 )
+from gpuform.stacks.schedule.noticing import notices_of_entries
 
 
 class View(Protocol):

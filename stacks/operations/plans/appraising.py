@@ -10,7 +10,6 @@ from gpuform.providers.calls import Clock, clock_from, synchronised
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.expiry.noticing import exposures_of_steps, notices_of_steps
 from gpuform.stacks.gates.busy import Monitoring, with_usage
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import project_gates
@@ -19,6 +18,7 @@ from gpuform.stacks.operations.opening.worlds import config_of
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import with_costs
 from gpuform.stacks.review.renames import changed_options, renamed
+from gpuform.stacks.schedule.noticing import exposures_of_steps, notices_of_steps
 
 
 @dataclass(frozen=True, slots=True)

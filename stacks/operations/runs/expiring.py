@@ -13,11 +13,11 @@ from gpuform.stacks.engine.deployment import Options, Outcome
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
-from gpuform.stacks.expiry.idling import IdleWatch
-from gpuform.stacks.expiry.proving import ExpiryObserver, ProvenCalendar
-from gpuform.stacks.expiry.remembering import Expired
 from gpuform.stacks.operations.opening.worlds import config_of
+from gpuform.stacks.schedule.calendar import TimeTable, end_is_unknown, timed
+from gpuform.stacks.schedule.idling import IdleWatch
+from gpuform.stacks.schedule.proving import ExpiryObserver, ProvenCalendar
+from gpuform.stacks.schedule.remembering import Expired
 
 
 @dataclass(slots=True)

@@ -24,7 +24,6 @@ from gpuform.stacks.engine.planning import EventBus, Listener, PlanConstraint
 from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import StackLock
-from gpuform.stacks.expiry.noticing import is_out_of_credit, notices_of_entries
 from gpuform.stacks.gates.evaluating import stopped_by
 from gpuform.stacks.operations.config_setting import set_all
 from gpuform.stacks.operations.opening.selecting import SelectedStack, at_work_on, warn_of_recovery
@@ -55,6 +54,7 @@ from gpuform.stacks.operations.runs.settling import (
     settle_earlier_runs,
 )
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
+from gpuform.stacks.schedule.noticing import is_out_of_credit, notices_of_entries
 from gpuform.stacks.topology_runner import run_topology
 
 

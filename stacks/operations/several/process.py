@@ -23,7 +23,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.values import PropertyMap, from_struct, to_struct
-from gpuform.stacks.estate import Member
+from gpuform.stacks.multi_stack import Member
 from gpuform.stacks.operations.opening.interpreter import environment_of
 
 Form = Literal["text", "json", "events"]

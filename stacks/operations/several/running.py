@@ -10,8 +10,8 @@ from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import full_name
-from gpuform.stacks.estate import Order, circles, sequence
 from gpuform.stacks.gates.evaluating import lifted
+from gpuform.stacks.multi_stack import Order, circles, sequence
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
 from gpuform.stacks.operations.runs.caller import Interruptions
 from gpuform.stacks.operations.runs.options import RunOptions

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuform.stacks.estate import Order, circles
+from gpuform.stacks.multi_stack import Order, circles
 from gpuform.stacks.operations.several.process import (
     AsksOutputs,
     AsksPassphrase,

@@ -11,9 +11,9 @@ from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import read_sealed
 from gpuform.stacks.engine.urn import is_noise, name_of
-from gpuform.stacks.estate import Estate, Member
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import Gate, gates_in, project_gates
+from gpuform.stacks.multi_stack import Estate, Member
 from gpuform.stacks.operations.opening.emulating import emulators, shared_store
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuform.providers.records import Intent
 from gpuform.schemas.visible import visible
-from gpuform.stacks.adopting.orphans import Orphan, Orphans
+from gpuform.stacks.importing.orphans import Orphan, Orphans
 from gpuform.stacks.offering.asking import Offers, Priced
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint

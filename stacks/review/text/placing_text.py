@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.schemas.visible import visible
-from gpuform.stacks.placing.applying import Action, Change
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.topology_export.applying import Action, Change
 
 if TYPE_CHECKING:
-    from gpuform.stacks.placing.formats import TopologyResult
-    from gpuform.stacks.placing.model import Node, StackTopology
+    from gpuform.stacks.topology_export.formats import TopologyResult
+    from gpuform.stacks.topology_export.model import Node, StackTopology
 
 _SYMBOLS: Final = {
     Action.SET: ("+", "add"),

@@ -14,7 +14,7 @@ import pytest
 
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.flags import page_of
-from gpuform.stacks.manual import NoSuchPage, find_page, page_names, read_page
+from gpuform.stacks.help_pages import NoSuchPage, find_page, page_names, read_page
 
 Run = Callable[..., Any]
 DOCS = Path(__file__).parents[3] / "docs"
@@ -127,7 +127,7 @@ def test_what_a_reader_without_a_browser_sees(tmp_path: Path, monkeypatch: Any) 
         "<!-- file: a.md -->\n```markdown\n# no heading\n<!-- kept -->\n\n\n\n[a](b.md)\n```\n\n"
         "## B\n\nb\n\n### `c` of [d](two.md)\n\n## B\n\nagain\n"
     )
-    monkeypatch.setattr("gpuform.stacks.manual.page_folders", lambda: [tmp_path])
+    monkeypatch.setattr("gpuform.stacks.help_pages.page_folders", lambda: [tmp_path])
     page = read_page("guides/one")
     assert page.text.startswith(
         "# One\n\nSee [two](concepts/two#a-part), [here](guides/one#b), [out](https://a.b/c.md).\n\n"

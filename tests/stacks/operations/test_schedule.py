@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.estate import Estate, Member, Order
+from gpuform.stacks.multi_stack import Estate, Member, Order
 from gpuform.stacks.operations.several.process import (
     AsksOutputs,
     Cancel,

@@ -120,7 +120,7 @@ def test_no_variable_that_is_read_is_missing() -> None:
         "stacks/cli/commands/emulator_commands.py: each",  # of a stopped emulator
         "stacks/engine/project/module_imports.py: name",  # put back as it was
         "stacks/engine/store/backend.py: name",  # PULUMI_DIY_BACKEND_...
-        "stacks/forges/place.py: name",  # the tokens
+        "stacks/code_hosts/place.py: name",  # the tokens
         "stacks/operations/opening/variables.py: name",  # put back as it was
         "stacks/testing/events.py: TRUSTED",  # of a WSGI environment
         "stacks/testing/playing.py: name",  # taken away from tests

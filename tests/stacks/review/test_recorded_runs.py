@@ -8,8 +8,8 @@ import pytest
 from review_documents import FORMS
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason
+from gpuform.stacks.code_hosts.posting import Verdict
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.forges.posting import Verdict
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuform.schemas.policies.drain import KubernetesInputs
     from gpuform.stacks.operations.opening.selecting import SelectedStack
     from gpuform.stacks.operations.placing import AppliedTopology, TopologyOptions
-    from gpuform.stacks.placing.applying import Change
+    from gpuform.stacks.topology_export.applying import Change
 
 _FORMATS = (
     "slurm-tree",
@@ -204,8 +204,8 @@ def _write(
 
 
 def _summary(changes: "Sequence[Change]") -> str:
-    from gpuform.stacks.placing.applying import DONE  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.names import counted  # noqa: PLC0415 - as above
+    from gpuform.stacks.topology_export.applying import DONE  # noqa: PLC0415 - not for help
 
     done = sum(each.action in DONE for each in changes)
     return f"{counted(done, 'change')} written." if done else "Nothing is to be written."

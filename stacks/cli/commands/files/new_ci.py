@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from gpuform.stacks.cli.session import Session
+from gpuform.stacks.code_hosts.asked import ForgeName
 from gpuform.stacks.engine.project import StackSettings, find_project
 from gpuform.stacks.engine.store import backend_url
-from gpuform.stacks.forges.asked import ForgeName
 from gpuform.stacks.projects import require_here, write_files
 from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files
 

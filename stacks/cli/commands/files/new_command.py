@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from gpuform.stacks.cli.session import Session, session, stack_flags
-from gpuform.stacks.forges.asked import FORGES, ForgeName
+from gpuform.stacks.code_hosts.asked import FORGES, ForgeName
 
 
 @click.command()

@@ -86,7 +86,7 @@ def _files(current: Session, files: tuple[Path, ...], form: str) -> int:
 def _all(current: Session, filters: Sequence[str], form: str) -> int:
     from gpuform.stacks.cli.choosing import chosen_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
-    from gpuform.stacks.estate import check_estate  # noqa: PLC0415 - as above
+    from gpuform.stacks.multi_stack import check_estate  # noqa: PLC0415 - as above
     from gpuform.stacks.offering.seen import misspelt, seen_lately  # noqa: PLC0415 - as above
 
     problems, warnings = Diagnostics(), Diagnostics()

@@ -15,9 +15,9 @@ from gpuform.stacks.cli.terminal.files import content_of, deliver
 
 if TYPE_CHECKING:
     from gpuform.schemas.plan import Plan
-    from gpuform.stacks.drawing.arranging import Drawing
     from gpuform.stacks.engine.state import ResourceState
-    from gpuform.stacks.estate import Member
+    from gpuform.stacks.graph.arranging import Drawing
+    from gpuform.stacks.multi_stack import Member
 
 _MOST = 60
 
@@ -87,9 +87,9 @@ def graph(
 
 
 def _one(current: Session, plan_file: str | None, most: int) -> "Drawing":
-    from gpuform.stacks.drawing.arranging import arrange  # noqa: PLC0415 - not for help
-    from gpuform.stacks.drawing.things import things_of_plan, things_of_state  # noqa: PLC0415
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.arranging import arrange  # noqa: PLC0415 - not for help
+    from gpuform.stacks.graph.things import things_of_plan, things_of_state  # noqa: PLC0415
     from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
 
     if plan_file is None:
@@ -112,9 +112,9 @@ def _all(current: Session, filters: Sequence[str], most: int) -> tuple["Drawing"
     """The drawing of all stacks, and the exit code; what cannot be read is told."""
     from gpuform.stacks.cli.choosing import chosen_of, refuse_unknown  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
-    from gpuform.stacks.drawing.arranging import StackPart, arrange_stacks  # noqa: PLC0415
-    from gpuform.stacks.drawing.things import things_of_state  # noqa: PLC0415 - as above
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.arranging import StackPart, arrange_stacks  # noqa: PLC0415
+    from gpuform.stacks.graph.things import things_of_state  # noqa: PLC0415 - as above
 
     problems = Diagnostics()
     chosen = chosen_of(current, filters, problems)
@@ -177,14 +177,14 @@ def _known(current: Session, plan: "Plan") -> list["ResourceState"]:
 
 def _drawn(drawing: "Drawing", form: str, current: Session) -> str:
     if form == "html":
-        from gpuform.stacks.drawing.page import page  # noqa: PLC0415 - not for help
+        from gpuform.stacks.graph.page import page  # noqa: PLC0415 - not for help
 
         return page(drawing)
     if form == "dot":
-        from gpuform.stacks.drawing.diagrams import dot  # noqa: PLC0415 - as above
+        from gpuform.stacks.graph.diagrams import dot  # noqa: PLC0415 - as above
 
         return dot(drawing)
-    from gpuform.stacks.drawing.diagrams import fits, mermaid  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.diagrams import fits, mermaid  # noqa: PLC0415 - as above
 
     text = mermaid(drawing)
     if not fits(text, drawing):

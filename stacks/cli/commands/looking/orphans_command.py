@@ -59,8 +59,8 @@ def orphans(
       gpuform orphans --platform tensorone --older-than 12h --json
     """
     from gpuform.providers.values import Redactor  # noqa: PLC0415 - as below
-    from gpuform.stacks.adopting.orphans import find  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.importing.orphans import find  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.orphans import Account, question_of  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         orphans_document,

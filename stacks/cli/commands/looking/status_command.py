@@ -58,12 +58,12 @@ def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> in
         chosen_stack,
         workspace_of,
     )
-    from gpuform.stacks.expiry.noticing import is_out_of_credit  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.status_text import (  # noqa: PLC0415 - as above
         status_document,
         status_lines,
     )
+    from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - as above
 
     selected = chosen_stack(current, workspace_of(current, runs_program=False))
     found = read_status(selected, refresh=refresh, emulate=emulate)
@@ -123,7 +123,7 @@ def _code_of_all(
     current: Session, found: Sequence["StackStatus"], problems: "Diagnostics", *, refresh: bool
 ) -> int:
     """The worst of all; what failed is told."""
-    from gpuform.stacks.expiry.noticing import is_out_of_credit  # noqa: PLC0415 - not for help
+    from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - not for help
 
     failed = [str(each) for each in problems]
     failed += [f"{each.name} could not be read" for each in found if each.is_unread]

@@ -6,7 +6,7 @@ import click
 
 from gpuform.stacks.cli.commands.review.forge_flags import forge_flags
 from gpuform.stacks.cli.session import common_flags, session
-from gpuform.stacks.forges.asked import Asked
+from gpuform.stacks.code_hosts.asked import Asked
 
 
 @click.command("fetch-plan")
@@ -35,8 +35,8 @@ def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Asked)
       gpuform fetch-plan --pull-request 12 plan.json
     """
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
-    from gpuform.stacks.forges.opening import opened  # noqa: PLC0415 - as above
-    from gpuform.stacks.forges.place import place_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.code_hosts.opening import opened  # noqa: PLC0415 - as above
+    from gpuform.stacks.code_hosts.place import place_of  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
 

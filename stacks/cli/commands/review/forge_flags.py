@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gpuform.stacks.forges.asked import FORGES, Asked
+from gpuform.stacks.code_hosts.asked import FORGES, Asked
 
 _FLAGS = (
     click.option(

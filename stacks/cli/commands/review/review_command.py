@@ -16,7 +16,7 @@ from gpuform.stacks.cli.failures import (
 )
 from gpuform.stacks.cli.flags import output_flag, require_checks_flag
 from gpuform.stacks.cli.session import common_flags, session
-from gpuform.stacks.forges.asked import Asked
+from gpuform.stacks.code_hosts.asked import Asked
 
 
 @click.command()

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from gpuform.providers.errors import GpuformError
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.forges.asked import Asked
-from gpuform.stacks.forges.opening import opened
-from gpuform.stacks.forges.place import ReviewPlace, place_of
-from gpuform.stacks.forges.posting import post, set_label
+from gpuform.stacks.code_hosts.asked import Asked
+from gpuform.stacks.code_hosts.opening import opened
+from gpuform.stacks.code_hosts.place import ReviewPlace, place_of
+from gpuform.stacks.code_hosts.posting import post, set_label
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.pages import LIMIT, code, markdown
 

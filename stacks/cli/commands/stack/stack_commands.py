@@ -36,7 +36,7 @@ from gpuform.stacks.engine.stack import (
 )
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, full_name, name_the_last_good
-from gpuform.stacks.estate import read_estate
+from gpuform.stacks.multi_stack import read_estate
 from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.runs.settling import answers, settle_left

@@ -1,0 +1,105 @@
+"""A forge over HTTP, each of the two clients of it, plans, and a clock that only tests move."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import forge_server
+import pytest
+from pydantic import SecretStr
+
+from gpuform.providers.calls import Call, serving
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.stacks.code_hosts.forge import Forge
+from gpuform.stacks.code_hosts.github import GitHub
+from gpuform.stacks.code_hosts.gitlab import GitLab
+from gpuform.stacks.code_hosts.place import ReviewPlace
+from gpuform.stacks.review.facts import Review, StackFacts
+
+TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
+NOW = 1_800_000_000.0
+
+
+@dataclass
+class StoppedClock:
+    """Sleeping moves it and is written down."""
+
+    time: float = NOW
+    slept: list[float] = field(default_factory=list)
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float, cancelled: threading.Event) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+@pytest.fixture
+def clock() -> Iterator[StoppedClock]:
+    stopped = StoppedClock()
+    with serving(Call(clock=stopped)):
+        yield stopped
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[forge_server.Forge]:
+    with forge_server.serve_forge() as forge:
+        yield forge
+
+
+@pytest.fixture
+def server(served: forge_server.Forge) -> forge_server.Forge:
+    served.reset()
+    return served
+
+
+def github(server: forge_server.Forge, number: int | None = 12) -> GitHub:
+    place = ReviewPlace("github", server.url, "o/r", number)
+    return GitHub(place, SecretStr(forge_server.TOKEN))
+
+
+def gitlab(server: forge_server.Forge, number: int | None = 12) -> GitLab:
+    place = ReviewPlace("gitlab", f"{server.url}/api/v4", "7", number)
+    return GitLab(place, SecretStr(forge_server.TOKEN))
+
+
+CLIENTS: dict[str, Callable[..., GitHub | GitLab]] = {"github": github, "gitlab": gitlab}
+
+
+@pytest.fixture
+def clients() -> dict[str, Callable[..., GitHub | GitLab]]:
+    """How to make them, for tests that need several."""
+    return CLIENTS
+
+
+@pytest.fixture(params=list(CLIENTS))
+def forge(
+    request: pytest.FixtureRequest, server: forge_server.Forge, clock: StoppedClock
+) -> Iterator[Forge]:
+    """Each forge in turn."""
+    made = CLIENTS[request.param](server)
+    with made.client:
+        yield made
+
+
+@pytest.fixture
+def review() -> Callable[..., Review]:
+    """A review of stacks of the project demo; `destroys` is a number of GPUs."""
+
+    def make(*stacks: str, made_at: str = "2026-11-21T10:00:00Z", destroys: int = 0) -> Review:
+        change = ResourceChange(
+            urn=f"urn:pulumi:dev::demo::{TYPE}::train",
+            type=TYPE,
+            name="train",
+            action=PlanAction.DELETE,
+            reason=PlanReason.NOT_IN_PROGRAM,
+            gpus_added=0,
+            gpus_removed=destroys,
+        )
+        changes = [change] if destroys else []
+        plans = [Plan.of("demo", stack, changes) for stack in stacks or ("prod",)]
+        update = {"made_at": made_at}
+        return Review([StackFacts(plan.model_copy(update=update)) for plan in plans])
+
+    return make

@@ -1,0 +1,190 @@
+"""What is sent again and what is waited for, as the forges document it, over real HTTP."""
+
+import logging
+import traceback
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+from forge_server import TOKEN, Fault
+from forge_server import Forge as Server
+from pydantic import SecretStr
+
+from gpuform.providers.errors import (
+    AuthError,
+    GpuformError,
+    PermissionDenied,
+    RateLimited,
+    ServerError,
+    UnknownOutcome,
+    Unreachable,
+)
+from gpuform.stacks.code_hosts.answers import GitHubComment
+from gpuform.stacks.code_hosts.client import ForgeClient
+
+NOTES = "/repos/o/r/issues/12/comments"
+
+
+@pytest.fixture
+def client(server: Server) -> Any:
+    def headers(token: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {token}"}
+
+    made = ForgeClient(
+        "GitHub", server.url, token=SecretStr(TOKEN), headers=headers, jitter=lambda most: most
+    )
+    with made:
+        yield made
+
+
+def limited(status: int, message: str, **headers: str) -> Any:
+    return {"message": message}, status, {k.replace("_", "-"): v for k, v in headers.items()}
+
+
+SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    ("answer", "slept"),
+    [
+        (limited(403, SECONDARY, Retry_After="30"), [30, 30]),
+        (limited(429, SECONDARY, Retry_After="7"), [7, 7]),
+        (limited(429, "", Retry_After=formatdate(1_800_000_050, usegmt=True)), [50, 0]),
+        (limited(403, SECONDARY), [60, 120]),
+        (
+            limited(
+                403,
+                "API rate limit exceeded",
+                X_RateLimit_Remaining="0",
+                X_RateLimit_Reset="1800000099",
+            ),
+            [100, 1],
+        ),
+        (
+            limited(429, "Retry later", RateLimit_Remaining="0", RateLimit_Reset="1800000009"),
+            [10, 1],
+        ),
+        (limited(409, "Conflict"), [1, 2]),
+    ],
+    ids=["secondary", "429", "date", "secondary-without-time", "primary", "gitlab", "conflict"],
+)
+def test_waits_as_long_as_the_forge_asks(
+    client: ForgeClient, server: Server, clock: Any, method: str, answer: Any, slept: list[float]
+) -> None:
+    server.faults.append(Fault(method, "comments", answer, times=2))
+    client.send(method, NOTES, {"body": "hello"})
+    assert clock.slept == slept
+    assert len(server.comments) == (method == "POST")
+
+
+def test_a_limit_that_takes_too_long_ends_at_once(
+    client: ForgeClient, server: Server, clock: Any
+) -> None:
+    answer = limited(403, "API rate limit exceeded", Retry_After="3000")
+    server.faults.append(Fault("GET", "comments", answer, times=99))
+    with pytest.raises(RateLimited, match="rate limit exceeded") as raised:
+        client.get(Any, NOTES)
+    assert "in 50m00s" in str(raised.value)
+    assert clock.slept == []
+
+
+def test_a_limit_that_never_ends(client: ForgeClient, server: Server, clock: Any) -> None:
+    server.faults.append(Fault("GET", "comments", limited(403, SECONDARY), times=99))
+    with pytest.raises(RateLimited):
+        client.get(Any, NOTES)
+    assert clock.slept == [60, 120, 240, 480], "longer each time, and then no more"
+
+
+def test_a_token_that_may_not_is_not_tried_again(
+    client: ForgeClient, server: Server, clock: Any
+) -> None:
+    refusal = limited(403, "Resource not accessible by integration", X_RateLimit_Remaining="4999")
+    server.faults.append(Fault("POST", "comments", refusal, times=99))
+    with pytest.raises(PermissionDenied, match="pull-requests: write"):
+        client.send("POST", NOTES, {"body": "hello"})
+    assert len(server.log) == 1
+
+
+@pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 503, {})])
+def test_what_is_safe_is_sent_again(
+    client: ForgeClient, server: Server, clock: Any, answer: Any
+) -> None:
+    server.faults.append(Fault("GET", "comments", answer, times=3))
+    assert client.get(Any, NOTES) == []
+    assert clock.slept == [1, 2, 4]
+    server.faults.append(Fault("GET", "comments", answer, times=99))
+    with pytest.raises(UnknownOutcome if answer is None else ServerError):
+        client.get(Any, NOTES)
+    assert len(server.log) == 4 + ForgeClient.ATTEMPTS
+
+
+@pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 503, {})])
+def test_a_post_may_have_had_its_effect(
+    client: ForgeClient, server: Server, clock: Any, answer: Any
+) -> None:
+    server.faults.append(Fault("POST", "comments", answer, times=99))
+    with pytest.raises(UnknownOutcome if answer is None else ServerError):
+        client.send("POST", NOTES, {"body": "hello"})
+    assert len(server.log) == 1
+
+
+def test_nobody_is_there(server: Server, clock: Any) -> None:
+    client = ForgeClient(
+        "GitHub", "http://127.0.0.1:9", token=SecretStr(TOKEN), headers=lambda token: {}
+    )
+    with client, pytest.raises(Unreachable, match=r"no connection to http://127\.0\.0\.1:9"):
+        client.send("POST", NOTES, {})
+    assert len(clock.slept) == ForgeClient.ATTEMPTS - 1
+
+
+def test_an_address_that_is_none(clock: Any) -> None:
+    client = ForgeClient("GitLab", "gitlab.test/api", token=SecretStr(TOKEN), headers=lambda _: {})
+    with client, pytest.raises(GpuformError, match=r"GET /user: gitlab\.test/api is no address"):
+        client.get(Any, "/user")
+    assert clock.slept == []
+
+
+def test_an_address_that_is_not_the_apis(client: ForgeClient, server: Server, clock: Any) -> None:
+    with pytest.raises(GpuformError, match="404"):
+        client.get(Any, "/login")
+
+
+def test_an_answer_of_another_form(client: ForgeClient, server: Server, clock: Any) -> None:
+    """Of something that is not this forge, as when the address is wrong."""
+    server.is_installation = False
+    with pytest.raises(ServerError, match=r"unexpected form \(the whole: .*array") as raised:
+        list(client.pages(GitHubComment, "/user"))
+    assert "the address of its API?" in str(raised.value)
+
+
+def test_the_token_is_in_no_error_no_log_and_no_representation(
+    client: ForgeClient, server: Server, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server.faults.append(Fault("GET", "comments", ({"message": f"bad {TOKEN}"}, 401, {})))
+    server.faults.append(Fault("POST", "comments", None))
+    texts = [repr(client), repr(vars(client))]
+    for method, kind in (("GET", AuthError), ("POST", UnknownOutcome)):
+        with pytest.raises(kind) as raised:
+            client.send(method, NOTES, {})
+        error: BaseException = raised.value
+        texts += ["".join(traceback.format_exception(error)), repr(vars(error))]
+    assert "[secret]" in "".join(texts)
+    assert TOKEN not in "".join(texts) + caplog.text
+
+
+def test_a_kept_file_is_fetched_without_the_token(
+    client: ForgeClient, server: Server, clock: Any
+) -> None:
+    server.keep("gpuform-plan", "a" * 40, b"{}")
+    assert client.download("/repos/o/r/actions/artifacts/1/zip").startswith(b"PK")
+
+
+def test_a_redirect_of_anything_else_is_not_followed(
+    client: ForgeClient, server: Server, clock: Any
+) -> None:
+    moved = ({"message": "Moved Permanently"}, 301, {"Location": "https://elsewhere.invalid/"})
+    server.faults.append(Fault("GET", "comments", moved))
+    with pytest.raises(GpuformError, match="answered 301 and sends elsewhere: Moved Permanently"):
+        client.get(Any, NOTES)

@@ -1,0 +1,129 @@
+"""Secrets of any shape, anywhere in a state: no file has them, and they stay secret."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from secret_states import CONFIGURED, NUMBER, PLANTED, states
+
+from gpuform.stacks.authoring.python_text import program_text
+from gpuform.stacks.authoring.yaml_values import topology_text
+from gpuform.stacks.convert.program_topology import topology_of_program
+from gpuform.stacks.convert.secret_values import NotConverted
+from gpuform.stacks.convert.state_topology import topology_of_state
+from gpuform.stacks.engine.language_host import Program, record
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
+from gpuform.stacks.review.outputs_text import shown
+
+
+def is_kept(before: PropertyValue, after: PropertyValue) -> bool:
+    """Whether the value is the same, and everything that was secret still is."""
+    if isinstance(after, Secret):
+        return bool(shown(before, show_secrets=True) == shown(after, show_secrets=True))
+    if isinstance(before, Secret):
+        return before.value is None and after is None
+    if isinstance(before, dict) and isinstance(after, dict):
+        return before.keys() == after.keys() and all(is_kept(before[k], after[k]) for k in before)
+    if isinstance(before, list) and isinstance(after, list):
+        return len(before) == len(after) and all(map(is_kept, before, after))
+    return bool(shown(before) == shown(after))
+
+
+def program_of(folder: Path, secrets: Mapping[str, str]) -> Program:
+    config = {f"demo:{key}": value for key, value in {"own": CONFIGURED, **secrets}.items()}
+    return Program("demo", "dev", folder, folder, config, [*config], 16)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(states())
+def test_of_a_state(entries: list[ResourceState]) -> None:
+    declared, secrets = topology_of_state(entries, {CONFIGURED: "own"})
+    text = topology_text(declared)
+    for written in (text, program_text(declared)):
+        assert PLANTED not in written
+        assert str(int(NUMBER)) not in written
+        assert CONFIGURED not in written
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+        (folder / "topology.yaml").write_text(text)
+        by_urn = {entry.urn: entry for entry in entries}
+
+        def same(asked: Any) -> tuple[str, PropertyMap]:
+            entry = by_urn[asked.urn]
+            return entry.id, entry.outputs
+
+        program = program_of(folder, secrets)
+        again = record(program, same, program.config)
+    assert is_kept(entries[0].outputs, again.outputs)
+    for asked in again.declared:
+        if asked.type != STACK_TYPE:
+            inputs = {k: v for k, v in asked.inputs.items() if k != "__provider" and v is not None}
+            assert is_kept(by_urn[asked.urn].inputs, inputs)
+            assert {*by_urn[asked.urn].dependencies} <= {*asked.dependencies}
+
+
+PROGRAM = """
+import json
+import pulumi
+from gpuform.providers.together import SharedVolume
+
+config = pulumi.Config()
+data = SharedVolume("data", volume_name="data", region="us-central-8", size_tib=5)
+token, pin = config.require_secret("token"), config.require_secret("pin")
+secret = pulumi.Output.secret
+OUTPUTS = {
+    "token": token,
+    "prefixed": pulumi.Output.concat("prefix-", token, "@", data.id),
+    "pin": pin.apply(json.loads),
+    "with pin": pulumi.Output.concat("PIN ", pin, " of ", data.id),
+    "object": secret({"a": "pl4nted", "pl4nted": [token]}),
+    "whole": secret({"a": "pl4nted", "pl4nted": ["x"]}),
+    "literal": secret("pl4nted"),
+    "nothing": secret(None),
+    "of what is plain": secret(data.id),
+    "in the clear": pulumi.Output.unsecret(pin).apply(lambda text: f"is {text}"),
+    "of all": pulumi.Output.all(token, data.id).apply(lambda both: {"t": both[0], "id": both[1]}),
+}
+pulumi.export("it", OUTPUTS["%s"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "written"),
+    [
+        ("token", "{{ config.token }}"),
+        ("prefixed", "{{ config.it }}{{ config.token }}@{{ shared_volumes.data.id }}"),
+        ("pin", "{{ config.pin }}"),
+        ("with pin", "{{ config.it }}{{ shared_volumes.data.id }}"),
+        ("whole", "{{ config.it }}"),
+        ("literal", "{{ config.it }}"),
+        ("nothing", "it: null"),
+        ("in the clear", "{{ config.it }}"),
+        ("of all", 'id: "{{ shared_volumes.data }}", t: "{{ config.token }}"'),
+    ],
+)
+def test_of_a_program(tmp_path: Path, output: str, written: str) -> None:
+    declared, secrets = converted(tmp_path, output)
+    text = topology_text(declared)
+    assert written in text
+    assert not any(secret in text for secret in (PLANTED, "9182736", "t0ken"))
+    assert "t0ken" not in str(secrets)
+
+
+def test_what_a_program_makes_secret_of_plain_outputs_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotConverted, match="the output it has a secret that a topology could not"):
+        converted(tmp_path, "of what is plain")
+
+
+def converted(folder: Path, output: str) -> Any:
+    (folder / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (folder / "__main__.py").write_text(PROGRAM % output)
+    config = {"demo:token": "t0ken", "demo:pin": "9182736"}
+    return topology_of_program(Program("demo", "dev", folder, folder, config, [*config], 16), [])

@@ -1,0 +1,76 @@
+"""Any topology, as Python and back, registers the same."""
+
+import ast
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from converted import program_in, registered, state_of, topologies
+from hypothesis import given, settings
+
+from gpuform.stacks.authoring.yaml_values import topology_text
+from gpuform.stacks.convert.program_topology import topology_of_program
+from gpuform.stacks.convert.secret_values import NotConverted
+from gpuform.stacks.convert.state_topology import topology_of_state
+from gpuform.stacks.operations.converting import topology_as_python
+
+PROJECT = "name: demo\nruntime: python\n"
+
+
+@pytest.mark.slow
+@settings(max_examples=10)
+@given(topologies())
+def test_python_and_back(text: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for each in ("yaml", "python", "again"):
+            (folder / each).mkdir()
+            (folder / each / "Pulumi.yaml").write_text(PROJECT)
+        file = folder / "yaml" / "topology.yaml"
+        file.write_text(text)
+        expected = registered(folder / "yaml")
+        program = topology_as_python(file, None, file.parent)
+        ast.parse(program)
+        (folder / "python" / "__main__.py").write_text(program)
+        assert registered(folder / "python") == expected
+        python = program_in(folder / "python")
+        if "upper" in text:
+            # What a filter makes of an output cannot be told from outside.
+            with pytest.raises(NotConverted, match="computed"):
+                topology_of_program(python, [])
+            return
+        declared, secrets = topology_of_program(python, [])
+        assert not secrets
+        (folder / "again" / "topology.yaml").write_text(topology_text(declared))
+        again = registered(folder / "again")
+        assert again["outputs"] == expected["outputs"]
+        assert said(again) == said(expected)
+
+
+def said(told: dict[str, Any], *but: str) -> dict[str, Any]:
+    """The resources, without options that say what holds without them."""
+    return {
+        urn: {key: value or None for key, value in resource.items() if key not in but}
+        for urn, resource in told["resources"].items()
+    }
+
+
+@pytest.mark.slow
+@settings(max_examples=10)
+@given(topologies())
+def test_a_state_as_a_topology(text: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for each in ("yaml", "again"):
+            (folder / each).mkdir()
+            (folder / each / "Pulumi.yaml").write_text(PROJECT)
+        (folder / "yaml" / "topology.yaml").write_text(text)
+        expected = registered(folder / "yaml")
+        declared, secrets = topology_of_state(state_of(folder / "yaml"), {})
+        assert not secrets
+        (folder / "again" / "topology.yaml").write_text(topology_text(declared))
+        again = registered(folder / "again")
+        assert again["outputs"] == expected["outputs"]
+        # A state does not keep earlier names.
+        assert said(again, "aliases") == said(expected, "aliases")

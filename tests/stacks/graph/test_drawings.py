@@ -1,0 +1,180 @@
+"""Drawings of any stack are valid in every format, deterministic, and show no secret."""
+
+import random
+
+import pytest
+from drawing_scenes import STACK, drawing_of, entry, names, same_everywhere, stacks
+from drawn import Drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_strategies import plans
+
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.values import Secret
+from gpuform.stacks.graph.arranging import MOST, arrange
+from gpuform.stacks.graph.diagrams import dot, fits, mermaid
+from gpuform.stacks.graph.page import page
+from gpuform.stacks.graph.things import Thing, things_of_plan
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(stacks(), names, st.integers(0, 15), st.randoms(use_true_random=False))
+def test_any_drawing(things: list[Thing], title: str, most: int, chance: random.Random) -> None:
+    drawing = arrange(title, things, most)
+    same_everywhere(drawing)
+    assert sum(len(item.things) for item in drawing.items()) == len(things), "each once"
+    mixed = list(things)
+    chance.shuffle(mixed)
+    again = arrange(title, mixed, most)
+    assert [dot(again), mermaid(again), page(again)] == [
+        dot(drawing),
+        mermaid(drawing),
+        page(drawing),
+    ]
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(plans())
+def test_any_plan(plan: Plan) -> None:
+    same_everywhere(arrange(plan.project, things_of_plan(plan)))
+
+
+def test_clusters_hold_their_nodes_and_volumes_stand_beside() -> None:
+    volume = entry("together:SharedVolume", "data")
+    train = entry("together:Cluster", "train", volume, region="us-central-8", num_gpus=16)
+    west = entry("aios:Cluster", "west")
+    node = entry("aios:GpuNode", "node-1", west)
+    found = same_everywhere(drawing_of(train, volume, west, node))
+    by_name = {label.split("\n")[0]: key for key, label in found.labels.items()}
+    assert found.inside[by_name["node-1"]] == by_name["west"]
+    assert found.inside[by_name["data"]] == found.inside[by_name["train"]] == by_name["Together AI"]
+    assert found.arrows == {(by_name["train"], by_name["data"])}
+    assert found.labels[by_name["train"]].endswith("us-central-8 \N{MIDDLE DOT} 16 GPUs")
+
+
+def fabrics(found: Drawn) -> list[str]:
+    return [label for label in found.labels.values() if "scp:Fabric" in label]
+
+
+def test_pools_of_one_fabric_share_it_declared_or_not() -> None:
+    pools = [entry("scp:NodePool", f"pool-{n}", cluster_fabric_name="train-a") for n in (1, 2)]
+    alone = same_everywhere(drawing_of(*pools))
+    assert [label for label in alone.labels.values() if "scp:Fabric" in label] == [
+        "train-a\nscp:Fabric"
+    ]
+    assert len(alone.arrows) == 2
+    fabric = entry("scp:Fabric", "net", cluster_fabric_name="train-a")
+    declared = same_everywhere(drawing_of(*pools, fabric))
+    assert [label for label in declared.labels.values() if "scp:Fabric" in label] == [
+        "net\nscp:Fabric"
+    ]
+    assert len(declared.arrows) == 2
+
+
+def test_components_hold_their_children() -> None:
+    part = ResourceState("urn:pulumi:dev::demo::my:Part::p", custom=False, type="my:Part")
+    inner = entry("together:Cluster", "train")
+    inner.parent = part.urn
+    found = same_everywhere(drawing_of(part, inner))
+    assert found.inside["n1"] == "n2" or found.inside["n2"] == "n1"
+
+
+def test_old_objects_and_the_engines_own_entries_are_not_drawn() -> None:
+    old = entry("together:Cluster", "train")
+    old.delete = True
+    root = ResourceState(STACK, custom=False, type="pulumi:pulumi:Stack")
+    assert drawing_of(old, root).items() == []
+
+
+@pytest.mark.slow
+def test_a_large_stack_is_a_few_shapes_with_counts() -> None:
+    volumes = [entry("together:SharedVolume", f"data-{n}") for n in range(2000)]
+    clusters = [
+        entry("together:Cluster", f"train-{n}", volume, num_gpus=8)
+        for n, volume in enumerate(volumes)
+    ]
+    records = [entry("aios:Cluster", f"site-{n}") for n in range(3)]
+    nodes = [entry("aios:GpuNode", f"node-{n}", records[n % 3]) for n in range(6000)]
+    drawing = drawing_of(*volumes, *clusters, *records, *nodes)
+    found = same_everywhere(drawing)
+    labels = sorted(found.labels.values())
+    assert (
+        "2,000 \N{MULTIPLICATION SIGN} together:Cluster\ntrain-0 ... train-1999\n16,000 GPUs"
+        in labels
+    )
+    assert (
+        sum(label.startswith("2,000 \N{MULTIPLICATION SIGN} aios:GpuNode") for label in labels) == 3
+    )
+    assert "site-0\naios:Cluster" in labels, "a few are told apart"
+    assert len(drawing.items()) <= MOST
+    assert fits(mermaid(drawing), drawing)
+    assert "\N{MULTIPLICATION SIGN}2,000" in dot(drawing)
+
+
+def test_parts_of_one_cluster_go_first() -> None:
+    records = [entry("aios:Cluster", f"site-{n}") for n in range(20)]
+    nodes = [entry("aios:GpuNode", f"node-{n}", records[n % 20]) for n in range(100)]
+    labels = same_everywhere(drawing_of(*records, *nodes)).labels.values()
+    assert sum(label.startswith("5 \N{MULTIPLICATION SIGN} aios:GpuNode") for label in labels) == 20
+
+
+@pytest.mark.slow
+def test_components_of_any_depth() -> None:
+    parts = [
+        ResourceState(f"urn:pulumi:dev::demo::my:Part::{n}", custom=False, type="my:Part")
+        for n in range(2000)
+    ]
+    for part, outer in zip(parts[1:], parts, strict=False):
+        part.parent = outer.urn
+    drawing = drawing_of(*parts, most=5000)
+    assert len(drawing.items()) == 2000
+    assert dot(drawing).count("subgraph") < 2010
+    assert page(drawing)
+
+
+CREATED = {"action": PlanAction.CREATE, "reason": PlanReason.NEW}
+
+
+def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
+    kept, gone = (
+        entry("together:SharedVolume", "data"),
+        entry("together:Cluster", "old", num_gpus=8),
+    )
+    new = entry("together:Cluster", "new", kept)
+    changes = [
+        ResourceChange(
+            urn=new.urn, type=new.type, name="new", dependencies=(kept.urn,), gpus_added=16,
+            changes=(PropertyChange(path="region", action="add", after="us-central-8"),), **CREATED
+        ),
+        ResourceChange(
+            urn=kept.urn, type=kept.type, name="data", action=PlanAction.SAME,
+            reason=PlanReason.UNCHANGED,
+        ),
+        ResourceChange(
+            urn=gone.urn, type=gone.type, name="old", action=PlanAction.DELETE,
+            reason=PlanReason.NOT_IN_PROGRAM, gpus_removed=8,
+        ),
+    ]  # fmt: skip
+    drawing = arrange("demo/dev", things_of_plan(Plan.of("demo", "dev", changes), [kept, gone]))
+    found = same_everywhere(drawing)
+    by_name = {label.split("\n")[0]: key for key, label in found.labels.items()}
+    assert set(by_name) == {"Together AI", "+ new", "data", "- old"}
+    assert found.arrows == {(by_name["+ new"], by_name["data"])}
+    assert "us-central-8 \N{MIDDLE DOT} +16 GPUs" in found.labels[by_name["+ new"]]
+    assert "8 GPUs" in found.labels[by_name["- old"]], "what goes, as it was"
+    assert dot(drawing).count('color="#116329"') == 2
+    assert f"class {by_name['- old']} remove" in mermaid(drawing)
+    assert '<span class="remove">- delete</span>' in page(drawing)
+
+
+@pytest.mark.parametrize("write", [dot, mermaid, page])
+def test_no_secret_is_shown(write: object) -> None:
+    values = {name: Secret("hunter2") for name in ("region", "gpu_type", "cluster_fabric_name")}
+    cluster = entry("together:Cluster", "train", num_gpus=Secret(16), **values)
+    pool = entry("scp:NodePool", "pool", **values)
+    text = write(drawing_of(cluster, pool))  # type: ignore[operator]
+    assert "hunter2" not in text
+    assert "[secret]" not in text

@@ -1,0 +1,151 @@
+"""Drawings of several stacks: each a box with its things, and arrows between the boxes."""
+
+from itertools import combinations
+
+import pytest
+from drawing_scenes import entry, names, same_everywhere, stacks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuform.stacks.graph.arranging import (
+    Drawing,
+    Item,
+    StackPart,
+    arrange,
+    arrange_stacks,
+)
+from gpuform.stacks.graph.diagrams import lines_of
+from gpuform.stacks.graph.page import Rectangle, lay_out, page
+from gpuform.stacks.graph.things import Thing, things_of_state
+
+
+@st.composite
+def any_parts(draw: st.DrawFn) -> list[StackPart]:
+    """Stacks that need each other in any way, also in circles and what is not there."""
+    titles = [f"project-{at}/prod" for at in range(draw(st.integers(0, 5)))]
+    others = st.sampled_from([*titles, "gone/prod"])
+    return [
+        StackPart(
+            title,
+            draw(stacks()),
+            draw(st.lists(others, max_size=4, unique=True)),
+            draw(names),
+        )
+        for title in titles
+    ]
+
+
+def is_inside(inner: Rectangle, outer: Rectangle) -> bool:
+    return (
+        inner.x >= outer.x
+        and inner.y >= outer.y
+        and inner.x + inner.width <= outer.x + outer.width
+        and inner.y + inner.height <= outer.y + outer.height
+    )
+
+
+def is_apart(one: Rectangle, other: Rectangle) -> bool:
+    return (
+        one.x + one.width <= other.x
+        or other.x + other.width <= one.x
+        or one.y + one.height <= other.y
+        or other.y + other.height <= one.y
+    )
+
+
+def check_places(drawing: Drawing) -> None:
+    """Nothing covers what it does not hold, and all of it is on the page."""
+    places, width, height = lay_out(drawing)
+    whole = Rectangle(0, 0, width, height)
+    for box in drawing.boxes:
+        assert is_inside(places[box.key], whole)
+    for siblings in [drawing.boxes, *(each.children for each in everything(drawing))]:
+        for one, other in combinations(siblings, 2):
+            assert is_apart(places[one.key], places[other.key])
+    for each in everything(drawing):
+        for child in each.children:
+            assert is_inside(places[child.key], places[each.key])
+
+
+def everything(drawing: Drawing) -> list[Item]:
+    return [*drawing.every_box(), *drawing.items()]
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(any_parts(), names, st.integers(0, 20))
+def test_any_stacks(parts: list[StackPart], title: str, most: int) -> None:
+    drawing = arrange_stacks(title, parts, most)
+    same_everywhere(drawing)
+    check_places(drawing)
+    keys = [each.key for each in everything(drawing)]
+    assert len(keys) == len(set(keys)), "whatever stacks have alike"
+    counted = sum(len(item.things) for item in drawing.items())
+    assert counted == sum(len(part.things) for part in parts), "each once"
+    assert [box.box for box in drawing.stacks()] == [part.name for part in parts]
+    known = {part.name for part in parts}
+    between = {(a.source.box, a.target.box) for a in drawing.arrows if a.source.is_stack}
+    assert between == {
+        (part.name, need) for part in parts for need in part.needs if need in known - {part.name}
+    }
+
+
+def volumes(count: int) -> list[Thing]:
+    return things_of_state([entry("together:SharedVolume", f"data-{at}") for at in range(count)])
+
+
+def test_stacks_hold_platforms_and_these_their_things() -> None:
+    parts = [
+        StackPart("network/prod", volumes(1)),
+        StackPart("clusters/prod", volumes(1), ["network/prod"]),
+        StackPart("apps/prod", (), ["clusters/prod", "network/prod"], "not made yet"),
+    ]
+    drawing = arrange_stacks("all", parts)
+    found = same_everywhere(drawing)
+    by_label = {label: key for key, label in found.labels.items()}
+    assert set(by_label) >= {"network/prod", "clusters/prod", "apps/prod\nnot made yet"}
+    network, clusters = by_label["network/prod"], by_label["clusters/prod"]
+    apps = by_label["apps/prod\nnot made yet"]
+    assert found.arrows == {(clusters, network), (apps, clusters), (apps, network)}
+    volume = next(k for k, v in found.labels.items() if v.startswith("data-0"))
+    assert found.labels[found.inside[volume]] == "Together AI"
+    assert found.inside[found.inside[volume]] == network
+
+
+def test_a_stack_stands_to_the_left_of_what_it_needs() -> None:
+    parts = [StackPart("a/prod", volumes(2)), StackPart("b/prod", volumes(1), ["a/prod"])]
+    places, width, _ = lay_out(arrange_stacks("all", parts))
+    assert places["s2"].x == 0
+    assert places["s2"].x + places["s2"].width < places["s1"].x
+    assert places["s1"].x + places["s1"].width == width
+
+
+def test_the_page_says_it_in_words() -> None:
+    parts = [
+        StackPart("a/prod", volumes(1)),
+        StackPart("b/prod", (), ["a/prod"], "not made yet"),
+    ]
+    text = page(arrange_stacks("all", parts))
+    assert "1 resource in 2 stacks" in text
+    rows = [line for line in text.splitlines() if line.startswith("<tr class")]
+    assert rows[0].startswith('<tr class=""><th scope="row">a/prod</th><td>stack</td>')
+    assert "<td>not made yet</td><td></td><td>a/prod</td>" in rows[1]
+    assert "<td>a/prod</td><td></td>" in rows[2], "the volume is inside its stack"
+    assert "in 1 stack<" in page(arrange_stacks("all", parts[:1]))
+
+
+def test_like_resources_are_one_shape_where_all_stacks_have_many() -> None:
+    parts = [StackPart(f"p{at}/prod", volumes(20)) for at in range(30)]
+    drawing = arrange_stacks("all", parts)
+    assert len(drawing.items()) == 30
+    assert all(lines_of(item)[0].startswith("20 ") for item in drawing.items())
+    assert len(arrange_stacks("all", parts[:3]).items()) == 60, "60 are as many as may be"
+    assert len(arrange_stacks("all", parts[:3], 59).items()) == 3
+    assert len(arrange_stacks("all", parts, 600).items()) == 600
+
+
+def test_one_stack_alone_is_drawn_as_ever() -> None:
+    alone = arrange("all", volumes(3))
+    (box,) = arrange_stacks("all", [StackPart("a/prod", volumes(3))]).boxes
+    assert [lines_of(each) for each in box.children] == [lines_of(each) for each in alone.boxes]
+    assert alone.stacks() == []

@@ -1,0 +1,229 @@
+"""Which stack comes before which."""
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from several_projects import topology, write_project, write_three
+
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.multi_stack import Order, circles, reaching, read_estate, sequence
+
+Needs = dict[str, list[str]]
+
+
+@st.composite
+def any_needs(draw: st.DrawFn) -> Needs:
+    names = [str(each) for each in range(draw(st.integers(0, 7)))]
+    others = st.lists(st.sampled_from([*names, "outside"]), max_size=4, unique=True)
+    return {name: draw(others) for name in names}
+
+
+@st.composite
+def needs_without_circle(draw: st.DrawFn) -> Needs:
+    names = draw(st.permutations([str(each) for each in range(draw(st.integers(1, 9)))]))
+    found = {
+        name: draw(st.lists(st.sampled_from(names[:at]), unique=True)) if at else []
+        for at, name in enumerate(names)
+    }
+    return {name: found[name] for name in draw(st.permutations(names))}
+
+
+def is_reached(needs: Needs, first: str, last: str) -> bool:
+    """Whether first needs last, in one step or more; the slow and sure way."""
+    seen: set[str] = set()
+    rest = list(needs[first])
+    while rest:
+        name = rest.pop()
+        if name not in seen:
+            seen.add(name)
+            rest += needs.get(name, [])
+    return last in seen
+
+
+@given(needs_without_circle())
+def test_everything_comes_after_its_needs(needs: Needs) -> None:
+    found = sequence(needs)
+    assert sorted(found) == sorted(needs)
+    assert circles(needs) == []
+    for at, name in enumerate(found):
+        assert set(needs[name]) <= set(found[:at])
+
+
+@given(any_needs())
+def test_there_is_a_circle_exactly_where_one_is_found(needs: Needs) -> None:
+    found = circles(needs)
+    assert bool(found) == any(is_reached(needs, name, name) for name in needs)
+    members = [name for circle in found for name in circle[:-1]]
+    assert len(members) == len(set(members)), "no member in two"
+    for circle in found:
+        assert circle[0] == circle[-1]
+        for one, other in itertools.pairwise(circle):
+            assert other in needs[one]
+
+
+@given(any_needs())
+def test_an_order_has_each_once_whatever_circles_there_are(needs: Needs) -> None:
+    assert sorted(sequence(needs)) == sorted(needs)
+
+
+@given(any_needs(), st.data())
+def test_dependants_are_all_that_need_one(needs: Needs, data: st.DataObject) -> None:
+    chosen = data.draw(st.sets(st.sampled_from(list(needs)))) if needs else set()
+    expected = {n for n in needs if n in chosen or any(is_reached(needs, n, c) for c in chosen)}
+    assert reaching(set(chosen), needs) == expected
+
+
+def test_a_long_chain() -> None:
+    needs = {str(at): [str(at + 1)] for at in range(5000)}
+    assert sequence(needs)[0] == "4999"
+    needs["5000"] = ["0"]
+    assert len(circles(needs)) == 1
+
+
+def order_of(root: Path) -> tuple[Order, list[str]]:
+    problems = Diagnostics()
+    order = Order.of(read_estate(root, os.environ), problems)
+    return order, [str(each).splitlines()[0] for each in problems]
+
+
+def test_references_make_the_order(root: Path) -> None:
+    write_three(root)
+    order, problems = order_of(root)
+    assert problems == []
+    assert sequence(order.needs) == ["network/prod", "clusters/prod", "apps/prod"]
+    assert str(order.needs["clusters/prod"]["network/prod"]) == "clusters/topology.yaml:2:12"
+    assert str(order.needs["apps/prod"]["clusters/prod"]) == "apps/__main__.py:3:12"
+    assert order.dependants(["clusters/prod"]) == {"clusters/prod", "apps/prod"}
+
+
+def test_after_makes_the_order_too(root: Path) -> None:
+    for name in ("one", "two"):
+        write_project(root, name)
+    text = "stacks: [{folder: one, after: [two/prod, one/prod]}, {folder: two}]"
+    (root / "stacks.yaml").write_text(text)
+    order, problems = order_of(root)
+    assert problems == []
+    assert {name: list(needs) for name, needs in order.needs.items()} == {
+        "one/prod": ["two/prod"],
+        "two/prod": [],
+    }
+
+
+@pytest.mark.parametrize("way", ["topology", "after"])
+def test_a_circle_is_told_where_it_is_written(root: Path, way: str) -> None:
+    write_three(root)
+    if way == "topology":
+        reads = {"apps": "organization/apps/prod"}
+        (root / "network/topology.yaml").write_text(topology(reads=reads))
+    else:
+        text = (root / "stacks.yaml").read_text() + "    after: [apps/prod]\n"
+        (root / "stacks.yaml").write_text(text)
+    (problem,) = order_of(root)[1]
+    assert problem == (
+        "apps/__main__.py:3:12: these stacks need each other: apps/prod -> clusters/prod -> "
+        "network/prod -> apps/prod"
+    )
+
+
+def test_a_stack_may_read_itself(root: Path) -> None:
+    reads = {"own": "prod", "same": "organization/one/prod"}
+    write_project(root, "one", {"topology.yaml": topology(reads=reads)})
+    order, problems = order_of(root)
+    assert (problems, order.needs) == ([], {"one/prod": {}})
+
+
+def test_a_stack_that_is_nowhere(root: Path) -> None:
+    reads = {"a": "organization/none/prod", "b": "dev", "c": "acme/one/prod", "d": "a/b/c/d"}
+    write_project(root, "one", {"topology.yaml": topology(reads=reads)})
+    assert order_of(root)[1] == [
+        "one/topology.yaml:2:6: one/prod reads none/prod, and there is no such stack",
+        "one/topology.yaml:3:6: one/prod reads one/dev, and there is no such stack",
+        "one/topology.yaml:4:6: 'acme/one/prod' is not the name of a stack in this backend",
+        "one/topology.yaml:5:6: 'a/b/c/d' is not the name of a stack in this backend",
+    ]
+
+
+def test_a_stack_of_the_backend_that_is_not_among_them(root: Path) -> None:
+    reads = {"a": "organization/elsewhere/prod"}
+    write_project(root, "one", {"topology.yaml": topology(reads=reads)})
+    path = root / "state/.pulumi/stacks/elsewhere/prod.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    (root / "state/.pulumi/meta.yaml").write_text("version: 1\n")
+    order, problems = order_of(root)
+    assert (problems, order.needs) == ([], {"one/prod": {}})
+
+
+def test_a_reference_into_another_backend(root: Path) -> None:
+    write_three(root)
+    write_project(root, "network", backend="s3://states?awssdk=v2&key=secret")
+    problems = order_of(root)[1]
+    assert problems == [
+        (
+            "clusters/topology.yaml:2:12: clusters/prod reads network/prod, which is in another "
+            f"backend: s3://states, and not file://{root}/state"
+        )
+    ]
+
+
+def test_a_bucket_is_not_asked(root: Path) -> None:
+    reads = {"a": "organization/elsewhere/prod"}
+    files = {"topology.yaml": topology(reads=reads)}
+    write_project(root, "one", files, backend="s3://no-such-bucket")
+    assert order_of(root)[1] == []
+
+
+def test_a_backend_without_its_folder(root: Path) -> None:
+    reads = {"a": "organization/elsewhere/prod"}
+    write_project(root, "one", {"topology.yaml": topology(reads=reads)}, backend="file://./none")
+    (problem,) = order_of(root)[1]
+    assert problem.startswith("one/topology.yaml:2:6: the backend file:///")
+
+
+def test_a_name_from_the_configuration(root: Path) -> None:
+    text = topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
+    write_project(root, "one", {"topology.yaml": text})
+    write_project(root, "net")
+    order, problems = order_of(root)
+    assert (problems, order.needs["one/prod"]) == ([], {}), "nobody knows it yet"
+    settings = "config:\n  one:net: organization/net/prod\n"
+    (root / "one/Pulumi.prod.yaml").write_text(settings)
+    assert list(order_of(root)[0].needs["one/prod"]) == ["net/prod"]
+
+
+def test_a_name_from_the_stack_itself(root: Path) -> None:
+    text = topology(reads={"net": '"organization/net/{{ pulumi.stack }}"'})
+    write_project(root, "one", {"topology.yaml": text}, stacks=("dev", "prod"))
+    write_project(root, "net", stacks=("dev", "prod"))
+    order, problems = order_of(root)
+    assert problems == []
+    assert list(order.needs["one/dev"]) == ["net/dev"]
+    assert list(order.needs["one/prod"]) == ["net/prod"]
+
+
+def test_a_topology_outside_of_its_project(root: Path) -> None:
+    text = topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
+    write_project(root, "one")
+    write_project(root, "net")
+    project = root / "one/Pulumi.yaml"
+    project.write_text(project.read_text() + "main: ../programs\n")
+    (root / "one/Pulumi.prod.yaml").write_text("config:\n  one:net: organization/net/prod\n")
+    (root / "programs").mkdir()
+    (root / "programs/topology.yaml").write_text(text)
+    order, problems = order_of(root)
+    assert (problems, list(order.needs["one/prod"])) == ([], ["net/prod"])
+
+
+def test_a_program_in_a_file_of_its_own(root: Path) -> None:
+    text = "import pulumi\npulumi.StackReference('organization/net/prod')\n"
+    write_project(root, "one", {"infra/run.py": text})
+    write_project(root, "net")
+    project = root / "one/Pulumi.yaml"
+    project.write_text(project.read_text() + "main: infra/run.py\n")
+    assert list(order_of(root)[0].needs["one/prod"]) == ["net/prod"]
+    project.write_text(project.read_text().replace("infra/run.py", "none"))
+    assert order_of(root)[0].needs["one/prod"] == {}

@@ -1,0 +1,239 @@
+"""Which stacks there are: those of stacks.yaml, else those of every project in the folder."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from several_projects import write_project, write_three
+
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.multi_stack import (
+    Estate,
+    EstateError,
+    Order,
+    check_estate,
+    find_estate,
+    read_estate,
+)
+
+
+def found_in(folder: Path) -> tuple[Estate, list[str]]:
+    """The estate, and the first line of each problem."""
+    problems = Diagnostics()
+    estate = find_estate(folder, os.environ, problems)
+    return estate, [str(each).splitlines()[0] for each in problems]
+
+
+def problems_of(root: Path, text: str) -> list[str]:
+    (root / "stacks.yaml").write_text(text)
+    return found_in(root)[1]
+
+
+def test_the_file_upwards_names_them(root: Path) -> None:
+    write_three(root)
+    estate = read_estate(root / "network", os.environ)
+    assert list(estate.members) == ["apps/prod", "clusters/prod", "network/prod"]
+    assert (estate.root, estate.file) == (root, root / "stacks.yaml")
+    place = estate.members["clusters/prod"].place
+    assert (place.file, place.line, place.column) == ("stacks.yaml", 3, 13)
+
+
+def test_without_the_file_every_stack_with_settings_below(root: Path) -> None:
+    write_project(root, "teams/one", stacks=("dev", "prod"))
+    write_project(root, "teams/two", stacks=())
+    for passed_over in (".hidden", "node_modules", "venv"):
+        write_project(root, f"{passed_over}/three")
+    estate = read_estate(root, os.environ)
+    assert list(estate.members) == ["one/dev", "one/prod"]
+    assert estate.members["one/dev"].place.file == "teams/one/Pulumi.dev.yaml"
+
+
+def test_a_tree_may_have_projects_of_other_languages_beside(root: Path) -> None:
+    write_three(root)
+    (root / "stacks.yaml").unlink(missing_ok=True)
+    other = root / "website"
+    other.mkdir()
+    (other / "Pulumi.yaml").write_text("name: website\nruntime: nodejs\n")
+    (other / "Pulumi.prod.yaml").write_text("")
+    estate, problems = found_in(root)
+    assert problems == []
+    assert "website/prod" not in estate.members
+    (named,) = problems_of(root, "stacks: [{folder: website, stack: prod}]\n")
+    assert named.endswith("the runtime is 'nodejs'")
+
+
+def test_no_stack_anywhere(root: Path) -> None:
+    with pytest.raises(EstateError, match=r"no stacks.yaml, and no project"):
+        read_estate(root, os.environ)
+
+
+def test_one_name_leaves_those_of_it(root: Path) -> None:
+    write_project(root, "one", stacks=("dev", "prod"))
+    write_project(root, "two", stacks=("prod",))
+    assert list(read_estate(root, os.environ, "prod").members) == ["one/prod", "two/prod"]
+    assert list(read_estate(root, os.environ, "one/dev").members) == ["one/dev"]
+    with pytest.raises(EstateError, match="no project has a stack named 'none'"):
+        read_estate(root, os.environ, "none")
+
+
+def test_the_files_own_folder_may_be_a_project(root: Path) -> None:
+    write_project(root.parent, "root")
+    write_project(root, "inner")
+    for own in (".", "./"):
+        (root / "stacks.yaml").write_text(f"stacks: [{{folder: {own}}}, {{folder: ./inner}}]")
+        estate, problems = found_in(root)
+        assert (list(estate.members), problems) == (["root/prod", "inner/prod"], [])
+
+
+def test_stars_stand_for_any_text(root: Path) -> None:
+    for name in ("west", "east", "north", ".hidden"):
+        write_project(root, f"clusters/{name}")
+    (root / "clusters/readme").mkdir()
+    (root / "stacks.yaml").write_text("stacks: [{folder: clusters/*st, stack: prod}]")
+    assert list(found_in(root)[0].members) == ["east/prod", "west/prod"]
+    (root / "stacks.yaml").write_text("stacks: [{folder: '**'}]")
+    assert sorted(found_in(root)[0].members) == ["east/prod", "north/prod", "west/prod"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ("folder: none", "1:19: none is not there"),
+        ("folder: state", "1:19: state has no Pulumi.yaml"),
+        ("folder: /etc", "1:19: /etc is no folder below the file's own"),
+        ("folder: network/../../x", "1:19: network/../../x is no folder below the file's own"),
+        ("folder: a**", "1:19: 'a**' is no pattern of folders: "),
+        ('folder: "a\\0b"', "1:19: "),
+        ("folder: bare", "1:19: bare has no stack"),
+        ("folder: network, stack: a/b", "1:35: 'a/b' is no name of a stack"),
+        ("folder: network, stack: ../x", "1:35: '../x' is no name of a stack"),
+        ("folder: network, after: [none/prod]", "1:36: 'none/prod' in `after` is none of the"),
+        ("folder: network, after: [prod]", "1:36: 'prod' in `after` is none of the stacks"),
+        ("folder: ''", "1:19: stacks[0].folder: "),
+        ("folders: network", "1:11: stacks[0].folders: is not known"),
+        ("folder: network}, {folder: n*k", "1:38: network/prod is named twice: at stacks.yaml"),
+    ],
+)
+def test_what_is_wrong_with_an_entry(root: Path, entry: str, told: str) -> None:
+    write_project(root, "network")
+    write_project(root, "bare", stacks=())
+    problems = problems_of(root, f"stacks: [{{{entry}}}]")
+    assert any(each.startswith(f"stacks.yaml:{told}") for each in problems), problems
+
+
+@pytest.mark.parametrize("text", ["", "[]", "stacks: []", "stacks: {}", "stacks: [", "\0", "- a\n"])
+def test_what_is_no_file_of_stacks(root: Path, text: str) -> None:
+    (root / "stacks.yaml").write_text(text)
+    estate, problems = found_in(root)
+    assert not estate.members
+    assert problems
+    assert problems[0].startswith("stacks.yaml:")
+    with pytest.raises(EstateError, match="the stacks are not known"):
+        read_estate(root, os.environ)
+
+
+def test_projects_with_one_name(root: Path) -> None:
+    write_project(root, "a/same")
+    write_project(root, "b/same")
+    (problem,) = found_in(root)[1]
+    assert "two stacks are named same/prod: of a/same/Pulumi.yaml and of b/same" in problem
+
+
+def test_a_broken_project_is_one_problem_among_others(root: Path) -> None:
+    write_three(root)
+    (root / "network/Pulumi.yaml").write_text("runtime: python\n")
+    (root / "apps/Pulumi.yaml").write_text("name: apps\nruntime: nodejs\n")
+    estate, problems = found_in(root)
+    assert problems == [
+        "apps/Pulumi.yaml:2:10: the runtime is 'nodejs'",
+        "network/Pulumi.yaml:1:1: name is missing",
+    ]
+    assert list(estate.members) == ["clusters/prod"]
+    assert not estate.is_whole
+    (root / "network/Pulumi.yaml").write_bytes(b"\xff")
+    assert any("is not UTF-8 text" in each for each in found_in(root)[1])
+
+
+def test_what_comes_after_a_broken_project_is_not_told_twice(root: Path) -> None:
+    write_project(root, "one")
+    write_project(root, "two")
+    (root / "one/Pulumi.yaml").write_text("name: [")
+    problems = problems_of(root, "stacks: [{folder: one}, {folder: two, after: [one/prod]}]")
+    assert len(problems) == 1
+    assert problems[0].startswith("one/Pulumi.yaml:1:")
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [
+        "{busy: {not_busy: {above: 0.1}}}",
+        "{Big: {protected: ['*']}}",
+        "{two: {protected: ['*'], allowed_regions: [a]}}",
+    ],
+)
+def test_gates_over_all_are_checked_with_the_file(root: Path, gates: str) -> None:
+    write_project(root, "network")
+    (problem,) = problems_of(root, f"stacks: [{{folder: network}}]\ngates: {gates}\n")
+    assert problem.startswith("stacks.yaml:2:")
+
+
+def test_one_folder_in_several_spellings_is_one_backend(root: Path) -> None:
+    write_project(root, "one", backend="file://../state")
+    write_project(root, "two", backend=f"file://{root}/state/")
+    write_project(root, "three", backend="file://../other")
+    (root / "link").symlink_to(root / "state")
+    write_project(root, "four", backend="file://../link")
+    estate = read_estate(root, os.environ)
+    backend = estate.members["one/prod"].backend
+    for name in ("two", "four"):
+        assert estate.find(backend, f"organization/{name}/prod") is not None
+    assert estate.find(backend, "organization/three/prod") is None
+    assert estate.find(backend, "organization/none/prod") is None
+
+
+texts = st.sampled_from(
+    [
+        "network",
+        "*",
+        "**",
+        ".",
+        "..",
+        "/",
+        "~",
+        "",
+        "net*",
+        "prod",
+        "network/prod",
+        "[",
+        "a\\b",
+        "\n",
+    ]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+entries = st.fixed_dictionaries(
+    {"folder": texts | values},
+    optional={"stack": texts | values, "after": st.lists(texts, max_size=2) | values},
+)
+documents = values | st.fixed_dictionaries(
+    {"stacks": st.lists(entries, max_size=3) | values}, optional={"gates": values}
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents)
+def test_whatever_the_file_says_it_is_stacks_or_problems(root: Path, document: object) -> None:
+    write_project(root, "network")
+    (root / "stacks.yaml").write_text(json.dumps(document))
+    problems = Diagnostics()
+    order = Order.of(find_estate(root, os.environ, problems), problems)
+    check_estate(order, list(order.needs), problems)
+    assert order.needs or problems
+    for each in problems:
+        assert each.place.file.startswith(("stacks.yaml", "network/"))

@@ -1,0 +1,294 @@
+"""Labels and objects in an emulated Kubernetes, read back by the official client."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from slurm_emulated import SlurmCluster, slurm_cluster
+
+from gpuform.providers.emulator.server import serve
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.kubernetes.client import KubernetesClient, client_by
+from gpuform.providers.records import FolderRecords
+from gpuform.stacks.topology_export.applying import (
+    Change,
+    Target,
+    carried_out,
+    planned,
+    served_version,
+)
+from gpuform.stacks.topology_export.manifests import Manifest, NodeMetadata, WholeObject
+from gpuform.stacks.topology_export.model import NoTopology
+from gpuform.stacks.topology_export.written import WrittenRecords
+
+KEY = "gpuform.dev/fabric"
+WORKERS = tuple(f"train-worker-{number}" for number in range(3))
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+@dataclass
+class Kube:
+    cluster: SlurmCluster
+    api: client.ApiClient
+    records: WrittenRecords
+    client: KubernetesClient
+
+    @property
+    def core(self) -> client.CoreV1Api:
+        return client.CoreV1Api(self.api)
+
+    def target(self, form: str = "labels") -> Target:
+        """As of a run that begins now."""
+        return Target(self.client, self.records, self.records.find("k", form), "demo.dev")
+
+    def plan(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:
+        return _told(planned(self.target(form), manifests))
+
+    def apply(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:
+        return _told(carried_out(self.target(form), manifests))
+
+    def label(self, name: str, **labels: str | None) -> None:
+        named = {f"gpuform.dev/{key}": value for key, value in labels.items()}
+        self.core.patch_node(name, {"metadata": {"labels": named}})
+
+    def labels(self, name: str) -> dict[str, str]:
+        found = self.core.read_node(name).metadata.labels
+        return {key: value for key, value in found.items() if key.startswith("gpuform.dev/")}
+
+
+def _told(changes: list[Change]) -> list[tuple[str, str]]:
+    return [(str(each.action), each.where.removeprefix("node/")) for each in changes]
+
+
+@pytest.fixture
+def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
+    monkeypatch.setattr(tempfile, "tempdir", os.fspath(tmp_path))  # the client's certificates
+    with serve(seed="topology") as server:
+        cluster = slurm_cluster(server)
+        settings = client.Configuration()
+        config.load_kube_config_from_dict(
+            yaml.safe_load(cluster.kubeconfig), client_configuration=settings
+        )
+        settings.retries = False
+        with client.ApiClient(settings) as api:
+            records = WrittenRecords(FolderRecords(tmp_path / "records"))
+            own = client_by(cluster.kubeconfig, "train")
+            yield Kube(cluster, api, records, own)
+            own.close()
+
+
+def fabric(name: str, value: str, *nodes: str) -> list[Manifest]:
+    return [NodeMetadata(node, labels={name: value}) for node in nodes]
+
+
+def test_what_is_written_is_read_back_and_written_once(kube: Kube) -> None:
+    wanted = fabric(KEY, "a", *WORKERS)
+    before = kube.core.read_node(WORKERS[0]).metadata
+    assert kube.plan(*wanted) == [("set", name) for name in WORKERS]
+    assert kube.labels(WORKERS[0]) == {}
+    assert kube.apply(*wanted) == [("set", name) for name in WORKERS]
+    after = kube.core.read_node(WORKERS[0]).metadata
+    assert {*after.labels.items()} - {*before.labels.items()} == {(KEY, "a")}
+    assert kube.core.list_node(label_selector=f"{KEY}=a").items[2].metadata.name == WORKERS[2]
+    assert kube.apply(*wanted) == [("same", name) for name in WORKERS]
+    assert kube.core.read_node(WORKERS[0]).metadata.resource_version == after.resource_version
+
+
+def test_a_label_of_somebody_else_stays(kube: Kube) -> None:
+    kube.label(WORKERS[0], fabric="theirs")
+    kube.label(WORKERS[1], fabric="a")
+    wanted = fabric(KEY, "a", *WORKERS)
+    found = [("conflict", WORKERS[0]), ("same", WORKERS[1]), ("set", WORKERS[2])]
+    assert kube.plan(*wanted) == found
+    assert kube.apply(*wanted) == found
+    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
+    assert kube.apply() == [("remove", WORKERS[2])]
+    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
+    assert kube.labels(WORKERS[1]) == {KEY: "a"}, "it had this value before"
+
+
+def test_what_changed_is_changed_and_what_left_is_taken_back(kube: Kube) -> None:
+    kube.apply(*fabric(KEY, "a", *WORKERS))
+    assert kube.apply(*fabric(KEY, "b", *WORKERS[:2])) == [
+        ("change", WORKERS[0]),
+        ("change", WORKERS[1]),
+        ("remove", WORKERS[2]),
+    ]
+    assert [kube.labels(name) for name in WORKERS] == [{KEY: "b"}, {KEY: "b"}, {}]
+    assert kube.apply() == [("remove", name) for name in WORKERS[:2]]
+    assert [kube.labels(name) for name in WORKERS] == [{}, {}, {}]
+    assert kube.target().written.is_empty
+
+
+def test_a_label_that_somebody_changed_since_is_theirs(kube: Kube) -> None:
+    kube.apply(*fabric(KEY, "a", *WORKERS))
+    kube.label(WORKERS[0], fabric="theirs")
+    kube.label(WORKERS[1], fabric=None)
+    assert kube.plan() == [("left", WORKERS[0]), ("remove", WORKERS[2])]
+    assert kube.apply(*fabric(KEY, "b", *WORKERS))[0] == ("conflict", WORKERS[0])
+    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
+    assert kube.labels(WORKERS[1]) == {KEY: "b"}
+    assert kube.apply() == [("remove", WORKERS[1]), ("remove", WORKERS[2])]
+    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
+
+
+def test_two_formats_take_back_their_own(kube: Kube) -> None:
+    kube.apply(*fabric(KEY, "a", *WORKERS))
+    spec = [NodeMetadata(name, annotations={"x.dev/spec": "t:a"}) for name in WORKERS]
+    kube.apply(*spec, form="slinky")
+    kube.apply(form="labels")
+    assert kube.core.read_node(WORKERS[0]).metadata.annotations["x.dev/spec"] == "t:a"
+    kube.apply(form="slinky")
+    assert "x.dev/spec" not in (kube.core.read_node(WORKERS[0]).metadata.annotations or {})
+
+
+def test_a_node_that_is_gone_is_told_and_forgotten(kube: Kube) -> None:
+    kube.apply(*fabric(KEY, "a", *WORKERS))
+    kube.cluster.resize(16)
+    kube.cluster.advance(3600)
+    (gone,) = {*WORKERS} - {node.metadata.name for node in kube.core.list_node().items}
+    assert ("absent", gone) in kube.apply(*fabric(KEY, "a", *WORKERS))
+    assert ("remove", gone) not in kube.apply()
+    assert kube.target().written.is_empty
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
+    kube: Kube, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    kube.label(WORKERS[1], fabric="theirs")
+    kube.apply(*fabric(KEY, "old", WORKERS[0]))
+    left, patch, keep = writes, KubernetesClient.patch, WrittenRecords.keep
+    kept: list[Any] = []
+
+    def dying(self: KubernetesClient, path: str, body: Any) -> Any:
+        nonlocal left
+        if left == 0:
+            raise Killed
+        left -= 1
+        return patch(self, path, body)
+
+    def keep_once(self: WrittenRecords, written: Any) -> None:
+        if not kept:  # what comes after the death keeps nothing
+            keep(self, written)
+        kept.append(written)
+
+    with monkeypatch.context() as patched, suppress(Killed):
+        patched.setattr(KubernetesClient, "patch", dying)
+        patched.setattr(WrittenRecords, "keep", keep_once)
+        carried_out(kube.target(), fabric(KEY, "a", *WORKERS))
+    assert len(kept) == 2
+    kube.apply()
+    assert [kube.labels(name) for name in WORKERS] == [{}, {KEY: "theirs"}, {}]
+    assert kube.target().written.is_empty
+
+
+def test_a_write_in_between_is_seen(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch = KubernetesClient.patch
+    interfered: list[str] = []
+
+    def meddled(self: KubernetesClient, path: str, body: Any) -> Any:
+        if not interfered:
+            interfered.append(path)
+            kube.label(WORKERS[0], fabric="theirs")
+        return patch(self, path, body)
+
+    monkeypatch.setattr(KubernetesClient, "patch", meddled)
+    assert kube.apply(*fabric(KEY, "a", WORKERS[0])) == [("conflict", WORKERS[0])]
+    assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
+
+
+def kueue(*levels: str, name: str = "demo-dev") -> list[Manifest]:
+    version = "kueue.x-k8s.io/v1beta2"
+    spec = {"levels": [{"nodeLabel": each} for each in levels]}
+    flavor = {"nodeLabels": {"gpuform.dev/stack": "demo.dev"}, "topologyName": name}
+    return [
+        WholeObject(version, "Topology", "topologies", name, {"spec": spec}),
+        WholeObject(version, "ResourceFlavor", "resourceflavors", name, {"spec": flavor}),
+    ]
+
+
+class TestObjects:
+    def test_they_are_made_changed_and_deleted(self, kube: Kube) -> None:
+        custom = client.CustomObjectsApi(kube.api)
+
+        def levels() -> list[str]:
+            found = custom.get_cluster_custom_object(
+                "kueue.x-k8s.io", "v1beta2", "topologies", "demo-dev"
+            )
+            return [each["nodeLabel"] for each in found["spec"]["levels"]]
+
+        host = "kubernetes.io/hostname"
+        assert [each for each, _ in kube.apply(*kueue(host), form="kueue")] == ["set", "set"]
+        assert levels() == [host]
+        assert [each for each, _ in kube.apply(*kueue(host), form="kueue")] == ["same", "same"]
+        changed = kube.apply(*kueue(KEY, host), form="kueue")
+        assert [each for each, _ in changed] == ["change", "same"]
+        assert levels() == [KEY, host]
+        assert kube.apply(form="kueue") == [
+            ("remove", "resourceflavors/demo-dev"),
+            ("remove", "topologies/demo-dev"),
+        ]
+        with pytest.raises(ApiException) as gone:
+            levels()
+        assert gone.value.status == 404
+
+    def test_one_of_somebody_else_stays(self, kube: Kube) -> None:
+        kube.core.create_namespaced_config_map(
+            "slurm", {"metadata": {"name": "demo"}, "data": {"topology.yaml": "theirs"}}
+        )
+        mine = WholeObject(
+            "v1", "ConfigMap", "configmaps", "demo", {"data": {"topology.yaml": "a"}}, "slurm"
+        )
+        assert kube.apply(mine) == [("conflict", "configmaps/demo")]
+        assert kube.apply() == []
+        assert kube.core.read_namespaced_config_map("demo", "slurm").data == {
+            "topology.yaml": "theirs"
+        }
+
+    def test_one_without_its_mark_is_left(self, kube: Kube) -> None:
+        kube.apply(*kueue("kubernetes.io/hostname"), form="kueue")
+        client.CustomObjectsApi(kube.api).patch_cluster_custom_object(
+            "kueue.x-k8s.io",
+            "v1beta2",
+            "topologies",
+            "demo-dev",
+            {"metadata": {"annotations": {"gpuform.dev/topology-of": None}}},
+        )
+        assert kube.apply(form="kueue") == [
+            ("remove", "resourceflavors/demo-dev"),
+            ("left", "topologies/demo-dev"),
+        ]
+        assert kube.apply(form="kueue") == []
+
+    def test_a_namespace_that_is_not_there_is_told(self, kube: Kube) -> None:
+        lost = WholeObject("v1", "ConfigMap", "configmaps", "demo", {"data": {}}, "nowhere")
+        with pytest.raises(NoTopology, match="no namespace nowhere"):
+            kube.apply(lost)
+        assert kube.apply() == []
+
+    def test_the_emulator_refuses_what_kueue_refuses(self, kube: Kube) -> None:
+        with pytest.raises(GpuformError, match="lowest level"):
+            kube.apply(*kueue("kubernetes.io/hostname", KEY), form="kueue")
+        with pytest.raises(GpuformError, match="unique"):
+            kube.apply(*kueue(KEY, KEY), form="kueue")
+
+
+def test_the_version_that_a_cluster_serves_is_taken(kube: Kube) -> None:
+    found = served_version(kube.client, "kueue.x-k8s.io", "v1beta2", "Kueue")
+    assert found == "kueue.x-k8s.io/v1beta2"
+    older = served_version(kube.client, "kueue.x-k8s.io", "v9", "Kueue")
+    assert older == "kueue.x-k8s.io/v1beta2"
+    with pytest.raises(NoTopology, match="there is no Volcano in this cluster"):
+        served_version(kube.client, "volcano.sh", "v1", "Volcano")

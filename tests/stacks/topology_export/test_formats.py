@@ -1,0 +1,212 @@
+"""A topology in every format; GPUFORM_UPDATE_GOLDEN=1 writes the expected texts anew."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.stacks.topology_export.formats import FORMATS, inventory
+from gpuform.stacks.topology_export.kueue import kueue_unknown, levels_of
+from gpuform.stacks.topology_export.labels import with_labels
+from gpuform.stacks.topology_export.manifests import is_label_value, mark_of, object_name
+from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology
+from gpuform.stacks.topology_export.slurm_topology import block_sizes, blocks_of, tree_unknown
+
+GOLDEN = Path(__file__).parent / "golden"
+POOL, OTHER, CLUSTER = "urn:pool", "urn:other", "urn:cluster"
+NAMES = {POOL: "pool", OTHER: "other", CLUSTER: "train"}
+
+
+def of(*nodes: Node, stack: str = "prod") -> StackTopology:
+    return StackTopology("gpus", stack, nodes, NAMES)
+
+
+def scp(number: int, fabric: str = "train-a", resource: str = POOL) -> Node:
+    return Node(
+        name=f"train-{number:03d}",
+        resource=resource,
+        platform="scp",
+        region="kr-west1",
+        pool="POOL001-krw1a",
+        fabric_id=f"id-{fabric}",
+        fabric=fabric,
+        address=f"192.168.0.{number}",
+    )
+
+
+def rack(number: int) -> Node:
+    """A node of a GB200 rack of four, two racks under one leaf, whose cluster bears labels."""
+    node = Node(
+        name=f"gb-{number}",
+        slurm=f"slinky-{number}",
+        resource=CLUSTER,
+        platform="together",
+        region="us-central-8",
+    )
+    labels = {
+        "kubernetes.io/hostname": node.name,
+        "topology.kubernetes.io/zone": "us-central-8a",
+        "nvidia.com/gpu.clique": f"8f1c-{number // 4}.1",
+        "fabric.topograph.run/tier-0": f"leaf{number // 8}",
+        "fabric.topograph.run/tier-1": "spine1",
+        "fabric.topograph.run/tier-x": "no number",
+    }
+    return with_labels(node, labels)
+
+
+POOLS = of(
+    *(scp(number) for number in (1, 2, 3)),
+    *(scp(number, "train-b", OTHER) for number in (7, 8)),
+)
+RACKS = of(*(rack(number) for number in range(16)))
+LONE = of(Node("train-worker-0", CLUSTER, "together"), Node("train-worker-1", CLUSTER, "together"))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(("name", "topology"), [("pools", POOLS), ("racks", RACKS), ("lone", LONE)])
+def test_a_text_is_as_expected(form: str, name: str, topology: StackTopology) -> None:
+    if form == "slurm-block" and topology is not RACKS:
+        with pytest.raises(NoTopology, match="no NVLink domain over several nodes is known"):
+            FORMATS[form].written(topology, "slurm")
+        return
+    found = "".join(f"# note: {each}\n" for each in FORMATS[form].unknown(topology))
+    found += FORMATS[form].written(topology, "slurm")
+    path = GOLDEN / f"{form}.{name}.txt"
+    if os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1":
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("form", sorted({*FORMATS} - {"inventory"}))
+def test_a_stack_without_nodes_has_no_topology(form: str) -> None:
+    with pytest.raises(NoTopology, match="has no nodes yet"):
+        FORMATS[form].written(of(), "slurm")
+
+
+def test_an_nvlink_domain_of_one_server_is_no_block() -> None:
+    alone = of(*(with_labels(scp(n), {"nvidia.com/gpu.clique": f"c.{n}"}) for n in (1, 2)))
+    assert blocks_of(alone) == []
+    with pytest.raises(NoTopology, match="no NVLink domain over several"):
+        FORMATS["slurm-block"].written(alone, "slurm")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [([8], [8]), ([8, 8], [8, 16]), ([8, 9, 9], [8, 16]), ([2] * 8, [2, 4, 8, 16])],
+)
+def test_block_sizes_double_from_the_smallest_block(sizes: list[int], expected: list[int]) -> None:
+    nodes = [
+        replace(Node(f"n{block}-{number}", POOL), domain=f"d{block}")
+        for block, size in enumerate(sizes)
+        for number in range(size)
+    ]
+    assert block_sizes(blocks_of(of(*nodes))) == expected
+
+
+def test_nodes_without_a_switch_beside_others_get_a_leaf_of_their_own() -> None:
+    known = with_labels(scp(1), {"network.topology.nvidia.com/leaf": "leaf1"})
+    text = FORMATS["slurm-tree"].written(of(known, scp(2)), "slurm")
+    assert text.splitlines()[1:] == [
+        "SwitchName=train-a Switches=leaf1,train-a-rest",
+        "SwitchName=train-a-rest Nodes=train-002",
+        "SwitchName=leaf1 Nodes=train-001",
+    ]
+
+
+def test_that_leaf_takes_the_name_of_no_other_switch() -> None:
+    named = {"network.topology.nvidia.com/leaf": "train-a-rest"}
+    text = FORMATS["slurm-tree"].written(of(with_labels(scp(1), named), scp(2)), "slurm")
+    names = [line.split()[0] for line in text.splitlines()[1:]]
+    assert len({*names}) == len(names) == 3
+
+
+def test_labels_that_make_no_tree_are_refused() -> None:
+    def under(number: int, spine: str) -> Node:
+        labels = {"fabric.topograph.run/tier-0": "leaf", "fabric.topograph.run/tier-1": spine}
+        return with_labels(Node(f"n{number}", CLUSTER), labels)
+
+    with pytest.raises(NoTopology, match="tier 0 leaf is under tier 1 a and tier 1 b"):
+        FORMATS["slurm-tree"].written(of(under(1, "a"), under(2, "b")), "slurm")
+
+
+def test_a_switch_that_is_called_like_a_fabric_is_another_one() -> None:
+    both = of(*(with_labels(scp(n), {"fabric.topograph.run/tier-0": "train-a"}) for n in (1, 2)))
+    first, second = FORMATS["slurm-tree"].written(both, "slurm").splitlines()[1:]
+    assert first.split()[1].removeprefix("Switches=") == second.split()[0].split("=")[1]
+    assert first.split()[0] != second.split()[0]
+
+
+def test_what_is_above_no_switch_is_told() -> None:
+    assert "nothing is known above train-a, train-b" in " ".join(tree_unknown(POOLS))
+    assert list(tree_unknown(of(scp(1)))) == []
+
+
+@pytest.mark.parametrize("name", ["a,b", "n[1-2]", "n 1", "n\nSwitchName=x"])
+@pytest.mark.parametrize("form", ["slurm-tree", "topograph", "slinky"])
+def test_a_name_that_would_say_something_else_is_refused(form: str, name: str) -> None:
+    with pytest.raises(NoTopology, match=r"no name that|no such name"):
+        FORMATS[form].written(of(replace(scp(1), name=name)), "slurm")
+
+
+@pytest.mark.parametrize("field", ["fabric", "fabric_id", "pool", "region"])
+def test_what_is_no_value_of_a_label_is_left_out_and_told(field: str) -> None:
+    odd = of(replace(scp(1), **{field: "two words"}))
+    text = FORMATS["kubernetes-labels"].written(odd, "slurm")
+    assert "two words" not in text
+    assert "'two words' is no value of a label" in " ".join(
+        FORMATS["kubernetes-labels"].unknown(odd)
+    )
+
+
+@pytest.mark.parametrize("namespace", ["", "../x y", "Slurm", "a.b", "a\n"])
+def test_what_is_no_namespace_is_refused(namespace: str) -> None:
+    with pytest.raises(NoTopology, match="no name that a namespace"):
+        FORMATS["slinky"].written(POOLS, namespace)
+
+
+def test_two_nodes_of_one_name_are_refused() -> None:
+    twice = of(scp(1), scp(1, "train-b", OTHER))
+    for form in ("slurm-tree", "topograph", "inventory"):
+        with pytest.raises(NoTopology, match="two nodes are called train-001"):
+            FORMATS[form].written(twice, "slurm")
+
+
+def test_only_labels_that_all_nodes_have_are_levels_of_kueue() -> None:
+    assert levels_of(RACKS) == [
+        "fabric.topograph.run/tier-1",
+        "fabric.topograph.run/tier-0",
+        "nvidia.com/gpu.clique",
+        "kubernetes.io/hostname",
+    ]
+    bare = with_labels(Node("gb-99", CLUSTER), {"kubernetes.io/hostname": "gb-99"})
+    assert levels_of(of(*RACKS.nodes, bare)) == ["kubernetes.io/hostname"]
+    assert "17 nodes have not the labels" in " ".join(kueue_unknown(of(*RACKS.nodes, bare)))
+
+
+def test_ansible_evaluates_nothing_that_a_platform_tells() -> None:
+    odd = of(replace(scp(1), fabric="{{ lookup('pipe', 'id') }}", fabric_id="{% x %}"))
+    text = inventory(odd)
+    assert "{{" not in text
+    assert "{%" not in text
+
+
+def test_groups_that_would_be_written_alike_stay_apart() -> None:
+    both = of(scp(1, "a-b"), scp(2, "a.b"))
+    groups: dict[str, Any] = yaml.safe_load(inventory(both))["all"]["children"]
+    found = {name: sorted(each["hosts"]) for name, each in groups.items() if "fabric" in name}
+    assert sorted(found.values()) == [["train-001"], ["train-002"]]
+
+
+@given(st.text(min_size=1, max_size=120), st.text(min_size=1, max_size=120))
+def test_every_stack_has_a_mark_and_a_name_that_kubernetes_takes(project: str, stack: str) -> None:
+    topology = StackTopology(project, stack, (), {})
+    assert is_label_value(mark_of(topology))
+    name = object_name(topology)
+    assert name == name.lower()
+    assert is_label_value(name)
+    assert "." not in name

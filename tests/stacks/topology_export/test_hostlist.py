@@ -1,0 +1,102 @@
+"""Names and short lists of names as Slurm has them."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from processes.limits import LAST_RESORT
+
+from gpuform.stacks.topology_export.model import NoTopology
+from gpuform.stacks.topology_export.slurm_topology import checked, compressed, is_slurm_name
+
+HEADS = st.text("ab-.0123456789", min_size=1, max_size=6).filter(lambda t: t[0].isalnum())
+NUMBERS = st.one_of(
+    st.integers(0, 120).map(str),
+    st.integers(0, 120).map("{:03d}".format),
+    st.integers(0, 120).map("{:02d}".format),
+    st.integers(0, 10**11).map(str),
+    st.just(""),
+)
+NAMES = st.builds("{}{}".format, HEADS, NUMBERS).filter(is_slurm_name)
+
+
+def expanded(text: str) -> list[str]:
+    """As `man slurm.conf` says it of NodeName, with no code of ours."""
+    names = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        found = re.fullmatch(r"([^\[]*)\[([^\]]*)\]", part)
+        if found is None:
+            names.append(part)
+            continue
+        for each in found[2].split(","):
+            first, _, last = each.partition("-")
+            numbers = range(int(first), int(last or first) + 1)
+            names += [f"{found[1]}{number:0{len(first)}d}" for number in numbers]
+    return names
+
+
+@given(st.lists(NAMES, min_size=1, max_size=40))
+def test_a_list_names_exactly_the_nodes_that_it_was_made_of(names: list[str]) -> None:
+    found = expanded(compressed(names))
+    assert sorted(found) == sorted(set(names))
+    assert compressed(reversed(names)) == compressed(names)
+
+
+@pytest.fixture(scope="module")
+def slurm_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `scontrol` wants to find, though it asks nobody for a list of names."""
+    path = tmp_path_factory.mktemp("slurm") / "slurm.conf"
+    path.write_text("ClusterName=training\nSlurmctldHost=localhost\n")
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("scontrol") is None, reason="needs Slurm's scontrol")
+@settings(max_examples=60, deadline=None)
+@given(names=st.lists(NAMES, min_size=1, max_size=40))
+def test_slurm_itself_reads_the_same_names(slurm_conf: Path, names: list[str]) -> None:
+    told = subprocess.run(
+        ["scontrol", "show", "hostnames", compressed(names)],
+        env={**os.environ, "SLURM_CONF": str(slurm_conf)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LAST_RESORT,
+    )
+    assert told.returncode == 0, told.stderr
+    assert sorted(told.stdout.split()) == sorted(set(names))
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["train-001"], "train-001"),
+        (["train-001", "train-002", "train-003"], "train-[001-003]"),
+        (["train-003", "train-001", "train-001"], "train-[001,003]"),
+        (["n9", "n10", "n11"], "n[9-11]"),
+        (["n09", "n9", "n10"], "n[9,09-10]"),
+        (["n99", "n098", "n100", "n099"], "n[99,098-100]"),
+        (["rack1-n1", "rack2-n1", "login"], "login,rack1-n1,rack2-n1"),
+        (["7", "8"], "7,8"),
+        (["n0000000001", "n0000000002"], "n[0000000001-0000000002]"),
+    ],
+)
+def test_numbers_share_a_range(names: list[str], text: str) -> None:
+    assert sorted(expanded(compressed(names))) == sorted(set(names))
+    if "n0000000001" not in names:
+        assert compressed(names) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a,b", "a[1-2]", "a b", "a=b", "a#", "-a", "DEFAULT", "all", "a\n", "é", "a" * 65, "a-"],
+)
+def test_what_slurm_would_read_as_something_else_is_refused(text: str) -> None:
+    assert not is_slurm_name(text)
+    with pytest.raises(NoTopology, match="no name that Slurm takes"):
+        checked(text, "node")
