@@ -1,4 +1,8 @@
-"""Together's GPU clusters, shared volumes and volume claims as Pulumi resources."""
+"""Export Together's resources for Pulumi programs, and the functions that look up what exists.
+
+Pulumi programs import this package. Classes and functions are imported on first use, so that
+reading a state file loads no more than the lifecycles.
+"""
 
 from typing import TYPE_CHECKING
 

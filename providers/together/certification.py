@@ -22,7 +22,11 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.readiness import EngineTester, Place, engine_of
 from gpuform.providers.records import BatchRecords
 from gpuform.providers.slurm import BatchJobs, SlurmTester, slurm_commands
-from gpuform.providers.together.claims import ObjectId, kubernetes_of, no_cluster
+from gpuform.providers.together.claims import (
+    KubernetesObjectId,
+    build_missing_cluster_error,
+    connect_to_kubernetes,
+)
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster_view import (
     GPUS_PER_NODE,
@@ -48,7 +52,7 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
         return str(_place_of(want))
 
     def _inputs_of(self, id_: str) -> Mapping[str, Any]:
-        place = ObjectId.parsed(id_, "certification")
+        place = KubernetesObjectId.parse(id_, "certification")
         named = {"namespace": place.namespace, "name": place.name}
         return {"cluster_id": place.cluster_id, **named}
 
@@ -60,16 +64,16 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
 
     def _reach(self, call: Call, id_: str, want: CertificationInputs) -> Reach | None:
         client = client_for(self._settings)
-        found = kubernetes_of(client, want.cluster_id)
+        found = connect_to_kubernetes(client, want.cluster_id)
         if found is None:
             call.falls_with = want.cluster_id
             return None
         cluster, kubernetes = found
 
         def machines() -> list[Machine]:
-            now = kubernetes_of(client, want.cluster_id)
+            now = connect_to_kubernetes(client, want.cluster_id)
             if now is None:
-                raise no_cluster(want.cluster_id)
+                raise build_missing_cluster_error(want.cluster_id)
             return _machines(*now)
 
         def tester() -> Tester:
@@ -143,8 +147,8 @@ def _machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machi
     ]
 
 
-def _place_of(want: CertificationInputs) -> ObjectId:
-    return ObjectId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
+def _place_of(want: CertificationInputs) -> KubernetesObjectId:
+    return KubernetesObjectId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
 
 
 def _slurm_tester(

@@ -1,6 +1,7 @@
-"""Read and change the volume claims in a cluster, through the cluster's own Kubernetes.
+"""Read and change the volume claims of a cluster through the cluster's own Kubernetes API.
 
-The kubeconfig is fetched from the platform for each verb and kept in memory alone.
+`volume_claim` and `certification` call this module. The kubeconfig is fetched from Together for
+each operation and is kept in memory only.
 """
 
 from collections.abc import Mapping
@@ -20,20 +21,28 @@ from gpuform.schemas.together.wire import Claim
 
 
 @dataclass(frozen=True)
-class ObjectId:
-    """`<cluster id>/<namespace>/<name>`."""
+class KubernetesObjectId:
+    """Id of an object in a cluster's Kubernetes: `<cluster id>/<namespace>/<name>`."""
 
     cluster_id: str
     namespace: str
     name: str
 
     @classmethod
-    def parsed(cls, text: str, what: str) -> "ObjectId":
-        """Raises GpuformError for what is no such id; `what` says of what kind it is to be."""
-        parts = text.split("/")
+    def parse(cls, id_text: str, kind: str) -> "KubernetesObjectId":
+        """Parse an id that a state or an import has.
+
+        Args:
+            id_text: the id.
+            kind: the kind of object for the error message, as `volume claim`.
+
+        Raises:
+            GpuformError: `id_text` does not have three parts.
+        """
+        parts = id_text.split("/")
         if len(parts) != 3 or not all(parts):
             raise GpuformError(
-                f"{text!r} is not the id of a {what}",
+                f"{id_text!r} is not the id of a {kind}",
                 hint="write it as CLUSTER-ID/NAMESPACE/NAME, such as 4f1e.../default/shared-pvc",
             )
         return cls(*parts)
@@ -42,17 +51,21 @@ class ObjectId:
         return f"{self.cluster_id}/{self.namespace}/{self.name}"
 
 
-def kubernetes_of(
+def connect_to_kubernetes(
     client: TogetherClient, cluster_id: str
 ) -> tuple[wire.Cluster, KubernetesClient] | None:
-    """A cluster and its Kubernetes; None when it is gone, or on its way out.
+    """Return a cluster and a client of its Kubernetes API, or None if the cluster is deleted.
 
-    Raises NotReady while it has no Kubernetes API.
+    A cluster that is being deleted counts as deleted.
+
+    Raises:
+        NotReady: the cluster has no Kubernetes API yet.
     """
     try:
-        cluster = client.shared_clusters().one(cluster_id)
+        cluster = client.get_shared_clusters().one(cluster_id)
     except NotFound:
         return None
+    # its Kubernetes still answers for a while, and everything in it goes with it
     if cluster.status == ClusterStatus.DELETING:
         return None
     kubeconfig = decoded_kube_config(cluster.kube_config.get_secret_value())
@@ -64,101 +77,118 @@ def kubernetes_of(
     return cluster, client_by(kubeconfig, cluster.cluster_name, client.secrets)
 
 
-def no_cluster(cluster_id: str) -> GpuformError:
-    """The error of who needs a cluster that is not there."""
+def build_missing_cluster_error(cluster_id: str) -> GpuformError:
+    """Return the error of an operation on a cluster that does not exist."""
     return GpuformError(
         f"there is no cluster {cluster_id}, or it is being deleted",
         hint="give the id of a cluster that runs: {{ clusters.NAME.id }}",
     )
 
 
-_CORE = "/api/v1"
-_WAITS = "WaitForFirstConsumer"
+_CORE_API = "/api/v1"
+_BINDS_ON_FIRST_USE = "WaitForFirstConsumer"
 
 
-class ClaimsOfCluster:
-    """The claims of one cluster. Every method raises GpuformErrors only."""
+class ClusterClaims:
+    """The volume claims of one cluster. Every method raises nothing but GpuformErrors."""
 
     def __init__(self, kubernetes: KubernetesClient) -> None:
         self._kubernetes = kubernetes
 
-    def find(self, place: ObjectId) -> Claim | None:
-        """The claim of that name, whoever made it."""
+    def find(self, claim_id: KubernetesObjectId) -> Claim | None:
+        """Return the claim with this id, whoever created it, or None."""
         try:
-            found = self._kubernetes.shared(_folder(place)).one(place.name)
+            raw_claim = self._kubernetes.shared(_build_claims_path(claim_id)).one(claim_id.name)
         except NotFound:
             return None
-        return _read(found, "GET", _at(place))
+        return _parse_claim(raw_claim, "GET", _build_claim_path(claim_id))
 
-    def create(self, place: ObjectId, body: Object) -> None:
-        """Sent once: an answer that is lost is an UnknownOutcome."""
-        self._kubernetes.create(_folder(place), body)
+    def create(self, claim_id: KubernetesObjectId, body: Object) -> None:
+        """Send the request to create a claim, once.
 
-    def patch(self, place: ObjectId, body: Object) -> None:
-        """A merge patch."""
-        self._kubernetes.patch(_at(place), body)
+        Raises:
+            UnknownOutcome: the answer was lost.
+        """
+        self._kubernetes.create(_build_claims_path(claim_id), body)
 
-    def delete(self, place: ObjectId, uid: str | None) -> None:
-        """Begins to delete the claim with that uid: another one of its name is left alone."""
+    def patch(self, claim_id: KubernetesObjectId, body: Object) -> None:
+        """Send a merge patch for a claim."""
+        self._kubernetes.patch(_build_claim_path(claim_id), body)
+
+    def delete(self, claim_id: KubernetesObjectId, uid: str | None) -> None:
+        """Begin to delete the claim with this `uid`; None deletes whichever has the name.
+
+        A missing claim is no error.
+        """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
+            # another claim may have got the name since: Kubernetes answers 409 then
             options["preconditions"] = {"uid": uid}
         try:
-            self._kubernetes.delete(_at(place), options)
+            self._kubernetes.delete(_build_claim_path(claim_id), options)
         except (NotFound, Conflict):
+            # gone already, or replaced: either way there is nothing of ours to delete
             return
 
-    def users(self, place: ObjectId) -> list[str]:
-        """The names of the pods that mount it and have not ended."""
-        pods = self._kubernetes.list(f"{_CORE}/namespaces{at(place.namespace)}/pods")
-        using = [pod for pod in pods if place.name in _claims_of(pod) and not _has_ended(pod)]
-        return [str(pod["metadata"]["name"]) for pod in using]
+    def list_pods_using(self, claim_id: KubernetesObjectId) -> list[str]:
+        """Return the names of the pods that mount a claim and have not ended."""
+        pods = self._kubernetes.list(f"{_CORE_API}/namespaces{at(claim_id.namespace)}/pods")
+        using_pods = [
+            pod for pod in pods if claim_id.name in _list_claim_names(pod) and not _has_ended(pod)
+        ]
+        return [str(pod["metadata"]["name"]) for pod in using_pods]
 
-    def waits_for_a_pod(self, claim: Claim) -> bool:
-        """Whether its class binds a claim only when a pod uses it."""
-        name = claim.spec.storage_class_name
-        if not name:
+    def is_waiting_for_pod(self, claim: Claim) -> bool:
+        """Return True if the storage class of a claim binds it on first use by a pod."""
+        class_name = claim.spec.storage_class_name
+        if not class_name:
             return False
         try:
-            found = self._kubernetes.get(f"/apis/storage.k8s.io/v1/storageclasses{at(name)}")
+            storage_class = self._kubernetes.get(
+                f"/apis/storage.k8s.io/v1/storageclasses{at(class_name)}"
+            )
         except NotFound:
             return False
-        return found.get("volumeBindingMode") == _WAITS
+        return storage_class.get("volumeBindingMode") == _BINDS_ON_FIRST_USE
 
-    def why_pending(self, claim: Claim) -> str:
-        """What keeps it from being bound, as far as the volume that it names tells."""
-        name = claim.spec.volume_name
-        if not name:
+    def explain_pending(self, claim: Claim) -> str:
+        """Return why a claim is not bound, as far as the named volume shows."""
+        volume_name = claim.spec.volume_name
+        if not volume_name:
             return "Pending"
         try:
-            volume = self._kubernetes.get(f"{_CORE}/persistentvolumes{at(name)}")
+            volume = self._kubernetes.get(f"{_CORE_API}/persistentvolumes{at(volume_name)}")
         except NotFound:
-            return f"Pending: the cluster has no volume {name!r}; attach the shared volume to it"
+            return (
+                f"Pending: the cluster has no volume {volume_name!r}; "
+                "attach the shared volume to the cluster"
+            )
         holder = (volume.get("spec") or {}).get("claimRef") or {}
         if holder.get("uid") not in {None, claim.metadata.uid}:
-            theirs = f"{holder.get('namespace')}/{holder.get('name')}"
-            return f"Pending: volume {name!r} is bound to the claim {theirs}"
-        return f"Pending: volume {name!r} is there and not bound to it yet"
+            other_claim = f"{holder.get('namespace')}/{holder.get('name')}"
+            return f"Pending: volume {volume_name!r} is bound to the claim {other_claim}"
+        return f"Pending: volume {volume_name!r} is there and not bound to it yet"
 
 
-def claims_of(client: TogetherClient, cluster_id: str) -> ClaimsOfCluster | None:
-    """The claims of a cluster; None when it is gone, or on its way out.
+def connect_to_claims(client: TogetherClient, cluster_id: str) -> ClusterClaims | None:
+    """Return the volume claims of a cluster, or None if the cluster is deleted.
 
-    Raises NotReady while it has no Kubernetes API.
+    Raises:
+        NotReady: the cluster has no Kubernetes API yet.
     """
-    found = kubernetes_of(client, cluster_id)
-    return None if found is None else ClaimsOfCluster(found[1])
+    connection = connect_to_kubernetes(client, cluster_id)
+    return None if connection is None else ClusterClaims(connection[1])
 
 
-def _folder(place: ObjectId) -> str:
-    return f"{_CORE}/namespaces{at(place.namespace)}/persistentvolumeclaims"
+def _build_claims_path(claim_id: KubernetesObjectId) -> str:
+    return f"{_CORE_API}/namespaces{at(claim_id.namespace)}/persistentvolumeclaims"
 
 
-def _at(place: ObjectId) -> str:
-    return _folder(place) + at(place.name)
+def _build_claim_path(claim_id: KubernetesObjectId) -> str:
+    return _build_claims_path(claim_id) + at(claim_id.name)
 
 
-def _read(body: Object, method: str, path: str) -> Claim:
+def _parse_claim(body: Object, method: str, path: str) -> Claim:
     try:
         return Claim.model_validate(body)
     except ValidationError:
@@ -171,13 +201,14 @@ def _read(body: Object, method: str, path: str) -> Claim:
 
 
 def _has_ended(pod: Mapping[str, Any]) -> bool:
+    # Kubernetes keeps ended pods; only the others hold a claim
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
-def _claims_of(pod: Mapping[str, Any]) -> list[str]:
+def _list_claim_names(pod: Mapping[str, Any]) -> list[str]:
     volumes = (pod.get("spec") or {}).get("volumes") or ()
     return [
-        each["persistentVolumeClaim"]["claimName"]
-        for each in volumes
-        if "persistentVolumeClaim" in each
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes
+        if "persistentVolumeClaim" in volume
     ]

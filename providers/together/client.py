@@ -1,6 +1,8 @@
-"""Call Together's GPU cluster API: one method per endpoint, models in and out.
+"""Call Together's GPU cluster API: one method for each endpoint, models in and out.
 
-Facts are from the Together reference ('REST API'); the base URL may come with or without `/v1`.
+Lifecycles, lookups and commands call `client_for`, which returns one client for each address and
+API key. Facts are from document 003 ("REST API") and from the platform's SDK. The base URL may end
+with or without `/v1`.
 """
 
 import threading
@@ -44,9 +46,9 @@ BASE_URL_VARIABLE = "TOGETHER_BASE_URL"
 KEY_VARIABLE = "TOGETHER_API_KEY"
 KEY_CONFIG = "together:apiKey"
 
-_CLUSTERS = "/compute/clusters"
-_VOLUMES = "/compute/clusters/storage/volumes"
-_NOBODY = "00000000-0000-0000-0000-000000000000"
+_CLUSTERS_PATH = "/compute/clusters"
+_VOLUMES_PATH = "/compute/clusters/storage/volumes"
+_NONEXISTENT_CLUSTER_ID = "00000000-0000-0000-0000-000000000000"
 _HINTS = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
     402: "add credit to the account, then run it again",
@@ -55,7 +57,7 @@ _HINTS = {
 
 
 class TogetherClient:
-    """The API for one key; safe for many threads. Every method raises `GpuformError`s only."""
+    """The API for one key; safe for many threads. Its methods raise `GpuformError`s only."""
 
     def __init__(
         self,
@@ -72,142 +74,207 @@ class TogetherClient:
                 secrets=self.secrets,
                 hints=_HINTS,
                 is_capacity=is_out_of_stock,
-                says_gone=says_gone,
+                says_gone=is_together_error,
             ),
-            headers=self._headers,
+            headers=self._build_headers,
             transport=transport,
         )
         self._lock, self._role_lock = threading.Lock(), threading.Lock()
         self._may_write: bool | None = None
         self._clusters: dict[str | None, Listing[wire.Cluster]] = {}
         self._volumes: dict[str | None, Listing[wire.Volume]] = {}
-        self._rhythms: dict[float, Rhythm] = {}
+        self._poll_intervals: dict[float, Rhythm] = {}
 
-    def shared_clusters(self, project_id: str | None = None) -> Listing[wire.Cluster]:
-        """The clusters of a project for readers that may share their requests."""
+    def get_shared_clusters(self, project_id: str | None = None) -> Listing[wire.Cluster]:
+        """Return the clusters of a project for readers that may share their requests.
+
+        `project_id` None means the project of the key, here and in the other methods.
+        """
         with self._lock:
             if project_id not in self._clusters:
                 self._clusters[project_id] = Listing(
-                    lambda: self.clusters(project_id), self.cluster, lambda each: each.cluster_id
+                    lambda: self.list_clusters(project_id),
+                    self.get_cluster,
+                    lambda cluster: cluster.cluster_id,
                 )
             return self._clusters[project_id]
 
-    def shared_volumes(self, project_id: str | None = None) -> Listing[wire.Volume]:
-        """The shared volumes of a project for readers that may share their requests."""
+    def get_shared_volumes(self, project_id: str | None = None) -> Listing[wire.Volume]:
+        """Return the shared volumes of a project for readers that may share their requests."""
         with self._lock:
             if project_id not in self._volumes:
                 self._volumes[project_id] = Listing(
-                    lambda: self.volumes(project_id), self.volume, lambda each: each.volume_id
+                    lambda: self.list_volumes(project_id),
+                    self.get_volume,
+                    lambda volume: volume.volume_id,
                 )
             return self._volumes[project_id]
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may contain."""
+        """The texts that no message may contain."""
         return (self._key,) if self._key else ()
 
-    def rhythm(self, interval: float) -> Rhythm:
-        """The beat of all that wait for this client's objects at an interval, in seconds."""
+    def get_poll_interval(self, seconds: float) -> Rhythm:
+        """Return the poll interval that all waiters of this client share for `seconds`."""
         with self._lock:
-            return self._rhythms.setdefault(interval, Rhythm(interval))
+            # one object for all: waiters that poll at one moment share one list request
+            return self._poll_intervals.setdefault(seconds, Rhythm(seconds))
 
     def create_cluster(self, inputs: ClusterInputs) -> wire.Cluster:
-        """Sent once: an answer that is lost is an UnknownOutcome."""
+        """Send the request to create a cluster, once.
+
+        Raises:
+            UnknownOutcome: the answer was lost.
+        """
         body = requests.cluster_create(inputs)
-        return self._api.ask(wire.Cluster, "POST", _CLUSTERS, body=body, retry=Retry.CREATE)
+        return self._api.ask(wire.Cluster, "POST", _CLUSTERS_PATH, body=body, retry=Retry.CREATE)
 
-    def clusters(self, project_id: str | None = None) -> Sequence[wire.Cluster]:
-        """The clusters of the key's project, or of another one."""
-        params = _project(project_id)
-        return self._api.ask(wire.ClusterList, "GET", _CLUSTERS, params=params).clusters
+    def list_clusters(self, project_id: str | None = None) -> Sequence[wire.Cluster]:
+        params = _build_project_params(project_id)
+        return self._api.ask(wire.ClusterList, "GET", _CLUSTERS_PATH, params=params).clusters
 
-    def cluster(self, cluster_id: str) -> wire.Cluster:
-        """One cluster; NotFound when it is gone."""
-        return self._api.ask(wire.Cluster, "GET", _CLUSTERS + at(cluster_id))
+    def get_cluster(self, cluster_id: str) -> wire.Cluster:
+        """Return one cluster.
+
+        Raises:
+            NotFound: the cluster does not exist.
+        """
+        return self._api.ask(wire.Cluster, "GET", _CLUSTERS_PATH + at(cluster_id))
 
     def update_cluster(
         self, cluster_id: str, inputs: ClusterInputs, changes: Sequence[FieldChange]
     ) -> wire.Cluster:
-        """Sends the changed fields alone; the platform keeps the others."""
+        """Send the changed fields only; the platform keeps the others."""
         body = requests.cluster_update(inputs, changes)
-        return self._api.ask(wire.Cluster, "PUT", _CLUSTERS + at(cluster_id), body=body)
+        return self._api.ask(wire.Cluster, "PUT", _CLUSTERS_PATH + at(cluster_id), body=body)
 
     def delete_cluster(self, cluster_id: str) -> None:
-        """Begins the deletion; NotFound when it is gone."""
-        self._api.ask(wire.ClusterDeleted, "DELETE", _CLUSTERS + at(cluster_id))
+        """Begin to delete a cluster.
+
+        Raises:
+            NotFound: the cluster does not exist.
+        """
+        self._api.ask(wire.ClusterDeleted, "DELETE", _CLUSTERS_PATH + at(cluster_id))
 
     def create_volume(self, inputs: SharedVolumeInputs) -> wire.Volume:
-        """Sent once: an answer that is lost is an UnknownOutcome."""
+        """Send the request to create a shared volume, once.
+
+        Raises:
+            UnknownOutcome: the answer was lost.
+        """
         body = requests.volume_create(inputs)
-        return self._api.ask(wire.Volume, "POST", _VOLUMES, body=body, retry=Retry.CREATE)
+        return self._api.ask(wire.Volume, "POST", _VOLUMES_PATH, body=body, retry=Retry.CREATE)
 
-    def volumes(self, project_id: str | None = None) -> Sequence[wire.Volume]:
-        """The shared volumes of the key's project, or of another one."""
-        return self._api.ask(wire.VolumeList, "GET", _VOLUMES, params=_project(project_id)).volumes
+    def list_volumes(self, project_id: str | None = None) -> Sequence[wire.Volume]:
+        return self._api.ask(
+            wire.VolumeList, "GET", _VOLUMES_PATH, params=_build_project_params(project_id)
+        ).volumes
 
-    def volume(self, volume_id: str) -> wire.Volume:
-        """One shared volume; NotFound when it is gone."""
-        return self._api.ask(wire.Volume, "GET", _VOLUMES + at(volume_id))
+    def get_volume(self, volume_id: str) -> wire.Volume:
+        """Return one shared volume.
+
+        Raises:
+            NotFound: the volume does not exist.
+        """
+        return self._api.ask(wire.Volume, "GET", _VOLUMES_PATH + at(volume_id))
 
     def update_volume(self, volume_id: str, inputs: SharedVolumeInputs) -> wire.Volume:
-        """Grows a volume to the declared size; the id goes into the body."""
+        """Grow a volume to the declared size."""
         body = requests.volume_update(volume_id, inputs)
-        return self._api.ask(wire.Volume, "PUT", _VOLUMES, body=body)
+        # the id is in the body, not in the path (document 003, "Update a Shared Volume")
+        return self._api.ask(wire.Volume, "PUT", _VOLUMES_PATH, body=body)
 
     def delete_volume(self, volume_id: str) -> None:
-        """Begins the deletion; Conflict while a cluster has it, NotFound when it is gone."""
-        self._api.ask(wire.VolumeDeleted, "DELETE", _VOLUMES + at(volume_id))
+        """Begin to delete a shared volume.
 
-    def remediation(self, cluster_id: str, instance_id: str, id_: str) -> Remediation:
-        """One repair; NotFound where there is none of this id."""
-        return self._api.ask(Remediation, "GET", _remediations(cluster_id, instance_id) + at(id_))
+        Raises:
+            Conflict: a cluster has the volume.
+            NotFound: the volume does not exist.
+        """
+        self._api.ask(wire.VolumeDeleted, "DELETE", _VOLUMES_PATH + at(volume_id))
+
+    def get_remediation(
+        self, cluster_id: str, instance_id: str, remediation_id: str
+    ) -> Remediation:
+        """Return one repair of a node.
+
+        Raises:
+            NotFound: no repair has this id.
+        """
+        return self._api.ask(
+            Remediation,
+            "GET",
+            _build_remediations_path(cluster_id, instance_id) + at(remediation_id),
+        )
 
     def create_remediation(
-        self, cluster_id: str, instance_id: str, id_: str, mode: str, reason: str
+        self, cluster_id: str, instance_id: str, remediation_id: str, mode: str, reason: str
     ) -> Remediation:
-        """Asks for a repair under an id of ours, so that sending it again asks for no second one.
+        """Request the repair of a node under an id that the caller chooses.
 
-        Source: SDK, `remediations.create`: 'Client-specified ID for idempotency'.
+        Sending the request again with one id requests no second repair (SDK, `remediations.create`:
+        'Client-specified ID for idempotency').
         """
-        path = _remediations(cluster_id, instance_id)
-        body, params = remediation_create(mode, reason), {"remediation_id": id_}
+        path = _build_remediations_path(cluster_id, instance_id)
+        body, params = remediation_create(mode, reason), {"remediation_id": remediation_id}
         return self._api.ask(Remediation, "POST", path, body=body, params=params)
 
     def approve_remediation(
-        self, cluster_id: str, instance_id: str, id_: str, *, mode: str = "", comment: str = ""
+        self,
+        cluster_id: str,
+        instance_id: str,
+        remediation_id: str,
+        *,
+        mode: str = "",
+        comment: str = "",
     ) -> Remediation:
-        """Approves a proposal, as it is or with another mode; Conflict where it is none any more.
+        """Approve a repair that Together proposes, as proposed or with another mode.
 
-        Sending it again is safe: what is approved already cannot be approved again.
+        Sending the request again is safe: an approved repair cannot be approved again.
+
+        Raises:
+            Conflict: the repair is no longer a proposal.
         """
-        path = _remediations(cluster_id, instance_id) + at(id_) + "/approve"
+        path = _build_remediations_path(cluster_id, instance_id) + at(remediation_id) + "/approve"
         return self._api.ask(Remediation, "POST", path, body=remediation_approve(mode, comment))
 
-    def regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
-        """What each region supports, which says nothing about what is free there."""
+    def list_regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
+        """Return what each region supports, which says nothing about free capacity."""
         return self._api.ask(wire.RegionList, "GET", "/compute/regions", retry=retry).regions
 
     @property
     def clock_ahead(self) -> float | None:
-        """How far this machine's clock is ahead of the platform's, in seconds; None: not told."""
+        """Seconds that this machine's clock is ahead of the platform's; None while unknown."""
         return self._api.clock_ahead
 
     def probe(self) -> Answered:
-        """The cheapest look that needs the key. Raises what is wrong with it, or with the way."""
-        return ask_once(self._api, "GET", _CLUSTERS)
+        """Send the cheapest request that needs the key.
+
+        Raises:
+            GpuformError: the key or the connection is unusable.
+        """
+        return ask_once(self._api, "GET", _CLUSTERS_PATH)
 
     def may_write(self) -> bool:
-        """Whether the key is an Admin's, not a Member's (Together reference, 'Roles').
+        """Return True if the key belongs to an Admin, not to a Member (document 003, "Roles").
 
-        The API has nothing that tells a role. It is asked, once, to change nothing of a cluster
-        that cannot exist: who may write gets another answer than 403.
+        No endpoint reports the role. The client asks once, by an update without changes of a
+        cluster that cannot exist: a key that may write gets another answer than 403.
         """
         with self._role_lock:
             if self._may_write is None:
                 try:
-                    self._api.request("PUT", _CLUSTERS + at(_NOBODY), body={}, retry=Retry.NEVER)
+                    self._api.request(
+                        "PUT",
+                        _CLUSTERS_PATH + at(_NONEXISTENT_CLUSTER_ID),
+                        body={},
+                        retry=Retry.NEVER,
+                    )
                 except PermissionDenied:
                     self._may_write = False
+                # the answers of a key that passed the check of the role: the cluster does not
+                # exist, or the body is empty
                 except (NotFound, InvalidRequest, Conflict):
                     self._may_write = True
                 else:
@@ -215,10 +282,10 @@ class TogetherClient:
             return self._may_write
 
     def close(self) -> None:
-        """Closes its connections; it may be used again."""
+        """Close the connections; the client opens new ones when it is used again."""
         self._api.close()
 
-    def _headers(self) -> Mapping[str, str]:
+    def _build_headers(self) -> Mapping[str, str]:
         if not self._key:
             raise MissingCredentials(
                 f"there is no API key for Together: set {KEY_VARIABLE}",
@@ -229,30 +296,34 @@ class TogetherClient:
 
 
 def is_out_of_stock(status: int, message: str) -> bool:
-    """Whether a 409 means that no GPUs are free, rather than a conflict of states."""
+    """Return True if a 409 means that no GPUs are free, rather than a conflict of states."""
     return status == 409 and "out of stock" in message.casefold()
 
 
-def says_gone(body: Mapping[str, Any]) -> bool:
-    """Whether it is Together's error document (API reference, 'Errors'), not anybody's JSON."""
-    error = body.get("error")
+def is_together_error(answer: Mapping[str, Any]) -> bool:
+    """Return True if an answer is Together's own error document (API reference, 'Errors').
+
+    A proxy's JSON is not: a 404 from a proxy must not remove a resource from the state.
+    """
+    error = answer.get("error")
     return isinstance(error, dict) and all(
         isinstance(error.get(name), str) and error[name] for name in ("message", "type")
     )
 
 
-def base_url(settings: Settings) -> str:
-    """The API's address, ending in /v1."""
+def get_base_url(settings: Settings) -> str:
+    """Return the address of the API, ending in `/v1`."""
     return with_path(settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
 
 
-address = base_url
+address = get_base_url
 
 
-def write_refusal(settings: Settings) -> str:
-    """Why the key of these settings may not change clusters and volumes; empty when it may.
+def find_write_refusal(settings: Settings) -> str:
+    """Return why the configured key may not change clusters and volumes, or "" if it may.
 
-    Raises GpuformError when that cannot be asked.
+    Raises:
+        GpuformError: Together does not answer.
     """
     if client_for(settings).may_write():
         return ""
@@ -266,31 +337,31 @@ _clients: Clients[TogetherClient] = Clients()
 
 
 def client_for(settings: Settings) -> TogetherClient:
-    """The client of these settings: one per process and credentials."""
-    url = base_url(settings)
+    """Return the client for these settings: one for each address and key in a process."""
+    url = get_base_url(settings)
     key = settings.value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(TogetherClient, url, key))
 
 
-def _remediations(cluster_id: str, instance_id: str) -> str:
-    return f"{_CLUSTERS}{at(cluster_id)}/instances{at(instance_id)}/remediations"
+def _build_remediations_path(cluster_id: str, instance_id: str) -> str:
+    return f"{_CLUSTERS_PATH}{at(cluster_id)}/instances{at(instance_id)}/remediations"
 
 
-def _project(project_id: str | None) -> dict[str, str] | None:
+def _build_project_params(project_id: str | None) -> dict[str, str] | None:
     return {"projectId": project_id} if project_id else None
 
 
-RELEASE: Final = 600.0
-"""Seconds to wait for the volume of a deleted cluster."""
+VOLUME_RELEASE_TIMEOUT_S: Final = 600.0
+"""Seconds to wait until Together releases the volume of a deleted cluster."""
 
 
-def refuse_unusable(client: TogetherClient, want: ClusterInputs) -> None:
-    """Raises GpuformError where the declared volume cannot be attached now."""
+def reject_unusable_volume(client: TogetherClient, want: ClusterInputs) -> None:
+    """Raise GpuformError if the declared volume cannot be attached now."""
     volume_id = want.volume_id
     if volume_id is None:
         return
     try:
-        status = client.shared_volumes(want.project_id).one(volume_id).status
+        status = client.get_shared_volumes(want.project_id).one(volume_id).status
     except NotFound:
         raise GpuformError(
             f"volume_id: there is no shared volume {volume_id}",
@@ -303,24 +374,32 @@ def refuse_unusable(client: TogetherClient, want: ClusterInputs) -> None:
         )
 
 
-def wait_until_free(
+def wait_until_volume_is_released(
     call: Call, client: TogetherClient, volume_id: str, project_id: str | None, rhythm: Rhythm
 ) -> None:
-    """Waits until the volume of a cluster that is gone can be used, unless another one has it."""
-    volumes, clusters = client.shared_volumes(project_id), client.shared_clusters(project_id)
-    if any(volume_id == each.volume_id for one in clusters.all() for each in one.volumes):
+    """Wait until the volume of a deleted cluster is released, unless another cluster has it.
+
+    A volume that is not released in time is a warning: deleting the volume waits again.
+    """
+    volumes, clusters = (
+        client.get_shared_volumes(project_id),
+        client.get_shared_clusters(project_id),
+    )
+    if any(
+        volume_id == volume.volume_id for cluster in clusters.all() for volume in cluster.volumes
+    ):
         return
 
-    def probe() -> Look[object]:
+    def poll() -> Look[object]:
         try:
             status = volumes.one(volume_id).status
         except NotFound:
             return Look(None, "gone", done=True)
         return Look(None, f"volume {status}", done=status != VolumeStatus.BOUND)
 
-    what = f"release of volume {volume_id}"
+    label = f"release of volume {volume_id}"
     try:
-        wait_until(call, probe, what=what, interval=rhythm, limit=RELEASE)
+        wait_until(call, poll, what=label, interval=rhythm, limit=VOLUME_RELEASE_TIMEOUT_S)
     except NotReady as error:
         # The cluster is gone; deleting the volume waits again.
         call.on_warning(error.reason)

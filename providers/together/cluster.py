@@ -24,9 +24,9 @@ from gpuform.providers.repairing import Decision
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import (
     client_for,
-    refuse_unusable,
-    wait_until_free,
-    write_refusal,
+    find_write_refusal,
+    reject_unusable_volume,
+    wait_until_volume_is_released,
 )
 from gpuform.providers.together.cluster_facts import (
     cluster_access,
@@ -83,10 +83,15 @@ class ClusterActions:
 
     def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
         """The region, its GPU types and its drivers; then those of the alternatives."""
-        found = [*_volume_problems(call, values), *regions.problems(self._client, call, values)]
+        found = [
+            *_volume_problems(call, values),
+            *regions.find_region_problems(self._client, call, values),
+        ]
         yield from found
         for place, alternative in () if found else alternatives_of(values):
-            for problem in regions.problems(self._client, call, {**values, **alternative}):
+            for problem in regions.find_region_problems(
+                self._client, call, {**values, **alternative}
+            ):
                 name = problem.path if problem.path in alternative else next(iter(alternative))
                 yield Problem(f"{place}.{name}", problem.reason)
 
@@ -103,7 +108,7 @@ class ClusterActions:
                     gpu_type=each.gpu_type,
                     shown={name: getattr(each, name) or None for name in SHOWN},
                 )
-                for each in self._client.shared_clusters(want.project_id).all()
+                for each in self._client.get_shared_clusters(want.project_id).all()
                 if each.cluster_name == want.cluster_name
             ]
 
@@ -115,7 +120,7 @@ class ClusterActions:
                 Attempt(partial(self._send, placed), placed.region, placed.gpu_type, _sent(placed))
                 for placed in want.placements()
             ],
-            before=lambda: refuse_unusable(self._client, want),
+            before=lambda: reject_unusable_volume(self._client, want),
             patience=_patience(want),
             clock_ahead=lambda: self._client.clock_ahead,
         )
@@ -283,7 +288,7 @@ class ClusterActions:
         wait_until_gone(call, probe, what=what, interval=self._rhythm)
         Repairs.beside(call.intents).forget(id_)
         for volume_id in sorted(volumes):
-            wait_until_free(call, self._client, volume_id, project_id, self._rhythm)
+            wait_until_volume_is_released(call, self._client, volume_id, project_id, self._rhythm)
 
     def _with_workers(
         self,
@@ -309,7 +314,7 @@ class ClusterActions:
 
     @property
     def _rhythm(self) -> Rhythm:
-        return self._client.rhythm(INTERVAL)
+        return self._client.get_poll_interval(INTERVAL)
 
     def _shrinking(
         self, call: Call, cluster: wire.Cluster, declared: Mapping[str, Any]
@@ -346,10 +351,10 @@ class ClusterActions:
 
     def _find(self, id_: str, project_id: str | None) -> wire.Cluster | None:
         try:
-            cluster = self._client.shared_clusters(project_id).one(id_)
+            cluster = self._client.get_shared_clusters(project_id).one(id_)
             if cluster.status in CLUSTER_READY and not cluster.kube_config:
                 # Nothing says that lists have credentials: look at the cluster alone.
-                cluster = self._client.shared_clusters(project_id).alone(id_)
+                cluster = self._client.get_shared_clusters(project_id).alone(id_)
         except NotFound:
             return None
         return cluster
@@ -387,7 +392,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def write_refusal(cls, settings: Settings) -> str:
         """Clusters and volumes are of the control plane, which a Member may only see."""
-        return write_refusal(settings)
+        return find_write_refusal(settings)
 
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:

@@ -1,4 +1,7 @@
-"""What an account of Together holds: clusters and shared volumes of the key's project."""
+"""List the clusters and shared volumes that exist in the project of the API key.
+
+`gpuform.providers.offering` calls `held` to compare an account with the states of stacks.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,37 +13,50 @@ from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus, unix_
 
 
 def held(settings: Settings) -> list[Held]:
-    """Two lists. A volume's region is that of a cluster which has it, and else not told."""
+    """Return the clusters and shared volumes of the project that are not being deleted.
+
+    Sends two list requests. A volume has the region of a cluster with that volume, or none, because
+    Together reports no region of a volume.
+
+    Raises:
+        GpuformError: Together does not answer.
+    """
     client = client_for(settings)
-    clusters = client.clusters()
-    regions = {volume.volume_id: each.region for each in clusters for volume in each.volumes}
-    return [*_clusters(clusters), *_volumes(client.volumes(), regions)]
+    clusters = client.list_clusters()
+    # the list of volumes has no region, the list of clusters has
+    region_by_volume = {
+        volume.volume_id: cluster.region for cluster in clusters for volume in cluster.volumes
+    }
+    return [*_list_clusters(clusters), *_list_volumes(client.list_volumes(), region_by_volume)]
 
 
-def _clusters(clusters: Sequence[wire.Cluster]) -> Iterator[Held]:
-    for each in clusters:
-        if each.status != ClusterStatus.DELETING:
+def _list_clusters(clusters: Sequence[wire.Cluster]) -> Iterator[Held]:
+    for cluster in clusters:
+        if cluster.status != ClusterStatus.DELETING:
             yield Held(
                 "together",
                 "Cluster",
-                each.cluster_id,
-                each.cluster_name,
-                region=each.region,
-                status=each.status,
-                created_at=unix_time(each.created_at),
+                cluster.cluster_id,
+                cluster.cluster_name,
+                region=cluster.region,
+                status=cluster.status,
+                created_at=unix_time(cluster.created_at),
             )
 
 
-def _volumes(volumes: Sequence[wire.Volume], regions: dict[str, str]) -> Iterator[Held]:
-    for each in volumes:
-        if each.status != VolumeStatus.DELETING:
-            region = regions.get(each.volume_id, "")
+def _list_volumes(
+    volumes: Sequence[wire.Volume], region_by_volume: dict[str, str]
+) -> Iterator[Held]:
+    for volume in volumes:
+        if volume.status != VolumeStatus.DELETING:
+            region = region_by_volume.get(volume.volume_id, "")
             yield Held(
                 "together",
                 "SharedVolume",
-                each.volume_id,
-                each.volume_name,
+                volume.volume_id,
+                volume.volume_name,
                 region=region,
-                status=each.status,
+                status=volume.status,
+                # only what Together reports may end up in a declaration
                 told={"region": region} if region else {},
             )

@@ -1,6 +1,6 @@
-"""What a project of Together has, for programs: clusters and shared volumes.
+"""Look up the clusters and shared volumes of a Together project for Pulumi programs.
 
-The credentials are those of the environment, else of the running program's configuration
+Credentials come from the environment, then from the running program's configuration
 (`together:apiKey`). Every function raises GpuformError when the platform does not answer.
 """
 
@@ -13,7 +13,7 @@ from gpuform.providers.actions import lookup_settings
 from gpuform.providers.together.client import client_for
 from gpuform.schemas.together.wire import Cluster, ListedVolume
 
-Found = TypeVar("Found", Cluster, ListedVolume)
+ClusterOrVolume = TypeVar("ClusterOrVolume", Cluster, ListedVolume)
 
 
 def clusters(
@@ -23,14 +23,26 @@ def clusters(
     *,
     project_id: str | None = None,
 ) -> Sequence[Cluster]:
-    """The clusters that have every value given, by name; without their kubeconfig.
+    """Return the clusters that match every given value, sorted by name and without kubeconfigs.
 
-    The list of the API takes no filter but the project (API reference, 'List all GPU clusters').
+    The API filters its list by project only (API reference, 'List all GPU clusters').
+
+    Args:
+        cluster_name: None matches every name; the other filters work alike.
+        region: name of the region.
+        status: word of the platform, such as `Ready`.
+        project_id: None means the project of the API key.
     """
-    wanted = {"cluster_name": cluster_name, "region": region, "status": status}
-    found = [each for each in _clusters(project_id) if _has(each, wanted)]
-    hidden = {"kube_config": SecretStr("")}
-    return [each.model_copy(update=hidden) for each in _sorted(found, "cluster_name")]
+    filters = {"cluster_name": cluster_name, "region": region, "status": status}
+    matching_clusters = [
+        cluster for cluster in _list_clusters(project_id) if _matches(cluster, filters)
+    ]
+    # a program may print or export what a lookup returns
+    without_secrets = {"kube_config": SecretStr("")}
+    return [
+        cluster.model_copy(update=without_secrets)
+        for cluster in _sort_by(matching_clusters, "cluster_name")
+    ]
 
 
 def volumes(
@@ -40,34 +52,40 @@ def volumes(
     *,
     project_id: str | None = None,
 ) -> Sequence[ListedVolume]:
-    """The shared volumes that have every value given, by name.
+    """Return the shared volumes that match every given value, sorted by name.
 
-    Together tells no region of a volume: it is that of a cluster which mounts it. One that no
-    cluster mounts has none, and is not found by region.
+    Together reports no region of a volume: `region` is that of a cluster that mounts the volume. A
+    volume that no cluster mounts has no region, and no filter by region finds it.
     """
-    mounting: dict[str, list[Cluster]] = {}
-    for cluster in _clusters(project_id):
+    clusters_by_volume: dict[str, list[Cluster]] = {}
+    for cluster in _list_clusters(project_id):
         for volume in cluster.volumes:
-            mounting.setdefault(volume.volume_id, []).append(cluster)
-    found = []
-    for each in client_for(lookup_settings()).volumes(project_id):
-        users = mounting.get(each.volume_id, [])
-        told = {
-            "region": users[0].region or None if users else None,
-            "cluster_ids": tuple(user.cluster_id for user in users),
+            clusters_by_volume.setdefault(volume.volume_id, []).append(cluster)
+    listed_volumes = []
+    for raw_volume in client_for(lookup_settings()).list_volumes(project_id):
+        mounting_clusters = clusters_by_volume.get(raw_volume.volume_id, [])
+        mount_details = {
+            "region": mounting_clusters[0].region or None if mounting_clusters else None,
+            "cluster_ids": tuple(
+                mounting_cluster.cluster_id for mounting_cluster in mounting_clusters
+            ),
         }
-        found.append(ListedVolume.model_validate({**each.model_dump(), **told}))
-    wanted = {"volume_name": volume_name, "region": region, "status": status}
-    return _sorted([each for each in found if _has(each, wanted)], "volume_name")
+        listed_volumes.append(
+            ListedVolume.model_validate({**raw_volume.model_dump(), **mount_details})
+        )
+    filters = {"volume_name": volume_name, "region": region, "status": status}
+    return _sort_by(
+        [listed for listed in listed_volumes if _matches(listed, filters)], "volume_name"
+    )
 
 
-def _clusters(project_id: str | None) -> Sequence[Cluster]:
-    return client_for(lookup_settings()).clusters(project_id)
+def _list_clusters(project_id: str | None) -> Sequence[Cluster]:
+    return client_for(lookup_settings()).list_clusters(project_id)
 
 
-def _has(found: Cluster | ListedVolume, wanted: dict[str, str | None]) -> bool:
-    return all(value in (None, getattr(found, name)) for name, value in wanted.items())
+def _matches(item: Cluster | ListedVolume, filters: dict[str, str | None]) -> bool:
+    return all(value in (None, getattr(item, name)) for name, value in filters.items())
 
 
-def _sorted(found: list[Found], name: str) -> list[Found]:
-    return sorted(found, key=lambda each: str(getattr(each, name)))
+def _sort_by(items: list[ClusterOrVolume], field: str) -> list[ClusterOrVolume]:
+    return sorted(items, key=lambda item: str(getattr(item, field)))

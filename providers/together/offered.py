@@ -1,6 +1,7 @@
-"""What Together offers: its regions, with their GPU types and drivers.
+"""List the regions, GPU types and drivers of Together for `gpuform offers` and for completion.
 
-The list says what a region supports, not what is free there (Together reference, 'List Regions').
+The platform's list says what a region supports, not what is free there (document 003, "List
+Regions").
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,21 +14,27 @@ from gpuform.schemas.together.wire import DriverVersion
 
 
 def offered(settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
-    """One list of all regions."""
-    for region in client_for(settings).regions():
+    """Yield each region with its GPU types and drivers, from one request.
+
+    Raises:
+        GpuformError: Together does not answer.
+    """
+    for region in client_for(settings).list_regions():
         name = region.name
         yield Offer("together", REGION, name, "region", name)
         for gpu_type in region.supported_instance_types:
             yield Offer("together", GPU_TYPE, gpu_type, "gpu_type", name, gpu=gpu_type)
-        drivers = dict.fromkeys(map(_named, region.driver_versions))
-        for driver, about in drivers:
-            yield Offer("together", DRIVER, driver, "driver_version", name, about)
+        # two versions of the list may stand for one declared name: offer the name once
+        drivers = dict.fromkeys(map(_describe_driver, region.driver_versions))
+        for driver, description in drivers:
+            yield Offer("together", DRIVER, driver, "driver_version", name, description)
 
 
-def _named(version: DriverVersion) -> tuple[str, str]:
-    """The name that is declared, and what it stands for."""
+def _describe_driver(version: DriverVersion) -> tuple[str, str]:
+    """Return the declared name of a driver version and the two versions behind the name."""
     pair = f"CUDA {version.cuda_version}, NVIDIA driver {version.nvidia_driver_version}"
     try:
         return driver_name(version.cuda_version, version.nvidia_driver_version), pair
     except ValueError:
+        # a form of version number that no declared name exists for: show what the platform calls it
         return version.id or pair, pair

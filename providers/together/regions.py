@@ -1,6 +1,7 @@
-"""What Together's regions offer: for programs, and for checks while planning.
+"""List Together's regions, and check declarations against the list while planning.
 
-The list says what a region supports, not what is free there (Together reference, 'List Regions').
+Programs call `get_regions`; the lifecycles of clusters and volumes call `find_region_problems`. The
+list says what a region supports, not what is free there (document 003, "List Regions").
 """
 
 import threading
@@ -19,113 +20,136 @@ from gpuform.schemas.together.drivers import is_same_version, unknown_gpu_type
 from gpuform.schemas.together.wire import DriverVersion, Region
 from gpuform.schemas.values import UNKNOWN
 
-known_regions: WeakKeyDictionary[TogetherClient, Sequence[Region] | str] = WeakKeyDictionary()
-"""What this process was answered; the error's message where there was no answer."""
-
-"""By client: the regions, or why they could not be listed. Once per process."""
+cached_regions: WeakKeyDictionary[TogetherClient, Sequence[Region] | str] = WeakKeyDictionary()
+"""Regions by client, or the message of the error that kept this process from listing them."""
 _lock = threading.Lock()
-_told: WeakSet[TogetherClient] = WeakSet()
-"""The clients whose failed lookup Pulumi's host has shown."""
+_warned_clients: WeakSet[TogetherClient] = WeakSet()
+"""Clients whose failed request a host of Pulumi has shown already."""
 
 
 def get_regions() -> Sequence[Region]:
-    """Every region with its GPU types and driver versions.
+    """Return every region with its GPU types and driver versions.
 
-    Uses the credentials of the environment, else of the running program's configuration
-    (`together:apiKey`). Raises GpuformError when the platform does not answer.
+    Credentials come from the environment, then from the running program's configuration
+    (`together:apiKey`).
+
+    Raises:
+        GpuformError: the platform does not answer.
     """
-    return client_for(lookup_settings()).regions()
+    return client_for(lookup_settings()).list_regions()
 
 
-def problems(client: TogetherClient, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """What the regions' list says against `values`, which may be UNKNOWN in places.
+def find_region_problems(
+    client: TogetherClient, call: Call, values: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Yield where `values` contradict the list of regions.
 
-    Without an answer nothing is refused: `call` hears which checks were not made.
+    `values` may be UNKNOWN in places. Nothing is refused when Together does not answer: then the
+    function reports through `call` which checks are missing.
     """
-    regions = _list_once(client)
+    regions = _list_regions_once(client)
     gpu_type = values.get("gpu_type")
     if isinstance(regions, str):
-        _tell_unchecked(client, call, regions)
+        _report_unchecked(client, call, regions)
+        # Together may add types at any time: an unknown name is a warning, never an error
         if isinstance(gpu_type, str) and unknown_gpu_type(gpu_type):
             call.on_warning(f"gpu_type {gpu_type} is not a type that is known here")
         return
     name = values.get("region")
     if not isinstance(name, str):
-        yield from _nowhere(gpu_type, regions)
+        yield from _find_unoffered_gpu_type(gpu_type, regions)
         return
     region = next((region for region in regions if region.name == name), None)
     if region is None:
-        yield Problem("region", _no_such_region(name, regions))
+        yield Problem("region", _format_unknown_region(name, regions))
         return
-    yield from _gpu_type(gpu_type, region, regions)
-    yield from _drivers(values, region)
+    yield from _find_gpu_type_problems(gpu_type, region, regions)
+    yield from _find_driver_problems(values, region)
 
 
-def _list_once(client: TogetherClient) -> Sequence[Region] | str:
+def _list_regions_once(client: TogetherClient) -> Sequence[Region] | str:
+    # the lock stays taken during the request, so that a plan of many clusters sends one
     with _lock:
-        found = known_regions.get(client)
-        if found is None:
+        regions = cached_regions.get(client)
+        if regions is None:
             try:
                 # Planning must not wait for a platform that does not answer: one attempt.
-                found = client.regions(Retry.NEVER)
+                regions = client.list_regions(Retry.NEVER)
             except GpuformError as error:
-                found = error.message
-            known_regions[client] = found
-        return found
+                regions = error.message
+            cached_regions[client] = regions
+        return regions
 
 
-def _tell_unchecked(client: TogetherClient, call: Call, reason: str) -> None:
+def _report_unchecked(client: TogetherClient, call: Call, reason: str) -> None:
     # An engine collects these; Pulumi's hosts would show one per resource.
     if call.urn is None or call.stores_answers:
         with _lock:
-            if client in _told:
+            if client in _warned_clients:
                 return
-            _told.add(client)
+            _warned_clients.add(client)
     call.on_unchecked(
         f"regions, GPU types and driver versions were not checked with Together: {reason}"
     )
 
 
-def _no_such_region(name: str, regions: Iterable[Region]) -> str:
+def _format_unknown_region(name: str, regions: Iterable[Region]) -> str:
     names = tuple(region.name for region in regions)
-    near = nearest(name, names)
-    meant = f"did you mean {near}?" if near else f"use one of {', '.join(names)}"
-    return f"{name} is not a region of Together: {meant}"
+    similar_name = nearest(name, names)
+    advice = f"did you mean {similar_name}?" if similar_name else f"use one of {', '.join(names)}"
+    return f"{name} is not a region of Together: {advice}"
 
 
-def _nowhere(gpu_type: Any, regions: Iterable[Region]) -> Iterator[Problem]:
-    """Without a known region: a type that no region offers."""
-    offered = sorted({each for region in regions for each in region.supported_instance_types})
-    if isinstance(gpu_type, str) and offered and gpu_type not in offered:
-        yield Problem("gpu_type", f"no region offers {gpu_type}: use one of {', '.join(offered)}")
+def _find_unoffered_gpu_type(gpu_type: Any, regions: Iterable[Region]) -> Iterator[Problem]:
+    """Yield a problem if no region at all offers the GPU type; the region is not known yet."""
+    offered_types = sorted(
+        {offered_type for region in regions for offered_type in region.supported_instance_types}
+    )
+    if isinstance(gpu_type, str) and offered_types and gpu_type not in offered_types:
+        yield Problem(
+            "gpu_type", f"no region offers {gpu_type}: use one of {', '.join(offered_types)}"
+        )
 
 
-def _gpu_type(gpu_type: Any, region: Region, regions: Iterable[Region]) -> Iterator[Problem]:
-    offered = region.supported_instance_types
-    if not isinstance(gpu_type, str) or not offered or gpu_type in offered:
+def _find_gpu_type_problems(
+    gpu_type: Any, region: Region, regions: Iterable[Region]
+) -> Iterator[Problem]:
+    offered_types = region.supported_instance_types
+    # a region without a list of types says nothing about types
+    if not isinstance(gpu_type, str) or not offered_types or gpu_type in offered_types:
         return
-    elsewhere = [other.name for other in regions if gpu_type in other.supported_instance_types]
-    advice = f"use one of {', '.join(offered)}"
-    if elsewhere:
-        advice += f", or another region ({', '.join(elsewhere)})"
+    other_regions = [
+        other_region.name
+        for other_region in regions
+        if gpu_type in other_region.supported_instance_types
+    ]
+    advice = f"use one of {', '.join(offered_types)}"
+    if other_regions:
+        advice += f", or another region ({', '.join(other_regions)})"
     yield Problem("gpu_type", f"{region.name} does not offer {gpu_type}: {advice}")
 
 
-def _drivers(values: Mapping[str, Any], region: Region) -> Iterator[Problem]:
-    offered = region.driver_versions
-    chosen = values.get("nvidia_version_id")
-    if isinstance(chosen, str):
-        ids = [version.id for version in offered if version.id]
-        if ids and chosen not in ids:
+def _find_driver_problems(values: Mapping[str, Any], region: Region) -> Iterator[Problem]:
+    offered_versions = region.driver_versions
+    version_id = values.get("nvidia_version_id")
+    if isinstance(version_id, str):
+        ids = [version.id for version in offered_versions if version.id]
+        # servers that report versions without ids cannot contradict one
+        if ids and version_id not in ids:
             yield Problem(
                 "nvidia_version_id",
-                f"{region.name} has no version {chosen}: use one of {', '.join(ids)}",
+                f"{region.name} has no version {version_id}: use one of {', '.join(ids)}",
             )
     cuda, driver = values.get("cuda_version"), values.get("nvidia_driver_version")
-    if not offered or UNKNOWN in (cuda, driver) or cuda is None or driver is None:
+    if not offered_versions or UNKNOWN in (cuda, driver) or cuda is None or driver is None:
         return
-    if not any(_is(version, cuda, driver) for version in offered):
-        pairs = sorted({f"{v.cuda_version} with {v.nvidia_driver_version}" for v in offered})
+    if not any(_is_driver_version(version, cuda, driver) for version in offered_versions):
+        pairs = sorted(
+            {
+                f"{offered_version.cuda_version} with {offered_version.nvidia_driver_version}"
+                for offered_version in offered_versions
+            }
+        )
         yield Problem(
             "cuda_version",
             f"{region.name} does not offer CUDA {cuda} with driver {driver}: "
@@ -133,7 +157,7 @@ def _drivers(values: Mapping[str, Any], region: Region) -> Iterator[Problem]:
         )
 
 
-def _is(version: DriverVersion, cuda: str, driver: str) -> bool:
+def _is_driver_version(version: DriverVersion, cuda: str, driver: str) -> bool:
     return is_same_version(version.cuda_version, cuda) and is_same_version(
         version.nvidia_driver_version, driver
     )

@@ -80,7 +80,7 @@ def with_faults(
     told: dict[str, Remediation] = {}
     for fault in proposals(workers):
         try:
-            whole = client.remediation(cluster.cluster_id, fault.instance, fault.id)
+            whole = client.get_remediation(cluster.cluster_id, fault.instance, fault.id)
             told[whole.id] = whole
         except GpuformError as error:
             call.on_unchecked(f"why Together proposes to repair {fault.node}: {error.message}")
@@ -254,7 +254,7 @@ class Repairing:
         return holds
 
     def _is_proposed(self, cluster: wire.Cluster, each: NodeRepair) -> bool:
-        found = self.client.remediation(cluster.cluster_id, each.instance, each.id)
+        found = self.client.get_remediation(cluster.cluster_id, each.instance, each.id)
         if found.state == PROPOSED and found.mode != each.proposed:
             raise GpuformError(
                 f"Together proposes another repair of node {each.node} by now: {found.mode} in "
@@ -275,7 +275,7 @@ class Repairing:
         if self.call.clock.now() - last.at >= AGAIN:
             return True
         try:
-            found = self.client.remediation(cluster.cluster_id, last.instance, last.repair)
+            found = self.client.get_remediation(cluster.cluster_id, last.instance, last.repair)
         except NotFound:
             return True  # it was never asked for
         if found.state in ENDED:
@@ -294,7 +294,7 @@ class Repairing:
                 return self.client.create_remediation(*path, id_, each.mode, reason)
             except Conflict:
                 try:  # nobody documents what a second request of one id is answered
-                    return self.client.remediation(*path, id_)
+                    return self.client.get_remediation(*path, id_)
                 except NotFound:
                     pass
                 raise
@@ -304,7 +304,7 @@ class Repairing:
         try:
             return self.client.approve_remediation(*path, each.id, mode=mode, comment=comment)
         except Conflict:
-            found = self.client.remediation(*path, each.id)
+            found = self.client.get_remediation(*path, each.id)
             if found.state == PROPOSED:
                 raise
             return found
@@ -333,7 +333,7 @@ class Repairing:
             for each, found in last.items():
                 if found.state not in ENDED:
                     path = (cluster.cluster_id, found.instance_id or each.instance)
-                    last[each] = self.client.remediation(*path, found.id)
+                    last[each] = self.client.get_remediation(*path, found.id)
             states = ", ".join(f"{each.node} {found.state}" for each, found in last.items())
             return Look(None, states, done=all(f.state in ENDED for f in last.values()))
 

@@ -11,7 +11,7 @@ from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
 from gpuform.providers.together import regions
-from gpuform.providers.together.client import client_for, write_refusal
+from gpuform.providers.together.client import client_for, find_write_refusal
 from gpuform.providers.together.cluster_facts import volume_footprint
 from gpuform.providers.together.cluster_view import volume_credit
 from gpuform.schemas.changes import FieldChange
@@ -42,7 +42,7 @@ class SharedVolumeActions:
 
     def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Whether the region exists."""
-        return regions.problems(self._client, call, values)
+        return regions.find_region_problems(self._client, call, values)
 
     def create(self, call: Call, want: SharedVolumeInputs) -> str:
         """The platform tells no region of a volume: names are compared over all regions."""
@@ -54,7 +54,7 @@ class SharedVolumeActions:
                     leaving=each.status == VolumeStatus.DELETING,
                     shown={"size_tib": each.size_tib or None},
                 )
-                for each in self._client.shared_volumes(want.project_id).all()
+                for each in self._client.get_shared_volumes(want.project_id).all()
                 if each.volume_name == want.volume_name
             ]
 
@@ -120,11 +120,11 @@ class SharedVolumeActions:
 
     @property
     def _rhythm(self) -> Rhythm:
-        return self._client.rhythm(INTERVAL)
+        return self._client.get_poll_interval(INTERVAL)
 
     def _find(self, id_: str, project_id: str | None) -> wire.Volume | None:
         try:
-            return self._client.shared_volumes(project_id).one(id_)
+            return self._client.get_shared_volumes(project_id).one(id_)
         except NotFound:
             return None
 
@@ -162,7 +162,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     @classmethod
     def write_refusal(cls, settings: Settings) -> str:
         """Clusters and volumes are of the control plane, which a Member may only see."""
-        return write_refusal(settings)
+        return find_write_refusal(settings)
 
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook

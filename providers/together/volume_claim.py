@@ -15,7 +15,12 @@ from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
-from gpuform.providers.together.claims import ClaimsOfCluster, ObjectId, claims_of, no_cluster
+from gpuform.providers.together.claims import (
+    ClusterClaims,
+    KubernetesObjectId,
+    build_missing_cluster_error,
+    connect_to_claims,
+)
 from gpuform.providers.together.client import client_for
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.ids import DEFAULT_NAMESPACE
@@ -52,11 +57,11 @@ class VolumeClaimActions:
 
     def create(self, call: Call, want: VolumeClaimInputs) -> str:
         """One of that name that bears no mark of this resource is never taken."""
-        place = ObjectId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
-        claims = claims_of(self._client, want.cluster_id)
+        place = KubernetesObjectId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
+        claims = connect_to_claims(self._client, want.cluster_id)
         if claims is None:
             call.refuse_to_make()
-            raise no_cluster(want.cluster_id)
+            raise build_missing_cluster_error(want.cluster_id)
         target = Target(
             "together", "VolumeClaim", f"{place.namespace}/{place.name}", place.cluster_id
         )
@@ -81,10 +86,10 @@ class VolumeClaimActions:
 
     def settle(self, call: Call, id_: str, want: VolumeClaimInputs) -> Seen:
         """Bound, at the declared size; or Pending where only a pod's use binds it."""
-        place = ObjectId.parsed(id_, _KIND)
+        place = KubernetesObjectId.parse(id_, _KIND)
 
         def probe() -> Look[Seen]:
-            claims = claims_of(self._client, place.cluster_id)
+            claims = connect_to_claims(self._client, place.cluster_id)
             claim = claims.find(place) if claims else None
             if claims is None or claim is None:
                 raise NotReady(f"claim {place} is gone from the cluster")
@@ -95,11 +100,11 @@ class VolumeClaimActions:
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
         """None also when another claim has its name now."""
         try:
-            place = ObjectId.parsed(id_, _KIND)
+            place = KubernetesObjectId.parse(id_, _KIND)
         except GpuformError as error:
             call.on_warning(str(error))  # the id of somebody's import; nothing has it
             return None
-        claims = claims_of(self._client, place.cluster_id)
+        claims = connect_to_claims(self._client, place.cluster_id)
         if claims is None:
             call.falls_with = place.cluster_id
             return None
@@ -117,7 +122,7 @@ class VolumeClaimActions:
         changes: Sequence[FieldChange],
     ) -> None:
         """Grows the claim, and sets its labels; those of others stay."""
-        place = ObjectId.parsed(id_, _KIND)
+        place = KubernetesObjectId.parse(id_, _KIND)
         claims = self._claims(place.cluster_id)
         claim = claims.find(place)
         if claim is None or _is_another(claim, call):
@@ -135,8 +140,8 @@ class VolumeClaimActions:
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
         """Waits until it is gone, which it is only when no pod uses it any more."""
-        place = ObjectId.parsed(id_, _KIND)
-        claims = claims_of(self._client, place.cluster_id)
+        place = KubernetesObjectId.parse(id_, _KIND)
+        claims = connect_to_claims(self._client, place.cluster_id)
         claim = claims.find(place) if claims else None
         if claims is None or claim is None or _is_another(claim, call):
             return
@@ -144,22 +149,24 @@ class VolumeClaimActions:
         claims.delete(place, uid)
 
         def probe() -> Look[object] | None:
-            claims = claims_of(self._client, place.cluster_id)
+            claims = connect_to_claims(self._client, place.cluster_id)
             left = claims.find(place) if claims else None
             if claims is None or left is None or left.metadata.uid != uid:
                 return None
-            users = ", ".join(claims.users(place))
+            users = ", ".join(claims.list_pods_using(place))
             return Look(None, f"used by {users}" if users else "being deleted")
 
         wait_until_gone(call, probe, what=f"claim {place.name}", interval=INTERVAL)
 
-    def _claims(self, cluster_id: str) -> ClaimsOfCluster:
-        found = claims_of(self._client, cluster_id)
+    def _claims(self, cluster_id: str) -> ClusterClaims:
+        found = connect_to_claims(self._client, cluster_id)
         if found is None:
-            raise no_cluster(cluster_id)
+            raise build_missing_cluster_error(cluster_id)
         return found
 
-    def _standing(self, call: Call, claims: ClaimsOfCluster, place: ObjectId) -> Claim | None:
+    def _standing(
+        self, call: Call, claims: ClusterClaims, place: KubernetesObjectId
+    ) -> Claim | None:
         """The claim of a name, once one that is being deleted is no longer in the way."""
         found = claims.find(place)
         if found is None or found.metadata.deleted_at is None:
@@ -203,7 +210,7 @@ def _body(want: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
     return body
 
 
-def _look_at(claims: ClaimsOfCluster, claim: Claim, storage: str) -> Look[Seen]:
+def _look_at(claims: ClusterClaims, claim: Claim, storage: str) -> Look[Seen]:
     """A claim as seen by somebody who waits for a size."""
     told, done, failed = _state(claims, claim, storage)
     outputs = VolumeClaimOutputs(
@@ -218,7 +225,7 @@ def _look_at(claims: ClaimsOfCluster, claim: Claim, storage: str) -> Look[Seen]:
     return Look(Observed(_inputs(claim), outputs), told, done=done, failed=failed)
 
 
-def _state(claims: ClaimsOfCluster, claim: Claim, storage: str) -> tuple[str, bool, str | None]:
+def _state(claims: ClusterClaims, claim: Claim, storage: str) -> tuple[str, bool, str | None]:
     """What to tell of it, whether it is as wanted, and why it never will be."""
     phase, capacity = claim.status.phase, claim.status.capacity.get("storage")
     if claim.metadata.deleted_at is not None:
@@ -229,9 +236,9 @@ def _state(claims: ClaimsOfCluster, claim: Claim, storage: str) -> tuple[str, bo
         if capacity is None or _amount(capacity) >= _amount(storage):
             return phase, True, None
         return f"Bound to {capacity} of {storage}: its volume has to grow first", False, None
-    if phase == "Pending" and claims.waits_for_a_pod(claim):
+    if phase == "Pending" and claims.is_waiting_for_pod(claim):
         return phase, True, None
-    return (claims.why_pending(claim) if phase == "Pending" else phase), False, None
+    return (claims.explain_pending(claim) if phase == "Pending" else phase), False, None
 
 
 def _amount(quantity: str) -> Decimal:
@@ -263,14 +270,14 @@ def _is_another(claim: Claim, call: Call) -> bool:
     return known is not None and known != claim.metadata.uid
 
 
-def _gone(place: ObjectId) -> GpuformError:
+def _gone(place: KubernetesObjectId) -> GpuformError:
     return GpuformError(
         f"claim {place} is gone from the cluster",
         hint="refresh (`gpuform refresh`), then run it again to make it anew",
     )
 
 
-def _refuse_growth_unbound(claim: Claim, place: ObjectId) -> None:
+def _refuse_growth_unbound(claim: Claim, place: KubernetesObjectId) -> None:
     if claim.status.phase == "Pending":
         raise GpuformError(
             f"claim {place} is Pending: Kubernetes lets only bound claims grow",

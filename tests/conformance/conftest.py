@@ -54,7 +54,7 @@ def _forget_failed_lookups() -> None:
     for kept in offers.known_lists.values():
         for what in [what for what, found in kept.items() if isinstance(found, GpuformError)]:
             del kept[what]
-    known = regions.known_regions
+    known = regions.cached_regions
     for client in [client for client, found in known.items() if isinstance(found, str)]:
         del known[client]
 

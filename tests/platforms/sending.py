@@ -41,17 +41,17 @@ _VOLUME: Final = SharedVolumeInputs.model_validate(SHARED_VOLUME.good)
 CALLS: Final[Mapping[str, Calls]] = {
     "together": {
         "create_cluster": lambda it: it.create_cluster(_CLUSTER),
-        "clusters": lambda it: it.clusters(),
-        "cluster": lambda it: it.cluster(ID),
+        "list_clusters": lambda it: it.list_clusters(),
+        "get_cluster": lambda it: it.get_cluster(ID),
         "update_cluster": lambda it: it.update_cluster(ID, _CLUSTER, []),
         "delete_cluster": lambda it: it.delete_cluster(ID),
         "create_volume": lambda it: it.create_volume(_VOLUME),
-        "volumes": lambda it: it.volumes(),
-        "volume": lambda it: it.volume(ID),
+        "list_volumes": lambda it: it.list_volumes(),
+        "get_volume": lambda it: it.get_volume(ID),
         "update_volume": lambda it: it.update_volume(ID, _VOLUME),
         "delete_volume": lambda it: it.delete_volume(ID),
-        "regions": lambda it: it.regions(),
-        "remediation": lambda it: it.remediation(ID, ID, ID),
+        "list_regions": lambda it: it.list_regions(),
+        "get_remediation": lambda it: it.get_remediation(ID, ID, ID),
         "create_remediation": lambda it: it.create_remediation(ID, ID, "id", "REBOOT_VM", "why"),
         "approve_remediation": lambda it: it.approve_remediation(ID, ID, ID),
         "probe": lambda it: it.probe(),
@@ -105,14 +105,16 @@ CALLS: Final[Mapping[str, Calls]] = {
 }
 """Every method of a client that sends something."""
 
-SILENT: Final = frozenset({"close", "editing", "last_answered", "require_address", "rhythm"})
-"""Methods that send nothing of their own, beside those whose name begins with `shared_`."""
+SILENT: Final = frozenset(
+    {"close", "editing", "get_poll_interval", "last_answered", "require_address", "rhythm"}
+)
+"""Methods that send nothing of their own, beside those that return a shared listing."""
 
 
 def methods_of(client: type) -> Iterator[str]:
     """The names of a client's methods that may send something."""
     for name, found in vars(client).items():
-        is_method = callable(found) and not name.startswith(("_", "shared_"))
+        is_method = callable(found) and not name.startswith(("_", "shared_", "get_shared_"))
         if is_method and name not in SILENT:
             yield name
 
