@@ -72,7 +72,7 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
             wanted = {*want.node_ids}
             there = [
                 each
-                for each in client.shared_nodes().all()
+                for each in client.get_node_listing().all()
                 if each.id in wanted and not is_leaving(each.state)
             ]
             software = {} if text is None else software_of_nodes(client_by(text, what))

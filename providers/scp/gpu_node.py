@@ -24,7 +24,11 @@ from gpuform.providers.scp.idleness import (
     stays_idle,
     with_idle_stop,
 )
-from gpuform.providers.scp.node_facts import node_access, node_footprint, node_placement
+from gpuform.providers.scp.node_facts import (
+    compute_node_usage,
+    describe_node_access,
+    describe_node_placement,
+)
 from gpuform.providers.scp.nodes import (
     Fabric,
     Inspection,
@@ -106,7 +110,7 @@ class GpuNodeActions:
         listed: list[Candidate] = []
 
         def candidates() -> list[Candidate]:
-            nodes = client.shared_nodes().all()
+            nodes = client.get_node_listing().all()
             listed[:] = [candidate(n) for n in nodes if n.gpu_node_name == want.gpu_node_name]
             return list(listed)
 
@@ -321,7 +325,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """One server."""
-        return node_footprint(values, seen)
+        return compute_node_usage(values, seen)
 
     @classmethod
     def notices(
@@ -345,12 +349,12 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     @classmethod
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
         """By SSH, if it has a public address."""
-        return node_access(seen)
+        return describe_node_access(seen)
 
     @classmethod
     def placement(cls, seen: Mapping[str, Any]) -> Placement | None:
         """Region, node pool and fabric."""
-        return node_placement(seen)
+        return describe_node_placement(seen)
 
     @classmethod
     def is_off(cls, seen: Mapping[str, Any]) -> bool:

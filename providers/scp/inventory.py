@@ -1,6 +1,7 @@
-"""What an account of SCP holds in one region: GPU nodes, and the fabrics and pools that they make.
+"""List the GPU nodes that an account of SCP has in one region, and the fabrics and pools they form.
 
-A pool is gpuform's: nodes of one fabric whose names begin alike, `PREFIX-KEY`.
+`providers.offering` calls `held` for every region's address. A pool is gpuform's: nodes of one
+fabric whose names begin alike, `PREFIX-KEY`.
 """
 
 from collections import defaultdict
@@ -17,13 +18,18 @@ ADDRESS_BY_REGION = True
 
 
 def held(settings: Settings) -> list[Held]:
-    """Two lists, of one region's address."""
+    """List nodes, fabrics and pools of one region: two lists are requested."""
     client = client_for(settings)
-    nodes = [node for node in client.nodes() if not is_leaving(node.state)]
-    return [*map(_node, nodes), *_fabrics(client.fabrics()), *_pools(nodes)]
+    # A node that is being deleted is nothing that somebody could import or clean up.
+    nodes = [node for node in client.list_nodes() if not is_leaving(node.state)]
+    return [
+        *map(_summarize_node, nodes),
+        *_summarize_fabrics(client.list_fabrics()),
+        *_group_pools(nodes),
+    ]
 
 
-def _node(node: wire.GpuNode) -> Held:
+def _summarize_node(node: wire.GpuNode) -> Held:
     return Held(
         "scp",
         "GpuNode",
@@ -33,44 +39,49 @@ def _node(node: wire.GpuNode) -> Held:
         status=node.state,
         owner=node.created_by,
         created_at=unix_time(node.created_at),
-        told=_server(node),
+        told=_get_server_properties(node),
     )
 
 
-def _fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Held]:
-    for each in fabrics:
+def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Held]:
+    for fabric in fabrics:
         yield Held(
             "scp",
             "Fabric",
-            f"{each.node_pool_id}/{each.cluster_name}",
-            each.cluster_name,
-            region=each.region_id,
-            status=each.state,
-            owner=each.created_by,
-            created_at=unix_time(each.created_at),
-            told={"region_id": each.region_id} if each.region_id else {},
-            made_of=tuple(node.gpu_node_id for node in each.gpu_node_details),
+            f"{fabric.node_pool_id}/{fabric.cluster_name}",
+            fabric.cluster_name,
+            region=fabric.region_id,
+            status=fabric.state,
+            owner=fabric.created_by,
+            created_at=unix_time(fabric.created_at),
+            told={"region_id": fabric.region_id} if fabric.region_id else {},
+            made_of=tuple(node.gpu_node_id for node in fabric.gpu_node_details),
         )
 
 
-def _pools(nodes: Iterable[wire.GpuNode]) -> Iterator[Held]:
-    grouped: dict[tuple[str, str, str], list[wire.GpuNode]] = defaultdict(list)
+def _group_pools(nodes: Iterable[wire.GpuNode]) -> Iterator[Held]:
+    nodes_by_pool: dict[tuple[str, str, str], list[wire.GpuNode]] = defaultdict(list)
     for node in nodes:
         prefix = node.gpu_node_name.rpartition("-")[0]
+        # Without a fabric's name a node belongs to no pool: an import needs all three parts of the
+        # id.
         if prefix and node.cluster_fabric_name:
-            grouped[node.node_pool_id, node.cluster_fabric_name, prefix].append(node)
-    for place, members in grouped.items():
+            nodes_by_pool[node.node_pool_id, node.cluster_fabric_name, prefix].append(node)
+    for pool_key, members in nodes_by_pool.items():
         yield Held(
             "scp",
             "NodePool",
-            "/".join(place),
-            place[-1],
+            "/".join(pool_key),
+            pool_key[-1],
             region=members[0].region_id,
-            told=_server(members[0]),
+            told=_get_server_properties(members[0]),
             made_of=tuple(node.id for node in members),
         )
 
 
-def _server(node: wire.GpuNode) -> dict[str, str]:
-    """That `product_type_id` is what a create calls `server_type_id` is our reading."""
+def _get_server_properties(node: wire.GpuNode) -> dict[str, str]:
+    """Return the `server_type_id` of a node.
+
+    That a node's `product_type_id` is what a create calls `server_type_id` is our reading.
+    """
     return {"server_type_id": node.product_type_id} if node.product_type_id else {}

@@ -1,4 +1,4 @@
-"""What SCP has, for programs: images, types of servers, vendor pools, fabrics and nodes.
+"""List SCP's images, server types, vendor pools, fabrics and nodes for programs and expressions.
 
 The credentials are those of the environment, else of the running program's configuration, else of
 `~/.scpconf`. `region` chooses the address that is asked; without it that is the default region's.
@@ -13,8 +13,8 @@ from gpuform.schemas.scp.wire import ClusterFabric, GpuNode, Image, Product, Ven
 
 
 def images(region_id: str) -> Sequence[Image]:
-    """The operating systems that nodes of a region can have."""
-    return _client(region_id).images(region_id)
+    """List the operating-system images that nodes of a region can have."""
+    return _get_client(region_id).list_images(region_id)
 
 
 def products(
@@ -23,12 +23,12 @@ def products(
     *,
     region: str | None = None,
 ) -> Sequence[Product]:
-    """The types of servers; an `id` is what resources call server_type_id.
+    """List the server types; resources call the `id` of a server type server_type_id.
 
     `type` is such as SCALE, `image_id` an image that the servers run. Those whose `state` is not
     AVAILABLE are listed, too.
     """
-    return _client(region).products(type, image_id)
+    return _get_client(region).list_products(type, image_id)
 
 
 def node_pools(
@@ -38,8 +38,8 @@ def node_pools(
     *,
     region: str | None = None,
 ) -> Sequence[VendorPool]:
-    """The vendor's pools: those that serve a subnet, have a fabric, or have an id; else all."""
-    return _client(region).node_pools(subnet_id, cluster_fabric_id, node_pool_id)
+    """List the vendor's pools that serve a subnet, have a fabric, or have an id; else all pools."""
+    return _get_client(region).list_node_pools(subnet_id, cluster_fabric_id, node_pool_id)
 
 
 def fabrics(
@@ -49,8 +49,8 @@ def fabrics(
     *,
     region: str | None = None,
 ) -> Sequence[ClusterFabric]:
-    """The fabrics that have every value given, with their nodes; sorted by name."""
-    return _client(region).fabrics(
+    """List the fabrics that match every given value, with their nodes, sorted by name."""
+    return _get_client(region).list_fabrics(
         cluster_fabric_name=cluster_fabric_name, state=state, node_pool_id=node_pool_id
     )
 
@@ -65,8 +65,8 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
     *,
     region: str | None = None,
 ) -> Sequence[GpuNode]:
-    """The nodes that have every value given; sorted by name."""
-    return _client(region).nodes(
+    """List the nodes that match every given value, sorted by name."""
+    return _get_client(region).list_nodes(
         gpu_node_name=gpu_node_name,
         state=state,
         ip=ip,
@@ -76,5 +76,5 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
     )
 
 
-def _client(region: str | None) -> ScpClient:
+def _get_client(region: str | None) -> ScpClient:
     return client_for(lookup_settings(), region)

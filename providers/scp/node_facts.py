@@ -1,11 +1,10 @@
-"""Report the resource usage, the placement and the SSH access of SCP's GPU nodes.
+"""Report resource usage, placement and SSH access of SCP's GPU nodes, from stored values.
 
-Its GPU names a type where it is declared (`gpu_type`), else the id of the product does.
+The lifecycles of GPU nodes and pools call this module; nothing is requested. The GPU type is the
+declared `gpu_type`, else the id of the product.
 
-From the SCP reference, 'Show GPU Node' (`cluster_fabric_id`, `cluster_fabric_name`,
-`node_pool_id`). It tells no switches.
-
-From the SCP reference, 'GPU node' (`policy_nat`) and 'Assign Public NAT IP'.
+Sources: SCP reference, 'Show GPU Node' (`cluster_fabric_id`, `cluster_fabric_name`, `node_pool_id`,
+`policy_nat`) and 'Assign Public NAT IP'.
 """
 
 from collections import Counter
@@ -23,45 +22,51 @@ from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER
 from gpuform.schemas.values import UNKNOWN, count_of
 
 
-def pool_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
-    nodes, shared = values.get("nodes"), text_of(values, "state")
-    if nodes is UNKNOWN or values.get("count") is UNKNOWN or values.get("state") is UNKNOWN:
-        return _footprint(values, seen, None)
+def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Footprint:
+    """Compute the resource usage of a pool: running servers and stopped ones."""
+    nodes, pool_state = inputs.get("nodes"), text_of(inputs, "state")
+    if nodes is UNKNOWN or inputs.get("count") is UNKNOWN or inputs.get("state") is UNKNOWN:
+        # How many servers run is unknown until all values are.
+        return _build_usage(inputs, outputs, None)
     if isinstance(nodes, Mapping):
-        states = Counter(_state_of(node, shared) for node in nodes.values())
+        server_counts = Counter(_get_declared_state(node, pool_state) for node in nodes.values())
     else:
-        states = Counter({shared: count_of(values.get("count")) or 0})
-    return _footprint(values, seen, states)
+        server_counts = Counter({pool_state: count_of(inputs.get("count")) or 0})
+    return _build_usage(inputs, outputs, server_counts)
 
 
-def node_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
-    return _footprint(values, seen, Counter([text_of(values, "state")]))
+def compute_node_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Footprint:
+    """Compute the resource usage of one server."""
+    return _build_usage(inputs, outputs, Counter([text_of(inputs, "state")]))
 
 
-def _state_of(node: Any, shared: str) -> str:
-    return (text_of(node, "state") if isinstance(node, Mapping) else "") or shared
+def _get_declared_state(node: Any, pool_state: str) -> str:
+    return (text_of(node, "state") if isinstance(node, Mapping) else "") or pool_state
 
 
-def _footprint(
-    values: Mapping[str, Any], seen: Mapping[str, Any], states: Mapping[str, int] | None
+def _build_usage(
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any], server_counts: Mapping[str, int] | None
 ) -> Footprint:
-    """`states` has the number of servers by state; None while it is not known."""
-    named = "server_type_id" if values.get("gpu_type") is None else "gpu_type"
-    tags, gpu_type = names_in(values, "tags"), text_of(values, named)
-    region = text_of(values, "region_id")
+    """Build the resource usage; `server_counts` has servers by state, None if unknown."""
+    gpu_property = "server_type_id" if inputs.get("gpu_type") is None else "gpu_type"
+    tags, gpu_type = names_in(inputs, "tags"), text_of(inputs, gpu_property)
+    region = text_of(inputs, "region_id")
     counts: Mapping[Billing, int | None] = {Billing.ON_DEMAND: None}
-    if states is not None:
-        found = Counter[Billing]()
-        for state, count in states.items():
-            found[Billing.STOPPED if state == "STOPPED" else Billing.ON_DEMAND] += count
-        counts = {billing: count for billing, count in found.items() if count}
+    if server_counts is not None:
+        counter = Counter[Billing]()
+        # Stopped servers are an expense of their own, with their own price.
+        for state, count in server_counts.items():
+            counter[Billing.STOPPED if state == "STOPPED" else Billing.ON_DEMAND] += count
+        counts = {billing: count for billing, count in counter.items() if count}
     return Footprint(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
         tags=tags,
-        expires=has_end(values) or EXPIRES in tags,
-        running=any(state == "RUNNING" for state in _seen_states(seen)),
-        unknown=not_known(values, region="region_id", gpu_types=named, tags="tags", expires="tags"),
+        expires=has_end(inputs) or EXPIRES in tags,
+        running=any(state == "RUNNING" for state in _list_observed_states(outputs)),
+        unknown=not_known(
+            inputs, region="region_id", gpu_types=gpu_property, tags="tags", expires="tags"
+        ),
         expenses=tuple(
             Expense(
                 what="gpus",
@@ -76,38 +81,43 @@ def _footprint(
     )
 
 
-def _seen_states(seen: Mapping[str, Any]) -> Iterable[str]:
-    nodes = seen.get("gpu_nodes")
+def _list_observed_states(outputs: Mapping[str, Any]) -> Iterable[str]:
+    nodes = outputs.get("gpu_nodes")
     if isinstance(nodes, Mapping):
         return [text_of(node, "state") for node in nodes.values() if isinstance(node, Mapping)]
-    return [text_of(seen, "state")]
+    return [text_of(outputs, "state")]
 
 
-def pool_placement(seen: Mapping[str, Any]) -> Placement:
-    """The nodes of a pool, each with the fabric that it is in itself."""
-    nodes = seen.get("gpu_nodes")
-    each = nodes.values() if isinstance(nodes, Mapping) else ()
-    name = text_of(seen, "gpu_node_name_prefix")
-    return _placement(seen, name, [node for node in each if isinstance(node, Mapping)])
+def describe_pool_placement(outputs: Mapping[str, Any]) -> Placement:
+    """Describe the placement of a pool's nodes, each with the fabric that it is in itself."""
+    nodes = outputs.get("gpu_nodes")
+    node_outputs = nodes.values() if isinstance(nodes, Mapping) else ()
+    name = text_of(outputs, "gpu_node_name_prefix")
+    return _build_placement(
+        outputs, name, [node for node in node_outputs if isinstance(node, Mapping)]
+    )
 
 
-def node_placement(seen: Mapping[str, Any]) -> Placement:
-    """One node."""
-    return _placement(seen, text_of(seen, "gpu_node_name"), [seen])
+def describe_node_placement(outputs: Mapping[str, Any]) -> Placement:
+    """Describe the placement of one node."""
+    return _build_placement(outputs, text_of(outputs, "gpu_node_name"), [outputs])
 
 
-def _placement(seen: Mapping[str, Any], name: str, nodes: list[Mapping[str, Any]]) -> Placement:
+def _build_placement(
+    outputs: Mapping[str, Any], name: str, nodes: list[Mapping[str, Any]]
+) -> Placement:
     return Placement(
         name=name,
-        region=text_of(seen, "region_id"),
-        pool=text_of(seen, "node_pool_id"),
-        nodes=tuple(_node(each) for each in nodes if text_of(each, "gpu_node_name")),
-        kubernetes=_kubernetes(seen.get("drain")),
+        region=text_of(outputs, "region_id"),
+        pool=text_of(outputs, "node_pool_id"),
+        nodes=tuple(_build_placed_node(node) for node in nodes if text_of(node, "gpu_node_name")),
+        kubernetes=_parse_kubernetes(outputs.get("drain")),
+        # The reference has nothing about switches.
         untold=("switches",),
     )
 
 
-def _node(node: Mapping[str, Any]) -> PlacedNode:
+def _build_placed_node(node: Mapping[str, Any]) -> PlacedNode:
     return PlacedNode(
         name=text_of(node, "gpu_node_name"),
         address=text_of(node, "policy_nat") or text_of(node, "policy_ip"),
@@ -116,10 +126,10 @@ def _node(node: Mapping[str, Any]) -> PlacedNode:
     )
 
 
-def _kubernetes(drain: Any) -> KubernetesInputs | None:
-    told = drain.get("kubernetes") if isinstance(drain, Mapping) else None
+def _parse_kubernetes(drain: Any) -> KubernetesInputs | None:
+    declared = drain.get("kubernetes") if isinstance(drain, Mapping) else None
     try:
-        return None if told is None else KubernetesInputs.model_validate(told)
+        return None if declared is None else KubernetesInputs.model_validate(declared)
     except ValidationError:  # of another version's state
         return None
 
@@ -129,34 +139,38 @@ _DEFAULT_USER: Final = "root"
 _RUNNING: Final = "RUNNING"
 
 
-def pool_access(seen: Mapping[str, Any]) -> Access:
-    """A host for each of its nodes."""
-    nodes = (seen.get("gpu_nodes") or {}).values()
-    found = sorted((_host(node, seen) for node in nodes), key=lambda host: host.node)
+def describe_pool_access(outputs: Mapping[str, Any]) -> Access:
+    """Describe how people reach the nodes of a pool: one SSH host for each node."""
+    nodes = (outputs.get("gpu_nodes") or {}).values()
+    hosts = sorted((_build_host(node, outputs) for node in nodes), key=lambda host: host.node)
     return Access(
-        name=text_of(seen, "cluster_fabric_name"),
+        name=text_of(outputs, "cluster_fabric_name"),
         no_kubeconfig=_NO_KUBERNETES,
-        hosts=tuple(found),
+        hosts=tuple(hosts),
         no_hosts="it has no nodes yet",
     )
 
 
-def node_access(seen: Mapping[str, Any]) -> Access:
+def describe_node_access(outputs: Mapping[str, Any]) -> Access:
+    """Describe how people reach one node by SSH."""
     return Access(
-        name=text_of(seen, "gpu_node_name"),
+        name=text_of(outputs, "gpu_node_name"),
         no_kubeconfig=_NO_KUBERNETES,
-        hosts=(_host(seen, seen),),
+        hosts=(_build_host(outputs, outputs),),
     )
 
 
-def _host(node: Mapping[str, Any], declared: Mapping[str, Any]) -> Host:
+def _build_host(node: Mapping[str, Any], declared: Mapping[str, Any]) -> Host:
     name, address = text_of(node, "gpu_node_name"), text_of(node, "policy_nat")
     state = text_of(node, "state")
     user = text_of(declared, "os_user_id")
-    because = ""
+    reason = ""
     if not address:
-        private = text_of(node, "policy_ip") or "an address"
-        because = f"it has no public address, only {private} in its subnet: declare nat_enabled"
+        private_address = text_of(node, "policy_ip") or "an address"
+        reason = (
+            f"it has no public address, only {private_address} in its subnet: declare nat_enabled"
+        )
     elif state != _RUNNING:
-        because = f"it is {state or 'in no known state'}"
-    return Host.of(name, address, user=user if is_user(user) else _DEFAULT_USER, because=because)
+        reason = f"it is {state or 'in no known state'}"
+    # A value that is no user name must not become part of an ssh command.
+    return Host.of(name, address, user=user if is_user(user) else _DEFAULT_USER, because=reason)

@@ -1,7 +1,7 @@
 """SCP's GPU nodes made and kept together: what it takes to make, change and delete a pool of them.
 
-The platform has no such object (its node pools are the vendor's): a pool is its nodes, known by
-the ids in its outputs. Its own id says what was declared first, for nobody gives it one.
+The platform has no such object (its node pools are the vendor's): a pool is its nodes, known by the
+ids in its outputs. Its own id says what was declared first, for nobody gives it one.
 """
 
 import re
@@ -28,7 +28,11 @@ from gpuform.providers.scp.idleness import (
     stays_idle,
     with_idle_stop,
 )
-from gpuform.providers.scp.node_facts import pool_access, pool_footprint, pool_placement
+from gpuform.providers.scp.node_facts import (
+    compute_pool_usage,
+    describe_pool_access,
+    describe_pool_placement,
+)
 from gpuform.providers.scp.nodes import (
     ROLLED,
     DeclaredPool,
@@ -238,7 +242,7 @@ class NodePoolActions:
 
         named = [
             node
-            for node in client.shared_nodes(fabric).all()
+            for node in client.get_node_listing(fabric).all()
             if node.node_pool_id == pool
             and is_meant(node.gpu_node_name)
             and not is_leaving(node.state)
@@ -299,7 +303,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """Its servers, those that run and those that are stopped."""
-        return pool_footprint(values, seen)
+        return compute_pool_usage(values, seen)
 
     @classmethod
     def notices(
@@ -327,12 +331,12 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
         """Its nodes with a public address, by SSH."""
-        return pool_access(seen)
+        return describe_pool_access(seen)
 
     @classmethod
     def placement(cls, seen: Mapping[str, Any]) -> Placement | None:
         """Region, node pool, and the fabric of each node."""
-        return pool_placement(seen)
+        return describe_pool_placement(seen)
 
     @classmethod
     def is_off(cls, seen: Mapping[str, Any]) -> bool:

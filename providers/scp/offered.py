@@ -1,58 +1,64 @@
-"""What SCP offers: images of regions, types of servers and their stock, the vendor's node pools."""
+"""List what SCP offers: images, server types and their stock, and the vendor's node pools.
+
+`providers.offering` calls `offered` for overviews of all platforms.
+"""
 
 from collections.abc import Iterator, Sequence
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.errors import InvalidRequest
 from gpuform.providers.offering import IMAGE, NODE_POOL, REGION, SERVER_TYPE, Offer
-from gpuform.providers.scp.client import ScpClient, client_for, default_region
+from gpuform.providers.scp.client import ScpClient, client_for, find_default_region
 from gpuform.providers.scp.offers import AVAILABLE
 from gpuform.schemas.scp.node_rules import REGIONS
 from gpuform.schemas.scp.wire import Product
 
-_KNOWN = tuple(dict.fromkeys(each for regions in REGIONS.values() for each in regions))
+_SCP_REGIONS = tuple(dict.fromkeys(region for regions in REGIONS.values() for region in regions))
 
 
 def offered(settings: Settings, regions: Sequence[str]) -> Iterator[Offer]:
-    """The lists of the regions that are SCP's, each at its address; else of the default region.
+    """List the offers of those `regions` that are SCP's; without any, of the default region.
 
-    One address that serves all regions is asked for the images of each.
+    Without a default region, the one address that is set (an override) is asked for the images of
+    each region.
     """
-    own = [each for each in regions if each in _KNOWN]
-    region = default_region(settings)
-    if own or region:
-        for each in own or [str(region)]:
-            client = client_for(settings, each)
-            yield from _images(client, each)
-            yield from _servers(client, each)
+    scp_regions = [name for name in regions if name in _SCP_REGIONS]
+    region = find_default_region(settings)
+    if scp_regions or region:
+        for name in scp_regions or [str(region)]:
+            client = client_for(settings, name)
+            yield from _list_images(client, name)
+            yield from _list_servers_and_pools(client, name)
     elif not regions:
         client = client_for(settings)
-        yield from _servers(client, "")
-        for each in _KNOWN:
+        yield from _list_servers_and_pools(client, "")
+        for name in _SCP_REGIONS:
             try:
-                yield from [*_images(client, each)]
+                yield from [*_list_images(client, name)]
             except InvalidRequest:
                 continue  # a region of another environment
 
 
-def _images(client: ScpClient, region: str) -> Iterator[Offer]:
+def _list_images(client: ScpClient, region: str) -> Iterator[Offer]:
     yield Offer("scp", REGION, region, "region_id", region)
-    for image in client.images(region):
+    for image in client.list_images(region):
         yield Offer("scp", IMAGE, image.id, "image_id", region, image.name)
 
 
-def _servers(client: ScpClient, where: str) -> Iterator[Offer]:
-    for product in client.products():
-        model = product.product_attrs.gpu_model
-        about = ", ".join(filter(None, (product.name, model)))
+def _list_servers_and_pools(client: ScpClient, region: str) -> Iterator[Offer]:
+    for product in client.list_products():
+        gpu_model = product.product_attrs.gpu_model
+        description = ", ".join(filter(None, (product.name, gpu_model)))
         yield Offer(
-            *("scp", SERVER_TYPE, product.id, "server_type_id", where, about),
-            gpu=model or product.name,
-            in_stock=_in_stock(product),
+            *("scp", SERVER_TYPE, product.id, "server_type_id", region, description),
+            gpu=gpu_model or product.name,
+            in_stock=_is_in_stock(product),
         )
-    for pool in client.node_pools():
-        yield Offer("scp", NODE_POOL, pool.node_pool_id, "node_pool_id", where)
+    # The reference shows no stock of vendor pools ('List node pools').
+    for pool in client.list_node_pools():
+        yield Offer("scp", NODE_POOL, pool.node_pool_id, "node_pool_id", region)
 
 
-def _in_stock(product: Product) -> bool | None:
+def _is_in_stock(product: Product) -> bool | None:
+    """Return None if SCP does not tell the state of the product."""
     return product.state == AVAILABLE if product.state else None

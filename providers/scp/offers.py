@@ -82,12 +82,12 @@ def _image(client: ScpClient, image: str, region: str) -> Iterator[Problem]:
 
 def images(client: ScpClient, region: str) -> Sequence[wire.Image]:
     """The images of a region, asked for once in a process."""
-    return _once(client, f"images {region}", partial(client.images, region, Retry.NEVER))
+    return _once(client, f"images {region}", partial(client.list_images, region, Retry.NEVER))
 
 
 def products(client: ScpClient) -> Sequence[wire.Product]:
     """All types of servers, asked for once in a process."""
-    return _once(client, "products", partial(client.products, retry=Retry.NEVER))
+    return _once(client, "products", partial(client.list_products, retry=Retry.NEVER))
 
 
 def _product(client: ScpClient, product: str, image: str | None) -> Iterator[Problem]:
@@ -109,12 +109,12 @@ def _product(client: ScpClient, product: str, image: str | None) -> Iterator[Pro
 
 
 def _products_of(client: ScpClient, image: str) -> Sequence[wire.Product]:
-    send = partial(client.products, image_id=image, retry=Retry.NEVER)
+    send = partial(client.list_products, image_id=image, retry=Retry.NEVER)
     return _once(client, f"products {image}", send)
 
 
 def _pool(client: ScpClient, pool: str, subnet: str | None) -> Iterator[Problem]:
-    send = partial(client.node_pools, retry=Retry.NEVER)
+    send = partial(client.list_node_pools, retry=Retry.NEVER)
     offered: Sequence[wire.VendorPool] = _once(client, "node pools", send)
     names = [each.node_pool_id for each in offered]
     if pool not in names:
@@ -123,7 +123,7 @@ def _pool(client: ScpClient, pool: str, subnet: str | None) -> Iterator[Problem]
             f"the platform has no node pool {pool} for this account: {_advice(pool, names)}",
         )
     elif subnet is not None:
-        send = partial(client.node_pools, subnet_id=subnet, retry=Retry.NEVER)
+        send = partial(client.list_node_pools, subnet_id=subnet, retry=Retry.NEVER)
         serving: Sequence[wire.VendorPool] = _once(client, f"node pools {subnet}", send)
         if all(each.node_pool_id != pool for each in serving):
             pools = ", ".join(each.node_pool_id for each in serving) or "none"
@@ -221,7 +221,7 @@ def id_of(client: ScpClient, want: GpuNodeInputs | NodePoolInputs) -> str:
     try:
         offered = products(client)
     except GpuformError:
-        offered = client.products()
+        offered = client.list_products()
     found = _having(offered, gpu)
     problem = _problem(offered, found, gpu)
     if problem:

@@ -27,7 +27,7 @@ class OneNode:
     def look(self) -> NodeOutputs | None:
         """The node now; None when it is gone. Many who look share their requests."""
         try:
-            self.last = self._client.shared_nodes().one(self._id)
+            self.last = self._client.get_node_listing().one(self._id)
         except NotFound:
             return None
         return shown(self.last, self._public_ip)

@@ -1,11 +1,14 @@
-"""The client of Samsung SCP's API: signed requests, paging, and what its answers mean."""
+"""Talk to Samsung SCP's Multi-node GPU Cluster API: credentials, signed requests and paged lists.
+
+Resources, look-ups and commands of the package get their `ScpClient` from `client_for`.
+"""
 
 from gpuform.providers.scp.client.client import ScpClient, address, client_for
-from gpuform.providers.scp.client.credentials import default_region
+from gpuform.providers.scp.client.credentials import find_default_region
 
 __all__ = [
     "ScpClient",
     "address",
     "client_for",
-    "default_region",
+    "find_default_region",
 ]

@@ -1,7 +1,7 @@
-"""Send signed requests to SCP's API, read its answers as models, and collect lists that come in
-pages.
+"""Send signed requests to SCP's API, parse its answers into models, and collect paged lists.
 
-Headers are those of the SCP reference's example requests.
+`ScpClient` calls this module; requests go through `providers.http.ApiClient`. Headers are those of
+the SCP reference's example requests.
 """
 
 import base64
@@ -25,11 +25,14 @@ from gpuform.schemas.scp import statuses, wire
 if TYPE_CHECKING:
     import httpx
 
-NOTABLE_SKEW = 60.0
-"""Seconds that two clocks may differ without a word; what the platform accepts is not documented,
-and an answer's Date is a little late."""
+NOTABLE_CLOCK_SKEW_S = 60.0
+"""How many seconds two clocks may differ without a hint.
 
-_SHORTAGE = re.compile(
+SCP does not document the skew that it accepts, and an answer's Date is a little late.
+"""
+
+# SCP's messages come in the language of Accept-Language: Korean and English words are matched.
+_SHORTAGE_PATTERN = re.compile(
     r"out of (stock|capacity)"
     r"|(insufficient|not enough|no (free|available|remaining)|lack of|short(age)? of)"
     r"\W+(\w+\W+){0,3}?(capacity|resources?|servers?|nodes?|gpus?|stock)\b"
@@ -39,58 +42,70 @@ _SHORTAGE = re.compile(
     r"|(가용|여유|잔여|남은).{0,30}?(없|부족)",
     re.IGNORECASE,
 )
-_ABOUT_SOMETHING_ELSE = re.compile(
+_OTHER_LIMIT_PATTERN = re.compile(
     r"quota|permission|privilege|할당량|쿼터|한도|권한|(?<![a-z])IPs?(?![a-z])|disk|디스크",
     re.IGNORECASE,
 )
 
 
 def is_out_of_capacity(status: int, message: str) -> bool:
-    """Whether a refusal means that no servers are free, in Korean or English.
+    """Return True if a refusal means that no servers are free, in Korean or English.
 
-    The platform documents neither a status nor a text for it. A quota is no capacity: waiting does
-    not help there.
+    The platform documents neither a status nor a text for a shortage. A quota is no shortage:
+    waiting does not help there.
     """
     return (
         status in {400, 403, 409, 422}
-        and _SHORTAGE.search(message) is not None
-        and _ABOUT_SOMETHING_ELSE.search(message) is None
+        and _SHORTAGE_PATTERN.search(message) is not None
+        and _OTHER_LIMIT_PATTERN.search(message) is None
     )
 
 
-def says_gone(body: Mapping[str, Any]) -> bool:
-    """Whether a 404 has the platform's error document: `errors`, each with a `detail`."""
+def is_not_found_answer(body: Mapping[str, Any]) -> bool:
+    """Return True if the body of a 404 is SCP's error document: `errors`, each with a `detail`.
+
+    A 404 of a proxy or a wrong address has no such document: no object is gone then.
+    """
     errors = body.get("errors")
     if not isinstance(errors, list) or not errors:
         return False
     return all(
-        isinstance(each, dict) and isinstance(each.get("detail"), str | list) and each["detail"]
-        for each in errors
+        isinstance(error, dict) and isinstance(error.get("detail"), str | list) and error["detail"]
+        for error in errors
     )
 
 
-def refused_keys(source: str, ahead: float | None) -> str:
-    """What to do about a 401. `ahead` is how far this machine's clock is ahead, in seconds."""
+def build_unauthorized_hint(source: str, clock_ahead_s: float | None) -> str:
+    """Return the hint for a 401: check the keys, or set the clock if it is wrong.
+
+    Args:
+        source: where the keys come from, for people.
+        clock_ahead_s: how many seconds this machine's clock is ahead of SCP's; None if unknown.
+    """
     advice = f"check the access key and the secret key ({source})"
-    if ahead is not None and abs(ahead) >= NOTABLE_SKEW:
-        way = "ahead of" if ahead > 0 else "behind"
+    if clock_ahead_s is not None and abs(clock_ahead_s) >= NOTABLE_CLOCK_SKEW_S:
+        direction = "ahead of" if clock_ahead_s > 0 else "behind"
         return (
-            f"this machine's clock is {duration(abs(ahead))} {way} the platform's, and requests "
-            f"are signed with the time: set the clock; if it is refused then, {advice}"
+            f"this machine's clock is {duration(abs(clock_ahead_s))} {direction} the platform's, "
+            f"and requests are signed with the time: set the clock; if it is refused then, {advice}"
         )
     return f"{advice}, and this machine's clock: requests are signed with the time"
 
 
-def end_of_version(response: "httpx.Response") -> str | None:
-    """When the API version of an answer that is marked as deprecated ends; None without a mark.
+def find_version_end(response: "httpx.Response") -> str | None:
+    """Return when the API version of an answer ends; None if it is not marked as deprecated.
 
     The mark is the Deprecation header (RFC 9745) with Sunset (RFC 8594), or the word DEPRECATED in
     one of the platform's own headers about the version: its document names none.
     """
     headers = response.headers
-    mark = headers.get("deprecation", "").strip().lower()
-    own = [value for name, value in headers.items() if name.startswith("scp-api-version")]
-    if mark in {"", "false", "?0"} and not any("DEPRECATED" in value.upper() for value in own):
+    deprecation = headers.get("deprecation", "").strip().lower()
+    version_headers = [
+        value for name, value in headers.items() if name.startswith("scp-api-version")
+    ]
+    if deprecation in {"", "false", "?0"} and not any(
+        "DEPRECATED" in value.upper() for value in version_headers
+    ):
         return None
     return headers.get("sunset") or "at a date that the answer does not tell"
 
@@ -101,13 +116,13 @@ _HINTS = {
     403: "the user of these keys may not do this, or not from this address: an administrator of "
     "the account can allow it in IAM",
 }
-_NOBODY = Credentials("", "", base_url="")
+_NO_CREDENTIALS = Credentials("", "", base_url="")
 
 Answer = TypeVar("Answer", bound=WireModel)
 
 
 class Connection:
-    """The API at one address by one user's keys; safe for many threads.
+    """Connection to the API at one address by the keys of one user; safe for many threads.
 
     With an error instead of credentials every request raises that error. `language` is that of the
     platform's messages; `now` the real time that requests are signed with, in Unix seconds.
@@ -123,7 +138,9 @@ class Connection:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._error = credentials if isinstance(credentials, GpuformError) else None
-        self._credentials = _NOBODY if isinstance(credentials, GpuformError) else credentials
+        self._credentials = (
+            _NO_CREDENTIALS if isinstance(credentials, GpuformError) else credentials
+        )
         self._version = version
         self._language = language
         self._now = now
@@ -137,17 +154,17 @@ class Connection:
                 secrets=self._credentials.secrets,
                 secret_members=wire.SECRET_MEMBERS,
                 hints=_HINTS,
-                hint_of=self._hint,
+                hint_of=self._find_hint,
                 is_capacity=is_out_of_capacity,
-                says_gone=says_gone,
+                says_gone=is_not_found_answer,
             ),
-            headers=self._headers,
-            sign=self._signed,
-            on_answer=self._warn_of_end,
+            headers=self._build_headers,
+            sign=self._sign_request,
+            on_answer=self._warn_about_version_end,
             transport=transport,
         )
 
-    def call(
+    def send_request(
         self,
         model: type[Answer],
         method: str,
@@ -157,47 +174,49 @@ class Connection:
         params: Mapping[str, str] | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Answer:
-        """The answer to one request. Raises as `ApiClient.ask`."""
+        """Send one request and return its answer as `model`; raise as `ApiClient.ask`."""
         return self._api.ask(model, method, path, body=body, params=params, retry=retry)
 
     @property
     def clock_ahead(self) -> float | None:
-        """How far this machine's clock is ahead of the platform's, in seconds; None: not told."""
+        """Return how many seconds this machine's clock is ahead of SCP's; None if unknown."""
         return self._api.clock_ahead
 
-    def probe(self, path: str) -> Answered:
-        """One request for at most one object. Raises as `ApiClient.request`."""
+    def send_probe(self, path: str) -> Answered:
+        """Request a list of at most one object; raise the errors of `ApiClient.request`."""
         return ask_once(self._api, "GET", path, params={"page": "0", "size": "1"})
 
     def close(self) -> None:
-        """Closes its connections; it may be used again."""
+        """Close the connections; later requests open new ones."""
         self._api.close()
 
-    def _headers(self) -> Mapping[str, str]:
+    def _build_headers(self) -> Mapping[str, str]:
         if self._error is not None:
-            again = type(self._error)(self._error.message, hint=self._error.hint)
-            again.page = self._error.page
-            raise again
+            # A new error for each request: threads must not share one traceback.
+            error_copy = type(self._error)(self._error.message, hint=self._error.hint)
+            error_copy.page = self._error.page
+            raise error_copy
         return {
             "Accept": "application/json",
             "Accept-Language": self._language,
             statuses.HEADER: statuses.header_value(self._version),
         }
 
-    def _signed(self, request: "httpx.Request") -> "httpx.Request":
+    def _sign_request(self, request: "httpx.Request") -> "httpx.Request":
+        # Signed last, with the URL as httpx has encoded it: the query is part of the signature.
         url, now = str(request.url), self._now()
-        request.headers.update(signed_headers(self._credentials, request.method, url, now))
+        request.headers.update(build_signed_headers(self._credentials, request.method, url, now))
         return request
 
-    def _hint(self, response: "httpx.Response") -> str | None:
+    def _find_hint(self, response: "httpx.Response") -> str | None:
         if response.status_code != 401:
             return None
-        ahead = clock_ahead(response, self._now())
-        return refused_keys(self._credentials.source, ahead)
+        clock_ahead_s = clock_ahead(response, self._now())
+        return build_unauthorized_hint(self._credentials.source, clock_ahead_s)
 
-    def _warn_of_end(self, response: "httpx.Response") -> None:
-        """Says once that the version in use ends."""
-        end = end_of_version(response)
+    def _warn_about_version_end(self, response: "httpx.Response") -> None:
+        """Log once that the API version in use is deprecated and may end."""
+        end = find_version_end(response)
         if end is None and self._version in statuses.DEPRECATED:
             end = statuses.DEPRECATED[self._version].isoformat()
         if end is None:
@@ -216,28 +235,33 @@ class Connection:
 CLIENT_TYPE = "Openapi"
 
 
-def signature(credentials: Credentials, method: str, url: str, timestamp: str) -> str:
-    """`url` is absolute, with its query; `timestamp` is milliseconds since 1970, as in the header.
+def compute_signature(credentials: Credentials, method: str, url: str, timestamp: str) -> str:
+    """Compute the value of the header Scp-Signature.
 
-    An account id is part of what is signed only when there is one.
+    `url` is absolute, with its query; `timestamp` is milliseconds since 1970, as in the header
+    Scp-Timestamp.
     """
     message = method.upper() + url + timestamp
+    # Without an account id the empty text is signed, and no Scp-AccountId is sent.
     message += credentials.access_key + credentials.account_id + CLIENT_TYPE
     digest = hmac.digest(credentials.secret_key.encode(), message.encode(), hashlib.sha256)
     return base64.b64encode(digest).decode()
 
 
-def signed_headers(credentials: Credentials, method: str, url: str, now: float) -> dict[str, str]:
-    """The headers that say who asks; `now` is the real time, in Unix seconds."""
+def build_signed_headers(
+    credentials: Credentials, method: str, url: str, now: float
+) -> dict[str, str]:
+    """Build the headers that identify and sign a request; `now` is in Unix seconds."""
     timestamp = str(int(now * 1000))
     headers = {
         "Scp-Accesskey": credentials.access_key,
-        "Scp-Signature": signature(credentials, method, url, timestamp),
+        "Scp-Signature": compute_signature(credentials, method, url, timestamp),
         "Scp-Timestamp": timestamp,
         "Scp-ClientType": CLIENT_TYPE,
     }
     if credentials.account_id:
         headers["Scp-AccountId"] = credentials.account_id
+    # Only temporary keys come with a token.
     if credentials.auth_token:
         headers["X-Auth-Token"] = credentials.auth_token
     return headers
@@ -246,42 +270,51 @@ def signed_headers(credentials: Credentials, method: str, url: str, now: float) 
 T = TypeVar("T")
 
 PAGE_SIZE = 1000
-"""More than most lists have, so that one answer is a list at one moment. The platform documents no
-limit, and its official provider asks for 2147483647."""
+"""How many items a page has at most: more than most lists, so that one answer is one moment's list.
 
-MOST_PASSES = 5
+The platform documents no limit, and its official provider asks for 2147483647.
+"""
+
+MAX_PASSES = 5
 
 
-def read_all(
+def read_all_pages(
     read_page: Callable[[int], tuple[int, Sequence[T]]], id_of: Callable[[T], str]
 ) -> list[T]:
-    """Every item once. `read_page` gets the number of a page, from 0, and gives the number of all
-    items and those of the page.
+    """Read every item of a paged list once.
 
     Between two pages an item can move from one to the other and be missed. So a list of several
-    pages is read again until two passes see the same items; of one that never rests, what the last
-    two have seen is given.
+    pages is read again until two passes see the same items; of a list that never rests, the items
+    of the last two passes are returned.
+
+    Args:
+        read_page: takes the number of a page, from 0; returns the total number of items and the
+            items of the page.
+        id_of: returns the id of an item.
     """
-    earlier: Mapping[str, T] = {}
-    seen, pages = _pass(read_page, id_of)
-    for _ in range(MOST_PASSES - 1):
-        if pages == 1 or seen.keys() == earlier.keys():
-            return list(seen.values())
-        earlier = seen
-        seen, pages = _pass(read_page, id_of)
-    return list({**earlier, **seen}.values())
+    previous_items: Mapping[str, T] = {}
+    items, page_count = _read_pass(read_page, id_of)
+    for _ in range(MAX_PASSES - 1):
+        # A list of one page is one answer, and so of one moment.
+        if page_count == 1 or items.keys() == previous_items.keys():
+            return list(items.values())
+        previous_items = items
+        items, page_count = _read_pass(read_page, id_of)
+    return list({**previous_items, **items}.values())
 
 
-def _pass(
+def _read_pass(
     read_page: Callable[[int], tuple[int, Sequence[T]]], id_of: Callable[[T], str]
 ) -> tuple[Mapping[str, T], int]:
-    """The items by id, and how many pages were read. A page without a new item is the last."""
-    found: dict[str, T] = {}
+    """Read the pages once; return the items by id, and the number of pages."""
+    items_by_id: dict[str, T] = {}
     for page in itertools.count():
         total, items = read_page(page)
-        known = len(found)
-        found.update({id_of(item): item for item in items})
-        is_last = len(items) < PAGE_SIZE and len(found) >= total
-        if is_last or len(found) == known:
+        count_before = len(items_by_id)
+        items_by_id.update({id_of(item): item for item in items})
+        # A server may cap `size`: a short page is the last one only if all items have come.
+        is_last = len(items) < PAGE_SIZE and len(items_by_id) >= total
+        # A page without a new item ends the pass: a wrong `count` must not make it endless.
+        if is_last or len(items_by_id) == count_before:
             break
-    return found, page + 1
+    return items_by_id, page + 1

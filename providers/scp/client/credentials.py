@@ -1,7 +1,8 @@
-"""Whose keys are used for SCP, and where its API is.
+"""Find the keys for SCP and the address of its API.
 
 The environment comes first, then the stack's configuration, then the files of the official tools,
 `~/.scpconf/config.json` and `~/.scpconf/credentials.json` (official Terraform provider, config.go).
+Called by `client_for`.
 """
 
 import json
@@ -47,56 +48,67 @@ class Credentials:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may contain."""
+        """Return the keys and the token, which no message may contain."""
         return self.access_key, self.secret_key, self.auth_token
 
 
 def find_credentials(settings: Settings, region: str | None = None) -> Credentials:
-    """The credentials for a region, or without one for the default region.
+    """Find the credentials for a region, or without one for the default region.
 
-    Raises MissingCredentials when there are no keys, and GpuformError when a file cannot be read or
-    it is not known where the API is.
+    Raises:
+        MissingCredentials: there are no keys.
+        GpuformError: a file cannot be read, or the address of the API is unknown.
     """
-    files = _Files(_home(settings) / ".scpconf")
-    found = _given(settings) or files.credentials()
-    if found is None:
+    files = _ConfigFiles(_find_home(settings) / ".scpconf")
+    credentials = _read_settings(settings) or files.read_credentials()
+    if credentials is None:
         raise MissingCredentials(
             f"there are no keys for SCP: set {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}",
             hint=_SET_KEYS,
             page="start/scp",
         )
-    return replace(found, base_url=_base_url(settings, files, region or settings.region))
+    return replace(
+        credentials, base_url=_resolve_base_url(settings, files, region or settings.region)
+    )
 
 
-def default_region(settings: Settings) -> str | None:
-    """The region that is asked where none is named; None where nothing says which."""
-    return _default_region(settings, _Files(_home(settings) / ".scpconf"))
+def find_default_region(settings: Settings) -> str | None:
+    """Return the region that is used where a resource names none, or None."""
+    return _select_default_region(settings, _ConfigFiles(_find_home(settings) / ".scpconf"))
 
 
-def address(settings: Settings) -> str:
-    """The address of the API in any region of the environment: `*` stands for the region.
+def get_address_pattern(settings: Settings) -> str:
+    """Return the address of the API in any region of the environment: `*` stands for the region.
 
-    Raises GpuformError when it is not known.
+    Raises:
+        GpuformError: the address is unknown.
     """
-    files = _Files(_home(settings) / ".scpconf")
-    found = _base_url(settings, files, settings.region)
-    known = {region for regions in REGIONS.values() for region in regions}
-    return ".".join("*" if part in known else part for part in found.split("."))
+    files = _ConfigFiles(_find_home(settings) / ".scpconf")
+    base_url = _resolve_base_url(settings, files, settings.region)
+    regions_of_scp = {region for regions in REGIONS.values() for region in regions}
+    return ".".join("*" if part in regions_of_scp else part for part in base_url.split("."))
 
 
-def _given(settings: Settings) -> Credentials | None:
-    """What the environment and the stack say, and nothing of the files: keys are not mixed."""
+def _read_settings(settings: Settings) -> Credentials | None:
+    """Read the credentials of the environment and the stack's configuration, or return None.
+
+    Files are not read: keys of two sources are not mixed.
+    """
     access_key = settings.value(ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG)
     secret_key = settings.value(SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG)
     if access_key is None and secret_key is None:
         return None
+    # Half a pair is an error, not a reason to use another source's keys.
     if access_key is None or secret_key is None:
-        given, missing = ACCESS_KEY_VARIABLE, (SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG)
+        present_variable = ACCESS_KEY_VARIABLE
+        missing_names = (SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG)
         if access_key is None:
-            given, missing = SECRET_KEY_VARIABLE, (ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG)
+            present_variable = SECRET_KEY_VARIABLE
+            missing_names = (ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG)
         raise MissingCredentials(
-            f"half of the keys for SCP is missing: there is {given}, and no {missing[0]}",
-            hint=f"set {missing[0]}, or: gpuform config set --secret {missing[1]}",
+            f"half of the keys for SCP is missing: there is {present_variable}, "
+            f"and no {missing_names[0]}",
+            hint=f"set {missing_names[0]}, or: gpuform config set --secret {missing_names[1]}",
             page="start/scp",
         )
     return Credentials(
@@ -109,8 +121,8 @@ def _given(settings: Settings) -> Credentials | None:
     )
 
 
-class _Files:
-    """The two files of the official tools, read when something of them is needed."""
+class _ConfigFiles:
+    """The two files of the official tools, read when a value of them is needed."""
 
     def __init__(self, directory: Path) -> None:
         self._config_path = directory / "config.json"
@@ -118,33 +130,34 @@ class _Files:
 
     @cached_property
     def config(self) -> Mapping[str, str]:
-        return _read(self._config_path)
+        return _read_json_file(self._config_path)
 
-    def credentials(self) -> Credentials | None:
+    def read_credentials(self) -> Credentials | None:
         path = self._credentials_path
-        found = _read(path)
-        names = ("access-key", "secret-key")
-        missing = [name for name in names if not found.get(name)]
-        if missing == [*names]:
+        values = _read_json_file(path)
+        required_names = ("access-key", "secret-key")
+        missing_names = [name for name in required_names if not values.get(name)]
+        # A file without both keys counts as no file; a file with one of them is a mistake.
+        if missing_names == [*required_names]:
             return None
-        if missing:
+        if missing_names:
             raise MissingCredentials(
-                f"half of the keys for SCP is missing: {path} has no {missing[0]}",
+                f"half of the keys for SCP is missing: {path} has no {missing_names[0]}",
                 hint=f"add it there, or set {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}",
                 page="start/scp",
             )
         return Credentials(
-            found["access-key"],
-            found["secret-key"],
+            values["access-key"],
+            values["secret-key"],
             base_url="",
-            auth_token=found.get("auth-token", ""),
+            auth_token=values.get("auth-token", ""),
             account_id=self.config.get("account-id", ""),
             source=str(path),
         )
 
 
-def _home(settings: Settings) -> Path:
-    """The user's home; without one, a path that does not exist."""
+def _find_home(settings: Settings) -> Path:
+    """Return the user's home; without one, a path that does not exist."""
     home = settings.environ.get("HOME")
     try:
         return Path(home) if home else Path.home()
@@ -152,41 +165,42 @@ def _home(settings: Settings) -> Path:
         return Path("~")
 
 
-def _read(path: Path) -> Mapping[str, str]:
-    """The texts of a JSON object; nothing when the file is missing or empty."""
+def _read_json_file(path: Path) -> Mapping[str, str]:
+    """Read the text values of a JSON object; return nothing if the file is missing or empty."""
     hint = "correct the file, or set the variables SCP_TF_... instead"
     try:
-        text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if text.strip() else {}
+        content = path.read_text(encoding="utf-8")
+        values = json.loads(content) if content.strip() else {}
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise GpuformError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
     except json.JSONDecodeError as error:
-        where = f"{path}:{error.lineno}:{error.colno}"
-        raise GpuformError(f"{where}: this is not JSON", hint=hint) from None
+        location = f"{path}:{error.lineno}:{error.colno}"
+        raise GpuformError(f"{location}: this is not JSON", hint=hint) from None
     except ValueError:
         raise GpuformError(f"{path} is not text in UTF-8", hint=hint) from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise GpuformError(f"{path} does not have a JSON object", hint=hint)
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
-def _base_url(settings: Settings, files: _Files, region: str | None) -> str:
+def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | None) -> str:
     override = settings.value(ENDPOINT_VARIABLE)
+    # An override (the emulator, a proxy) needs no region.
     if override is not None:
-        return _checked_url(override, ENDPOINT_VARIABLE)
+        return _normalize_url(override, ENDPOINT_VARIABLE)
     override = files.config.get("endpoint-override")
     if override:
-        return _checked_url(override, "endpoint-override of ~/.scpconf/config.json")
-    region = region or _default_region(settings, files)
+        return _normalize_url(override, "endpoint-override of ~/.scpconf/config.json")
+    region = region or _select_default_region(settings, files)
     if not region:
         raise GpuformError(
             f"the region of SCP is not known: set {REGION_VARIABLE}",
             hint=f"or: gpuform config set {REGION_CONFIG} REGION; {all_regions()}",
         )
     try:
-        return service_url(region, _environment(settings, files, region))
+        return service_url(region, _resolve_environment(settings, files, region))
     except ValueError as error:
         raise GpuformError(
             str(error),
@@ -195,22 +209,26 @@ def _base_url(settings: Settings, files: _Files, region: str | None) -> str:
         ) from None
 
 
-def _default_region(settings: Settings, files: _Files) -> str | None:
-    named = settings.region or settings.value(REGION_VARIABLE, REGION_CONFIG)
-    return named or files.config.get("default-region")
+def _select_default_region(settings: Settings, files: _ConfigFiles) -> str | None:
+    declared_region = settings.region or settings.value(REGION_VARIABLE, REGION_CONFIG)
+    return declared_region or files.config.get("default-region")
 
 
-def _environment(settings: Settings, files: _Files, region: str) -> str:
-    """The letter of the environment: by the address of IAM, else what only can be meant."""
+def _resolve_environment(settings: Settings, files: _ConfigFiles, region: str) -> str:
+    """Return the letter of SCP's environment: from the address of IAM, else the only possible one.
+
+    Raises:
+        GpuformError: several environments have the region.
+    """
     auth_url = settings.value(AUTH_URL_VARIABLE)
     if auth_url:
-        return _of_auth_url(auth_url, AUTH_URL_VARIABLE)
+        return _parse_environment(auth_url, AUTH_URL_VARIABLE)
     environment = settings.config(ENVIRONMENT_CONFIG)
     if environment:
         return environment
     auth_url = files.config.get("auth-url")
     if auth_url:
-        return _of_auth_url(auth_url, "auth-url of ~/.scpconf/config.json")
+        return _parse_environment(auth_url, "auth-url of ~/.scpconf/config.json")
     candidates = environments_of(region)
     if len(candidates) > 1:
         raise GpuformError(
@@ -223,21 +241,25 @@ def _environment(settings: Settings, files: _Files, region: str) -> str:
     return candidates[0] if candidates else next(iter(REGIONS))
 
 
-def _of_auth_url(url: str, name: str) -> str:
-    found = re.fullmatch(r"iam\.([a-z0-9]+)\.samsungsdscloud\.com", _host(url))
-    if found is None:
+def _parse_environment(url: str, name: str) -> str:
+    match = re.fullmatch(r"iam\.([a-z0-9]+)\.samsungsdscloud\.com", _parse_host(url))
+    if match is None:
         raise GpuformError(
             f"{name} does not tell the environment of SCP",
             hint="it should be such as https://iam.e.samsungsdscloud.com/v1",
         )
-    return found[1]
+    return match[1]
 
 
-def _checked_url(url: str, name: str) -> str:
-    """The address, which may come with or without `/v1`; a path before that is kept."""
-    rest = url.partition("://")[2]
-    is_plain = not set("?#@") & set(rest)
-    if not _host(url) or not url.startswith(("http://", "https://")) or not is_plain:
+def _normalize_url(url: str, name: str) -> str:
+    """Return the address without `/v1` and without a slash at its end.
+
+    Raises:
+        GpuformError: `url` is not the address of an API.
+    """
+    address = url.partition("://")[2]
+    has_no_extras = not set("?#@") & set(address)
+    if not _parse_host(url) or not url.startswith(("http://", "https://")) or not has_no_extras:
         raise GpuformError(
             f"{name} is not the address of an API",
             hint="it should be such as https://multinodegpucluster.kr-west1.e.samsungsdscloud.com",
@@ -245,8 +267,9 @@ def _checked_url(url: str, name: str) -> str:
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-def _host(url: str) -> str:
+def _parse_host(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
+    # Such as an open bracket of an IPv6 address.
     except ValueError:
         return ""

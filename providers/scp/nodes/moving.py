@@ -23,7 +23,7 @@ from gpuform.schemas.values import contains_unknown
 
 def find_fabric(client: ScpClient, node_pool_id: str, name: str) -> wire.ClusterFabric | None:
     """The fabric of a name in a vendor pool; None as long as it has no members."""
-    listed = client.fabrics(cluster_fabric_name=name, node_pool_id=node_pool_id)
+    listed = client.list_fabrics(cluster_fabric_name=name, node_pool_id=node_pool_id)
     # That the filters want whole names is not documented.
     found = [
         each for each in listed if (each.cluster_name, each.node_pool_id) == (name, node_pool_id)
@@ -40,7 +40,7 @@ def find_fabric(client: ScpClient, node_pool_id: str, name: str) -> wire.Cluster
 def fabric_of_id(client: ScpClient, fabric_id: str) -> wire.ClusterFabric | None:
     """The fabric of an id; None when there is none."""
     try:
-        return client.fabric(fabric_id)
+        return client.get_fabric(fabric_id)
     except NotFound:
         return None
 

@@ -55,7 +55,7 @@ class PoolPlace:
 
         Raises NameTaken for what is somebody else's, GpuformError for a fabric that does not fit.
         """
-        listed = self._client.shared_nodes().all()
+        listed = self._client.get_node_listing().all()
         taken = self.taken(listed, wanted)
         if taken:
             raise self.name_taken(taken)

@@ -45,8 +45,8 @@ def shown(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
 class PoolNodes:
     """The nodes of one pool during one call.
 
-    `seen` are its nodes at the last look, by their ids; `others` those of the same fabrics that
-    are somebody else's.
+    `seen` are its nodes at the last look, by their ids; `others` those of the same fabrics that are
+    somebody else's.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class PoolNodes:
         # Where the nodes of a create are is not certain before they are seen: then all are listed.
         places = [None] if self._ledger.unsure else sorted(self._fabrics)
         return {
-            node.id: node for place in places for node in self._client.shared_nodes(place).all()
+            node.id: node for place in places for node in self._client.get_node_listing(place).all()
         }
 
     def expect_end(self, nodes: Iterable[NodeOutputs]) -> None:
@@ -140,7 +140,7 @@ class PoolNodes:
 
         def look(id_: str) -> wire.GpuNode | None:
             try:
-                return self._client.shared_nodes().one(id_)
+                return self._client.get_node_listing().one(id_)
             except NotFound:
                 return None
 

@@ -82,7 +82,7 @@ def test_a_create_whose_answer_is_lost_is_sent_once(scp: Emulated, client: ScpCl
     with pytest.raises(UnknownOutcome):
         client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
     assert scp.requests() == [("POST", "/v1/gpu-nodes")]
-    assert [each.gpu_node_name for each in client.nodes()] == ["a-001", "a-002"]
+    assert [each.gpu_node_name for each in client.list_nodes()] == ["a-001", "a-002"]
 
 
 @pytest.mark.parametrize("resource_id", ["", " , ", None])
@@ -161,7 +161,7 @@ def test_words_for_something_else(text: str, status: int) -> None:
 
 def test_a_missing_node_is_no_shortage_whatever_it_says() -> None:
     with pytest.raises(NotFound):
-        answering(refusal(404, "Out of stock")).node("x")
+        answering(refusal(404, "Out of stock")).get_node("x")
 
 
 # What a person reads.
@@ -181,13 +181,13 @@ def test_a_missing_node_is_no_shortage_whatever_it_says() -> None:
 )
 def test_the_details_of_a_refusal_are_told(details: Any, said: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        answering(refusal(400, *details)).fabric("x")
+        answering(refusal(400, *details)).get_fabric("x")
     assert str(caught.value) == f"scp: GET /v1/cluster-fabrics/x answered 400{said}"
 
 
 def test_errors_that_are_no_objects_are_withheld() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        answering(httpx.Response(400, json={"errors": ["withheld", 1, None]})).fabric("x")
+        answering(httpx.Response(400, json={"errors": ["withheld", 1, None]})).get_fabric("x")
     assert "withheld" not in str(caught.value)
 
 
@@ -218,7 +218,7 @@ def test_no_log_has_a_secret(
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
-        client.nodes()
+        client.list_nodes()
     assert "POST /v1/gpu-nodes -> 202" in caplog.text
     secrets = (PASSWORD, "token-4711", *find_credentials(scp.settings).secrets)
     assert not [each for each in secrets if each and each in caplog.text]
@@ -227,7 +227,7 @@ def test_no_log_has_a_secret(
 def test_an_answer_of_another_form_is_named_without_its_values() -> None:
     odd = {**NODE, "init_script": {"token": "hunter2"}, "pfs_ip": "hunter2"}
     with pytest.raises(ServerError, match=r"unexpected form \(init_script, pfs_ip\)") as caught:
-        answering(httpx.Response(200, json=odd)).node("x")
+        answering(httpx.Response(200, json=odd)).get_node("x")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__
 
@@ -236,14 +236,14 @@ def test_a_viewer_is_told_what_is_missing(scp: Emulated) -> None:
     viewer = scp.client_with(
         SCP_TF_ACCESS_KEY=VIEWER_ACCESS_KEY, SCP_TF_SECRET_KEY=VIEWER_SECRET_KEY
     )
-    assert viewer.nodes() == []
+    assert viewer.list_nodes() == []
     with pytest.raises(PermissionDenied, match="in IAM"):
         viewer.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
 
 
 def test_an_unknown_key_is_told_where_it_is_from(scp: Emulated) -> None:
     with pytest.raises(AuthError) as caught:
-        scp.client_with(SCP_TF_ACCESS_KEY="AK-unknown").nodes()
+        scp.client_with(SCP_TF_ACCESS_KEY="AK-unknown").list_nodes()
     assert "SCP_TF_ACCESS_KEY and SCP_TF_SECRET_KEY" in str(caught.value)
     assert "AK-unknown" not in str(caught.value)
 
@@ -256,7 +256,7 @@ def test_a_clock_that_is_off_is_said_so(scp: Emulated, off: float, told: str) ->
     connection = Connection(find_credentials(scp.settings), now=lambda: time.time() + off)
     try:
         with pytest.raises(AuthError, match=told):
-            ScpClient(connection).nodes()
+            ScpClient(connection).list_nodes()
     finally:
         connection.close()
 
@@ -274,7 +274,7 @@ def test_a_clock_that_is_off_is_said_so(scp: Emulated, off: float, told: str) ->
 def test_the_date_of_a_401_is_compared(date: str, told: str) -> None:
     answer = refusal(401, "no", **({"Date": date} if date else {}))
     with pytest.raises(AuthError) as caught:
-        answering(answer, now=lambda: 1_795_248_000.0).nodes()
+        answering(answer, now=lambda: 1_795_248_000.0).list_nodes()
     assert told in str(caught.value)
 
 
@@ -297,7 +297,7 @@ def test_a_repetition_after_a_lost_answer_is_no_error(
     scp.fault(method, path, drop="after")
     act(client, ids)
     assert [each[0] for each in scp.requests()].count(method) >= 2
-    node = client.node(ids[0])
+    node = client.get_node(ids[0])
     assert node.lock_enabled or node.state in {"TERMINATING", "STOPPING", "EDITING"}
 
 
@@ -306,7 +306,7 @@ def test_the_other_repetitions(scp: Emulated, client: ScpClient, ids: list[str])
     client.stop_nodes(ids[1:])
     client.assign_nat(ids[0], PUBLIC_IP)
     scp.advance(1000)
-    here, there = (client.node(id_).cluster_fabric_id or "" for id_ in (others[0], ids[0]))
+    here, there = (client.get_node(id_).cluster_fabric_id or "" for id_ in (others[0], ids[0]))
     for method, path in (
         ("POST", "/start$"),
         ("DELETE", "/public-nat-ip$"),
@@ -317,7 +317,7 @@ def test_the_other_repetitions(scp: Emulated, client: ScpClient, ids: list[str])
     client.release_nat(ids[0])
     client.modify_members(here, there, others[:1])
     scp.advance(1000)
-    found = {each.id: each for each in client.nodes()}
+    found = {each.id: each for each in client.list_nodes()}
     assert found[ids[1]].state == "RUNNING"
     assert not found[ids[0]].policy_use_nat
     assert found[others[0]].cluster_fabric_id == there
@@ -326,7 +326,7 @@ def test_the_other_repetitions(scp: Emulated, client: ScpClient, ids: list[str])
 def test_what_is_so_already_is_no_error(client: ScpClient, ids: list[str]) -> None:
     client.start_nodes(ids)
     client.release_nat(ids[0])
-    assert {client.node(id_).state for id_ in ids} == {"RUNNING"}
+    assert {client.get_node(id_).state for id_ in ids} == {"RUNNING"}
 
 
 def test_a_refusal_with_a_reason_of_its_own_is_one(
@@ -341,7 +341,7 @@ def test_a_refusal_with_a_reason_of_its_own_is_one(
     scp.advance(1000)
     with pytest.raises(InvalidRequest, match="public NAT IP already"):
         client.assign_nat(ids[0], "f" * 32)
-    assert {client.node(id_).state for id_ in ids} == {"RUNNING"}
+    assert {client.get_node(id_).state for id_ in ids} == {"RUNNING"}
 
 
 def test_deleting_what_is_gone(scp: Emulated, client: ScpClient, ids: list[str]) -> None:
@@ -350,7 +350,7 @@ def test_deleting_what_is_gone(scp: Emulated, client: ScpClient, ids: list[str])
     client.delete_nodes(ids[:1])
     with pytest.raises(NotFound):
         client.delete_nodes(ids)
-    assert client.node(ids[1]).state == "RUNNING"
+    assert client.get_node(ids[1]).state == "RUNNING"
     with pytest.raises(NotFound):
         client.stop_nodes(ids[:1])
 
@@ -375,22 +375,22 @@ def test_a_node_that_shows_as_terminated_is_gone(
     client.delete_nodes(ids)
     scp.advance(1000)
     with pytest.raises(NotFound, match="TERMINATED"):
-        client.node(ids[0])
-    assert client.nodes() == []
-    assert {each.id for each in client.nodes(state="TERMINATED")} == {*ids}
+        client.get_node(ids[0])
+    assert client.list_nodes() == []
+    assert {each.id for each in client.list_nodes(state="TERMINATED")} == {*ids}
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_a_passing_trouble_is_waited_out(scp: Emulated, client: ScpClient, status: int) -> None:
     scp.fault("GET", NODES, status=status, count=2)
-    assert client.nodes() == []
+    assert client.list_nodes() == []
     assert len(scp.requests()) == 3
 
 
 def test_what_stays_is_told(scp: Emulated, client: ScpClient) -> None:
     scp.fault("GET", NODES, status=429, count=None)
     with pytest.raises(RateLimited):
-        client.nodes()
+        client.list_nodes()
 
 
 # Versions.
@@ -399,8 +399,8 @@ def test_what_stays_is_told(scp: Emulated, client: ScpClient) -> None:
 def test_a_version_that_ends_is_said_once(scp: Emulated, caplog: pytest.LogCaptureFixture) -> None:
     connection = Connection(find_credentials(scp.settings), version="1.1")
     try:
-        ScpClient(connection).nodes()
-        ScpClient(connection).nodes()
+        ScpClient(connection).list_nodes()
+        ScpClient(connection).list_nodes()
     finally:
         connection.close()
     (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
@@ -412,7 +412,7 @@ def test_a_version_that_ends_is_said_once(scp: Emulated, caplog: pytest.LogCaptu
 def test_the_current_version_needs_no_word(
     client: ScpClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client.nodes()
+    client.list_nodes()
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
@@ -429,14 +429,14 @@ def test_the_current_version_needs_no_word(
 def test_the_marks_of_an_end(
     headers: dict[str, str], is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answering(httpx.Response(200, json={"products": []}, headers=headers)).products()
+    answering(httpx.Response(200, json={"products": []}, headers=headers)).list_products()
     assert ("is deprecated" in caplog.text) == is_told
 
 
 def test_an_old_version_ends_also_when_no_answer_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    answering(httpx.Response(200, json={"products": []}), version="1.0").products()
+    answering(httpx.Response(200, json={"products": []}), version="1.0").list_products()
     assert "may end (2025-12-31)" in caplog.text
 
 
@@ -451,14 +451,14 @@ def test_clients_are_shared_by_credentials(scp: Emulated) -> None:
     assert other is not client
     assert client.rhythm(5) is client.rhythm(5)
     assert client.rhythm(5) is not client.rhythm(6)
-    assert client.shared_nodes("a") is client.shared_nodes("a")
-    assert client.shared_nodes("a") is not client.shared_nodes("b")
+    assert client.get_node_listing("a") is client.get_node_listing("a")
+    assert client.get_node_listing("a") is not client.get_node_listing("b")
 
 
 def test_without_keys_every_method_says_so() -> None:
     client = client_for(Settings(environ={"HOME": "/nonexistent"}))
     assert client_for(Settings(environ={"HOME": "/nonexistent"})) is client
-    for method in (client.nodes, client.products, lambda: client.node("x")):
+    for method in (client.list_nodes, client.list_products, lambda: client.get_node("x")):
         with pytest.raises(MissingCredentials, match="SCP_TF_ACCESS_KEY"):
             method()
 
@@ -467,7 +467,7 @@ def test_a_wrong_region_is_told_by_every_method() -> None:
     keys = {"SCP_TF_ACCESS_KEY": "a", "SCP_TF_SECRET_KEY": "b", "HOME": "/nonexistent"}
     client = client_for(Settings(environ={**keys, "SCP_TF_DEFAULT_REGION": "mars-1"}))
     with pytest.raises(GpuformError, match="SCP has no region mars-1"):
-        client.nodes()
+        client.list_nodes()
 
 
 def test_each_region_has_a_client_of_its_own() -> None:
@@ -478,7 +478,7 @@ def test_each_region_has_a_client_of_its_own() -> None:
 
 
 def test_shared_readers_look_at_one_node_or_the_list(scp: Emulated, ids: list[str]) -> None:
-    shared = scp.client.shared_nodes("fabric-a")
+    shared = scp.client.get_node_listing("fabric-a")
     assert shared.one(ids[0]).gpu_node_name == "a-001"
     assert [each.id for each in shared.all()] == ids
     with pytest.raises(NotFound):
@@ -487,12 +487,12 @@ def test_shared_readers_look_at_one_node_or_the_list(scp: Emulated, ids: list[st
 
 def test_a_closed_client_can_be_used_again(client: ScpClient) -> None:
     client.close()
-    assert client.nodes() == []
+    assert client.list_nodes() == []
 
 
 def test_an_error_says_what_was_asked(client: ScpClient) -> None:
     with pytest.raises(ApiError) as caught:
-        client.fabric("0" * 32)
+        client.get_fabric("0" * 32)
     found = caught.value
     assert (found.method, found.status, found.code) == ("GET", 404, "ClusterFabricNotFound")
     assert found.path == f"/v1/cluster-fabrics/{'0' * 32}"

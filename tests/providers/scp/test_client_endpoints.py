@@ -36,16 +36,16 @@ CALLS: dict[str, Callable[[ScpClient, Endpoint], Any]] = {
     "1.1": lambda scp, _: scp.assign_nat(ID, ""),
     "1.2": lambda scp, _: scp.create_nodes(_create()),
     "1.3": lambda scp, _: scp.delete_nodes([ID]),
-    "1.4": lambda scp, endpoint: scp.fabrics(**_filters(endpoint)),
-    "1.5": lambda scp, endpoint: scp.images(**_filters(endpoint)),
-    "1.6": lambda scp, endpoint: scp.products(**_filters(endpoint)),
-    "1.7": lambda scp, endpoint: scp.nodes(**_filters(endpoint)),
-    "1.8": lambda scp, endpoint: scp.node_pools(**_filters(endpoint)),
+    "1.4": lambda scp, endpoint: scp.list_fabrics(**_filters(endpoint)),
+    "1.5": lambda scp, endpoint: scp.list_images(**_filters(endpoint)),
+    "1.6": lambda scp, endpoint: scp.list_products(**_filters(endpoint)),
+    "1.7": lambda scp, endpoint: scp.list_nodes(**_filters(endpoint)),
+    "1.8": lambda scp, endpoint: scp.list_node_pools(**_filters(endpoint)),
     "1.9": lambda scp, _: scp.lock_node(ID),
     "1.10": lambda scp, _: scp.modify_members(ID, ID, [ID]),
     "1.11": lambda scp, _: scp.release_nat(ID),
-    "1.12": lambda scp, _: scp.fabric(ID),
-    "1.13": lambda scp, _: scp.node(ID),
+    "1.12": lambda scp, _: scp.get_fabric(ID),
+    "1.13": lambda scp, _: scp.get_node(ID),
     "1.14": lambda scp, _: scp.start_nodes([ID]),
     "1.15": lambda scp, _: scp.stop_nodes([ID]),
     "1.16": lambda scp, _: scp.unlock_node(ID),
@@ -127,9 +127,9 @@ def test_the_headers_are_the_documented_ones(endpoint: Endpoint) -> None:
 def test_only_the_filters_given_are_sent() -> None:
     asked: list[httpx.Request] = []
     calls: tuple[tuple[str, Callable[[ScpClient], object]], ...] = (
-        ("1.7", ScpClient.nodes),
-        ("1.6", ScpClient.products),
-        ("1.8", ScpClient.node_pools),
+        ("1.7", ScpClient.list_nodes),
+        ("1.6", ScpClient.list_products),
+        ("1.8", ScpClient.list_node_pools),
     )
     for number, call in calls:
         platform = Platform(next(each for each in ENDPOINTS if each.number == number))
@@ -150,22 +150,24 @@ def scp() -> Iterator[Emulated]:
 
 def test_all_endpoints_in_a_life(scp: Emulated) -> None:
     client = scp.client
-    assert IMAGE in [each.id for each in client.images("kr-west1")]
-    assert H100 in [each.id for each in client.products("SCALE", IMAGE)]
-    (pool,) = client.node_pools(SUBNET, node_pool_id=POOL)
+    assert IMAGE in [each.id for each in client.list_images("kr-west1")]
+    assert H100 in [each.id for each in client.list_products("SCALE", IMAGE)]
+    (pool,) = client.list_node_pools(SUBNET, node_pool_id=POOL)
     assert pool.cluster_fabric_details == ()
 
     first = client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
     second = client.create_nodes(new_nodes("fabric-b", "b-001", "b-002"))
-    assert [each.id for each in client.nodes(cluster_fabric_name="fabric-a")] == first
-    assert client.node(first[0]).state == "CREATING"
-    assert client.node(first[0]).cluster_fabric_id is None
+    assert [each.id for each in client.list_nodes(cluster_fabric_name="fabric-a")] == first
+    assert client.get_node(first[0]).state == "CREATING"
+    assert client.get_node(first[0]).cluster_fabric_id is None
     scp.advance(1000)
 
-    (here,) = client.fabrics(cluster_fabric_name="fabric-a", state="RUNNING", node_pool_id=POOL)
-    (there,) = client.fabrics(cluster_fabric_name="fabric-b")
-    assert [each.gpu_node_id for each in client.fabric(here.id).gpu_node_details] == first
-    (pool,) = client.node_pools(cluster_fabric_id=here.id)
+    (here,) = client.list_fabrics(
+        cluster_fabric_name="fabric-a", state="RUNNING", node_pool_id=POOL
+    )
+    (there,) = client.list_fabrics(cluster_fabric_name="fabric-b")
+    assert [each.gpu_node_id for each in client.get_fabric(here.id).gpu_node_details] == first
+    (pool,) = client.list_node_pools(cluster_fabric_id=here.id)
     assert here.id in [each.cluster_fabric_id for each in pool.cluster_fabric_details]
 
     client.assign_nat(first[0], PUBLIC_IP)
@@ -173,11 +175,11 @@ def test_all_endpoints_in_a_life(scp: Emulated) -> None:
     client.stop_nodes(first[1:])
     client.lock_node(second[1])
     scp.advance(1000)
-    assert client.node(first[0]).policy_use_nat
-    assert client.node(first[1]).state == "STOPPED"
-    assert client.node(second[0]).cluster_fabric_id == here.id
-    assert client.node(second[1]).lock_enabled
-    assert [each.id for each in client.nodes(cluster_fabric_id=here.id)] == [*first, second[0]]
+    assert client.get_node(first[0]).policy_use_nat
+    assert client.get_node(first[1]).state == "STOPPED"
+    assert client.get_node(second[0]).cluster_fabric_id == here.id
+    assert client.get_node(second[1]).lock_enabled
+    assert [each.id for each in client.list_nodes(cluster_fabric_id=here.id)] == [*first, second[0]]
 
     client.release_nat(first[0])
     client.start_nodes(first[1:])
@@ -185,9 +187,9 @@ def test_all_endpoints_in_a_life(scp: Emulated) -> None:
     scp.advance(1000)
     client.delete_nodes([*first, *second])
     scp.advance(1000)
-    assert (client.nodes(), client.fabrics()) == ([], [])
+    assert (client.list_nodes(), client.list_fabrics()) == ([], [])
     with pytest.raises(NotFound):
-        client.node(first[0])
+        client.get_node(first[0])
 
     asked = set(scp.requests())
     for endpoint in ENDPOINTS:
@@ -197,7 +199,7 @@ def test_all_endpoints_in_a_life(scp: Emulated) -> None:
 
 def test_the_node_of_a_create_is_read_whole(scp: Emulated) -> None:
     (id_, _) = scp.client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
-    node = scp.client.node(id_)
+    node = scp.client.get_node(id_)
     assert _plain(node).keys() == NODE.keys()
     assert (node.gpu_node_name, node.network_id, node.root_account) == ("a-001", SUBNET, "root")
     assert node.product_type_id == H100

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.scp.client import ScpClient, client, connection
-from gpuform.providers.scp.client.connection import Connection, read_all
+from gpuform.providers.scp.client.connection import Connection, read_all_pages
 from gpuform.providers.scp.client.credentials import Credentials
 
 SIZE = 3
@@ -48,7 +48,7 @@ def quiet(_: Pages) -> None:
 @pytest.mark.parametrize("length", range(10))
 def test_a_list_at_rest_is_read_whole_and_once_if_it_fits_a_page(length: int) -> None:
     pages = Pages(range(length), quiet)
-    assert sorted(read_all(pages.page, str)) == list(range(length))
+    assert sorted(read_all_pages(pages.page, str)) == list(range(length))
     assert (pages.reads == 1) == (length < SIZE)
 
 
@@ -57,17 +57,17 @@ def test_a_count_that_is_noise_loses_nothing(count: int) -> None:
     for length in range(8):
         pages = Pages(range(length), quiet)
         pages.count = count
-        assert sorted(read_all(pages.page, str)) == list(range(length))
+        assert sorted(read_all_pages(pages.page, str)) == list(range(length))
 
 
 def test_pages_smaller_than_asked_for_lose_nothing() -> None:
     pages = Pages(range(8), quiet)
     pages.cap = 2
-    assert sorted(read_all(pages.page, str)) == list(range(8))
+    assert sorted(read_all_pages(pages.page, str)) == list(range(8))
 
 
 def test_a_platform_that_knows_no_pages_is_read_to_an_end() -> None:
-    assert read_all(lambda _: (99, [1, 2, 3]), str) == [1, 2, 3]
+    assert read_all_pages(lambda _: (99, [1, 2, 3]), str) == [1, 2, 3]
 
 
 def test_an_item_that_moves_to_the_page_before_is_not_missed() -> None:
@@ -79,7 +79,7 @@ def test_an_item_that_moves_to_the_page_before_is_not_missed() -> None:
             pages.ids.append(9)
 
     pages = Pages(range(1, 8), change)
-    assert sorted(read_all(pages.page, str)) == [1, 3, 4, 5, 6, 7, 9]
+    assert sorted(read_all_pages(pages.page, str)) == [1, 3, 4, 5, 6, 7, 9]
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_list_that_rests_after_a_while_is_found_as_it_is_then(
             pages.ids = sorted({*pages.ids} ^ set(next(coming_and_going, [])))
 
     pages = Pages(sorted(ids), change)
-    assert sorted(read_all(pages.page, str)) == sorted(pages.ids)
+    assert sorted(read_all_pages(pages.page, str)) == sorted(pages.ids)
 
 
 def test_a_list_that_never_rests_ends_with_what_was_seen() -> None:
@@ -103,7 +103,7 @@ def test_a_list_that_never_rests_ends_with_what_was_seen() -> None:
         pages.ids.append(100 + pages.reads)
 
     pages = Pages(range(7), change)
-    assert set(range(7)) <= set(read_all(pages.page, str))
+    assert set(range(7)) <= set(read_all_pages(pages.page, str))
     assert pages.reads < 100
 
 
@@ -139,7 +139,7 @@ def node(number: int, **fields: Any) -> dict[str, Any]:
 
 def test_nodes_are_sorted_by_name() -> None:
     platform = Platform(gpu_nodes=[node(number) for number in (5, 3, 1, 4, 2, 7, 6)])
-    names = [each.gpu_node_name for each in platform.client().nodes()]
+    names = [each.gpu_node_name for each in platform.client().list_nodes()]
     assert names == [f"n-{number:03d}" for number in range(1, 8)]
     assert {each["size"] for each in platform.asked} == {str(SIZE)}
 
@@ -149,7 +149,7 @@ def test_fabrics_are_sorted_by_name() -> None:
         {"id": f"f{number}", "cluster_name": f"c{9 - number}", "created_at": str(number)}
         for number in range(7)
     ]
-    found = Platform(cluster_fabrics=fabrics).client().fabrics()
+    found = Platform(cluster_fabrics=fabrics).client().list_fabrics()
     assert [each.cluster_name for each in found] == [f"c{number}" for number in range(3, 10)]
 
 
@@ -167,15 +167,15 @@ def test_a_filter_that_the_platform_takes_loosely_is_exact_here() -> None:
         ],
     )
     scp = platform.client()
-    assert [each.id for each in scp.nodes(cluster_fabric_name="train")] == ["i1"]
-    assert [each.id for each in scp.nodes(state="ERROR")] == ["i3"]
-    assert scp.nodes(gpu_node_name="n") == []
-    assert [each.id for each in scp.fabrics(cluster_fabric_name="train")] == ["f1"]
-    assert scp.fabrics(node_pool_id="P") == []
+    assert [each.id for each in scp.list_nodes(cluster_fabric_name="train")] == ["i1"]
+    assert [each.id for each in scp.list_nodes(state="ERROR")] == ["i3"]
+    assert scp.list_nodes(gpu_node_name="n") == []
+    assert [each.id for each in scp.list_fabrics(cluster_fabric_name="train")] == ["f1"]
+    assert scp.list_fabrics(node_pool_id="P") == []
 
 
 def test_a_terminated_node_is_gone_unless_it_is_asked_for() -> None:
     scp = Platform(gpu_nodes=[node(1), node(2, state="TERMINATED")]).client()
-    assert [each.id for each in scp.nodes()] == ["i1"]
-    assert [each.id for each in scp.nodes(state="TERMINATED")] == ["i2"]
-    assert [each.id for each in scp.shared_nodes().all()] == ["i1"]
+    assert [each.id for each in scp.list_nodes()] == ["i1"]
+    assert [each.id for each in scp.list_nodes(state="TERMINATED")] == ["i2"]
+    assert [each.id for each in scp.get_node_listing().all()] == ["i1"]

@@ -312,7 +312,7 @@ def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:
 def hide(monkeypatch: pytest.MonkeyPatch, world: Any, ids: set[str], seconds: float) -> None:
     """For a while neither the list nor GET shows these nodes: a replica lags behind."""
     until = world.now + seconds
-    nodes, node = ScpClient.nodes, ScpClient.node
+    nodes, node = ScpClient.list_nodes, ScpClient.get_node
 
     def list_others(self: ScpClient, **filters: Any) -> Any:
         found = nodes(self, **filters)
@@ -321,6 +321,6 @@ def hide(monkeypatch: pytest.MonkeyPatch, world: Any, ids: set[str], seconds: fl
     def show_others(self: ScpClient, node_id: str) -> Any:
         return node(self, "0" * 32 if node_id in ids and world.now < until else node_id)
 
-    monkeypatch.setattr(world.client, "_listings", {})  # they hold the methods
-    monkeypatch.setattr(ScpClient, "nodes", list_others)
-    monkeypatch.setattr(ScpClient, "node", show_others)
+    monkeypatch.setattr(world.client, "_node_listings", {})  # they hold the methods
+    monkeypatch.setattr(ScpClient, "list_nodes", list_others)
+    monkeypatch.setattr(ScpClient, "get_node", show_others)

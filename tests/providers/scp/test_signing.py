@@ -18,7 +18,11 @@ from scp_emulated import Emulated, emulated
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import AuthError, NotFound, ServerError
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.client.connection import Connection, signature, signed_headers
+from gpuform.providers.scp.client.connection import (
+    Connection,
+    build_signed_headers,
+    compute_signature,
+)
 from gpuform.providers.scp.client.credentials import Credentials
 
 VECTOR_URL = (
@@ -36,9 +40,9 @@ ACCOUNT = "f5c8e56a4d9b49a8bd89e14758a32d53"
 )
 def test_the_published_vector(account_id: str, expected: str) -> None:
     credentials = Credentials("AKEXAMPLE", "SKEXAMPLE", base_url="", account_id=account_id)
-    assert signature(credentials, "GET", VECTOR_URL, "1605290625682") == expected
-    assert signature(credentials, "get", VECTOR_URL, "1605290625682") == expected
-    headers = signed_headers(credentials, "GET", VECTOR_URL, 1605290625.682)
+    assert compute_signature(credentials, "GET", VECTOR_URL, "1605290625682") == expected
+    assert compute_signature(credentials, "get", VECTOR_URL, "1605290625682") == expected
+    headers = build_signed_headers(credentials, "GET", VECTOR_URL, 1605290625.682)
     assert headers["Scp-Signature"] == expected
     assert headers["Scp-Timestamp"] == "1605290625682"
     assert headers.get("Scp-AccountId", "") == account_id
@@ -46,8 +50,8 @@ def test_the_published_vector(account_id: str, expected: str) -> None:
 
 def test_a_token_of_temporary_keys_is_sent() -> None:
     credentials = Credentials("AK", "SK", base_url="", auth_token="T")
-    assert signed_headers(credentials, "GET", "http://x/", 1.0)["X-Auth-Token"] == "T"
-    plain = signed_headers(Credentials("AK", "SK", base_url=""), "GET", "http://x/", 1.0)
+    assert build_signed_headers(credentials, "GET", "http://x/", 1.0)["X-Auth-Token"] == "T"
+    plain = build_signed_headers(Credentials("AK", "SK", base_url=""), "GET", "http://x/", 1.0)
     assert "X-Auth-Token" not in plain
 
 
@@ -119,7 +123,7 @@ def test_what_is_signed_is_the_url_on_the_wire(
     wire: Wire, name: str, prefix: str, account: str
 ) -> None:
     wire.seen.clear()
-    wire.client(prefix, account).products(type=name)
+    wire.client(prefix, account).list_products(type=name)
     (method, path, headers) = wire.seen[0]
     url = f"http://{headers['Host']}{path}"
     assert path.isascii()
@@ -132,7 +136,7 @@ def test_what_is_signed_is_the_url_on_the_wire(
 def test_an_id_of_any_text_is_one_part_of_the_path(wire: Wire) -> None:
     wire.seen.clear()
     with pytest.raises(ServerError, match="unexpected form"):
-        wire.client("/scp").node("가/../x?y#z")
+        wire.client("/scp").get_node("가/../x?y#z")
     ((method, path, headers),) = wire.seen
     assert path == "/scp/v1/gpu-nodes/%EA%B0%80%2F..%2Fx%3Fy%23z"
     url = f"http://{headers['Host']}{path}"
@@ -152,7 +156,7 @@ def test_each_attempt_is_signed_at_its_own_time(call: Call) -> None:
     credentials = Credentials("AK", "SK", base_url="http://scp.test")
     transport = httpx.MockTransport(platform)
     with serving(call):
-        ScpClient(Connection(credentials, transport, now=lambda: next(moments))).products()
+        ScpClient(Connection(credentials, transport, now=lambda: next(moments))).list_products()
     assert stamps == ["10000", "20000", "30000"]
 
 
@@ -167,18 +171,18 @@ def scp() -> Iterator[Emulated]:
 
 @pytest.mark.parametrize("name", ["노드-1", "a b", "a+b", "100%", "a&state=RUNNING", "x/y?z", ""])
 def test_any_filter_passes_the_check(scp: Emulated, name: str) -> None:
-    assert scp.client.nodes(gpu_node_name=name, ip=name) == []
+    assert scp.client.list_nodes(gpu_node_name=name, ip=name) == []
 
 
 def test_any_id_passes_the_check(scp: Emulated) -> None:
     with pytest.raises(NotFound):
-        scp.client.node("없음 a")
+        scp.client.get_node("없음 a")
 
 
 def test_an_account_id_passes_the_check(scp: Emulated) -> None:
-    assert scp.client_with(SCP_TF_ACCOUNT_ID=ACCOUNT).nodes() == []
+    assert scp.client_with(SCP_TF_ACCOUNT_ID=ACCOUNT).list_nodes() == []
 
 
 def test_a_wrong_key_is_refused(scp: Emulated) -> None:
     with pytest.raises(AuthError, match="The signature does not match"):
-        scp.client_with(SCP_TF_SECRET_KEY="wrong").nodes()
+        scp.client_with(SCP_TF_SECRET_KEY="wrong").list_nodes()
