@@ -9,7 +9,7 @@ import keyword
 import re
 import sys
 import textwrap
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from gpuform.providers.catalog import lifecycle_class, platform_of
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.platform import Platform, own_platforms, platforms
+from gpuform.providers.platform import Platform, own_platforms
 from gpuform.schemas.rules import rules_of, with_effect
 
 
@@ -29,14 +29,6 @@ def parser(command: str, doc: str | None) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog=f"python -m {command}", description=doc)
     found.add_argument("--check", action="store_true", help="only say whether files are current")
     return found
-
-
-def refuse_other_platforms(command: argparse.ArgumentParser) -> None:
-    """Ends the command where other distributions' platforms would go into gpuform's own files."""
-    others = platforms().keys() - own_platforms().keys()
-    if others:
-        told = ", ".join(sorted(others))
-        command.error(f"it tells of gpuform's own platforms: run it where {told} is not installed")
 
 
 def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
@@ -49,21 +41,6 @@ def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
         state = "is not current" if check else "written"
         sys.stderr.write(f"{path.parent.name}/{path.name} {state}\n")
     return 1 if check and stale else 0
-
-
-def remove_or_check(folders: Iterable[Path], files: Container[Path], *, check: bool) -> int:
-    """Removes what is in generated folders and no file of them, or with `check` returns 1 for it.
-
-    Names it.
-    """
-    found = [path for each in folders for path in sorted(each.rglob("*")) if path.is_file()]
-    orphans = [path for path in found if path not in files]
-    for path in orphans:
-        if not check:
-            path.unlink()
-        state = "should not be there" if check else "removed"
-        sys.stderr.write(f"{path.parent.name}/{path.name} {state}\n")
-    return 1 if check and orphans else 0
 
 
 def _written(path: Path) -> str | None:

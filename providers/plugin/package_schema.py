@@ -1,16 +1,13 @@
 """Build Pulumi's package schema from the models: every resource, look-up, type and setting.
 
-`python -m gpuform.providers.plugin.package_schema` writes it; `--check` writes nothing and fails
-when the file is not current.
+The plugin answers GetSchema with it, so that it has the platforms of other distributions as well.
+`tools/generate.py` writes the schema of gpuform's own platforms to `schema.json`.
 """
 
 import inspect
-import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -18,7 +15,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup, lookup_names
-from gpuform.providers.codegen import parser, refuse_other_platforms, write_or_check
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import Setting, all_settings, platforms
@@ -160,24 +156,9 @@ def _told(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
-FILE: Final = Path(__file__).parent / "schema.json"
 NOT_PUBLISHED: Final = "https://gpuform.invalid/run-gpuform-plugin-install"
 """Where Pulumi would download the plugin: nowhere, for the domain cannot exist. Without an address
 it would take what somebody publishes under the plugin's name; the error shows what to run."""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes or checks; 1 when `--check` found that the file is not current."""
-    module = "gpuform.providers.plugin.package_schema"
-    command = parser(module, __doc__)
-    options = command.parse_args(arguments)
-    refuse_other_platforms(command)
-    return write_or_check(generated(), check=options.check)
-
-
-def generated() -> Iterator[tuple[Path, str]]:
-    """The file and its text."""
-    yield FILE, json.dumps(package_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def package_schema() -> dict[str, Any]:
@@ -320,7 +301,3 @@ def _languages() -> Spec:
         "python": {"packageName": "pulumi_gpuform"},
     }
     return {language: {**said, "respectSchemaVersion": True} for language, said in names.items()}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from gpuform.stacks.reference.markdown import table  # noqa: E402
+from tools.reference.markdown import render_table  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "reference" / "crashes.md"
 RESULTS: Final = HERE / "crash_results.json"
@@ -346,7 +346,7 @@ def _deaths(tests: Mapping[str, Any]) -> Iterator[str]:
     yield _points(tests[f"test_crashes::{IN_A_BUCKET}"])
     yield "`gpuform import --all`, killed in the same way, by the file that it writes to:"
     rows = tests[f"test_importing::{IMPORTS}"]
-    yield table(["file", "points"], [[f"`{file}`", _shown(rows[file])] for file in rows])
+    yield render_table(["file", "points"], [[f"`{file}`", _shown(rows[file])] for file in rows])
 
 
 def _points(rows: Mapping[str, Mapping[str, int]]) -> str:
@@ -360,8 +360,8 @@ def _points(rows: Mapping[str, Mapping[str, int]]) -> str:
         else:
             others.append([scenario.replace("-", " "), _shown(counts)])
     cells = [[name, *(row.get(each, "-") for each in OPERATIONS)] for name, row in kinds.items()]
-    shown = table(["kind", *OPERATIONS], cells)
-    return f"{shown}\n{table(['other runs', 'points'], others)}" if others else shown
+    shown = render_table(["kind", *OPERATIONS], cells)
+    return f"{shown}\n{render_table(['other runs', 'points'], others)}" if others else shown
 
 
 def _taken(rows: Mapping[str, Mapping[str, int]]) -> str:
@@ -369,7 +369,7 @@ def _taken(rows: Mapping[str, Mapping[str, int]]) -> str:
         [words, *(_shown(rows[f"{path}-{each}"]) for each in ("kubernetes", "slurm"))]
         for path, words in TAKEN.items()
     ]
-    return table(["what takes the node", "Kubernetes", "Slurm"], cells)
+    return render_table(["what takes the node", "Kubernetes", "Slurm"], cells)
 
 
 def _named(kind: str) -> str:
@@ -394,7 +394,7 @@ def _matrix(tests: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
             result = "all pass" if passed == total["run"] else f"{passed} pass"
             result = result if total["run"] else "not run"
             rows.append([words, _of(total), _on(tests[test]), result])
-    return table(["what goes wrong", "cases", "on", "result"], rows)
+    return render_table(["what goes wrong", "cases", "on", "result"], rows)
 
 
 def _on(rows: Mapping[str, Mapping[str, int]]) -> str:
@@ -430,7 +430,7 @@ def _courses(tests: Mapping[str, Any], courses: Mapping[str, Mapping[str, Any]])
         cell = _result(count["played"], count["failed"])
         runs = honest.get(platform, dict.fromkeys(COUNTED, 0))
         rows.append([platform, cell, _result(runs["run"], runs["run"] - runs["passed"])])
-    yield table(["platform", "random courses", "honest courses"], rows)
+    yield render_table(["platform", "random courses", "honest courses"], rows)
 
 
 def _result(played: int, failed: int) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from platforms.documented import NAMES, Answer, Documented, covers, documented, leaves  # noqa: E402
 from pydantic.alias_generators import to_camel  # noqa: E402
 
-from gpuform.stacks.reference.markdown import listed, plain, table  # noqa: E402
+from tools.reference.markdown import escape_prose, join_as_code, render_table  # noqa: E402
 
 FOLDER: Final = ROOT / "docs" / "reference" / "platforms"
 MARK: Final = "<!-- Generated: python tests/platforms/pages.py -->"
@@ -61,7 +61,7 @@ def _index(platforms: Sequence[Documented]) -> Iterator[str]:
         "These pages say of each documented call, field and state of a platform's API whether "
         "gpuform supports it, how, and what proves that."
     )
-    yield table(
+    yield render_table(
         ["platform", "calls", "supported", "fields of answers", "shown", "used", "dropped"],
         [_counts(each) for each in platforms],
     )
@@ -71,7 +71,7 @@ def _index(platforms: Sequence[Documented]) -> Iterator[str]:
         "[lookup](../expressions.md)."
     )
     yield "## What the words mean"
-    yield table(["proven against", "means"], _PROOFS.items())
+    yield render_table(["proven against", "means"], _PROOFS.items())
     yield (
         "**Nobody has tried gpuform with an account of these platforms.** When you are the first, "
         "begin with `gpuform doctor` and `gpuform preview`, which change nothing."
@@ -115,13 +115,13 @@ def _page(platform: Documented) -> Iterator[str]:
     )
     yield "## Calls"
     rows = [[_code(e["call"]), e["does"], e["use"], proof_of(e)] for e in given["calls"]]
-    yield table(["call", "what it does", "what gpuform uses it for", "proven against"], rows)
+    yield render_table(["call", "what it does", "what gpuform uses it for", "proven against"], rows)
     yield "\n".join(
-        f"* **{kind.capitalize()}:** {plain(text)}" for kind, text in given["proofs"].items()
+        f"* **{kind.capitalize()}:** {escape_prose(text)}" for kind, text in given["proofs"].items()
     )
     if rest := given["unsupported calls"]:
         yield "Not supported:"
-        yield table(
+        yield render_table(
             ["call", "what it does", "why not"],
             [[_code(each["call"]), each["does"], each["why"]] for each in rest],
         )
@@ -132,19 +132,19 @@ def _page(platform: Documented) -> Iterator[str]:
     )
     for call, sent in given["sent"].items():
         yield f"### {_code(call)}"
-        yield table(["documented field", "comes from"], [*_sent(sent["fields"])])
+        yield render_table(["documented field", "comes from"], [*_sent(sent["fields"])])
         if more := sent.get("sdk"):
-            yield f"Of the SDK alone, each from the input of its name: {listed(more)}."
+            yield f"Of the SDK alone, each from the input of its name: {join_as_code(more)}."
     yield "## What gpuform reads"
     for answer in platform.answers:
         yield f"### {answer.model}"
         if answer.lookup:
             yield f"The lookup `{answer.lookup}` has all of it."
-        yield table(["field", "what becomes of it"], [*_read(answer)])
+        yield render_table(["field", "what becomes of it"], [*_read(answer)])
     yield from _states(platform)
     if notes := given["notes"]:
         yield "## Notes"
-        yield "\n".join(f"* {plain(each)}" for each in notes)
+        yield "\n".join(f"* {escape_prose(each)}" for each in notes)
 
 
 def _code(call: str) -> str:
@@ -181,9 +181,9 @@ def _documented(answer: Answer, pattern: str) -> str:
 
 def _said(answer: Answer, pattern: str) -> Iterator[str]:
     if pattern in answer.declared:
-        yield f"input {listed([answer.declared[pattern]])} of `{answer.kind}`"
+        yield f"input {join_as_code([answer.declared[pattern]])} of `{answer.kind}`"
     if pattern in answer.told:
-        yield f"output {listed([answer.told[pattern]])} of `{answer.kind}`"
+        yield f"output {join_as_code([answer.told[pattern]])} of `{answer.kind}`"
     if pattern in answer.used:
         yield answer.used[pattern]
     if pattern in answer.dropped:
@@ -198,7 +198,7 @@ def _is_in(path: str, patterns: Mapping[str, str]) -> bool:
 def _states(platform: Documented) -> Iterator[str]:
     for states in platform.states:
         yield f"## States of {states.of}"
-        yield table(
+        yield render_table(
             ["state", "for somebody who waits"],
             [[f"`{state}`", str(meaning)] for state, meaning in states.meanings.items()],
         )

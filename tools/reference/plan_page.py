@@ -1,15 +1,24 @@
-"""The page of the plan's JSON, from the plan's own schema."""
+"""Render the page of the plan's JSON, from the plan's own schema."""
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from gpuform.schemas.plan import PlanAction, PlanReason
 from gpuform.stacks.language.plan_schema import plan_schema
-from gpuform.stacks.reference.markdown import link_to, listed, page, plain, table
-from gpuform.stacks.reference.plan_example import PLAN
+from tools.reference.markdown import (
+    escape_prose,
+    join_as_code,
+    render_page,
+    render_table,
+    to_anchor,
+)
 
 Schema = Mapping[str, Any]
+
+PLAN: Final = Path(__file__).with_name("plan_example.json").read_text(encoding="utf-8")
+"""A plan of a real run: a volume that grows, with prices and a gate."""
 
 _LEAD: Final = """\
 This page has every field of a plan as JSON: what it means, and which values it can have. You need
@@ -84,69 +93,75 @@ REVIEWED: Final = (
 """The fields of a stack in it."""
 
 
-def plan_page() -> str:
-    """The whole page."""
-    return page("A plan as JSON", _LEAD, _parts(plan_schema()))
+def render_plan_page() -> str:
+    """Return the page as Markdown."""
+    return render_page("A plan as JSON", _LEAD, _render_parts(plan_schema()))
 
 
-def _parts(schema: Schema) -> Iterator[str]:
+def _render_parts(schema: Schema) -> Iterator[str]:
     yield _WHERE
     yield "## The plan"
-    yield _fields(schema)
+    yield _render_fields(schema)
     for name, part in schema["$defs"].items():
-        yield f"### {_words(name)}\n\n{plain(part.get('description', '').splitlines()[0])}"
+        description = part.get("description", "").splitlines()[0]
+        yield f"### {_split_words(name)}\n\n{escape_prose(description)}"
         if "properties" in part:
-            yield _fields(part)
+            yield _render_fields(part)
         else:
-            yield _values(name, part["enum"])
+            yield _render_values(name, part["enum"])
     yield "## An example\n\nThe stack's volume grows from 5 to 8 TiB."
     yield f"```json\n{PLAN.strip()}\n```"
     yield "## The JSON of a review"
-    yield table(("field", "meaning"), [(f"`{name}`", text) for name, text in REVIEW])
+    yield render_table(("field", "meaning"), [(f"`{name}`", text) for name, text in REVIEW])
     yield "Each of its `stacks` has:"
-    yield table(("field", "meaning"), [(f"`{name}`", text) for name, text in REVIEWED])
+    yield render_table(("field", "meaning"), [(f"`{name}`", text) for name, text in REVIEWED])
 
 
-def _fields(schema: Schema) -> str:
+def _render_fields(schema: Schema) -> str:
     needed = schema.get("required", ())
     rows = [
         (
             f"`{name}`",
-            _type(field),
-            plain(field.get("description", "")),
-            "always" if name in needed else _default(field.get("default", [])),
+            _format_type(field),
+            escape_prose(field.get("description", "")),
+            "always" if name in needed else _format_default(field.get("default", [])),
         )
         for name, field in schema["properties"].items()
     ]
-    return table(("field", "type", "meaning", "default"), rows)
+    return render_table(("field", "type", "meaning", "default"), rows)
 
 
-def _values(name: str, values: list[str]) -> str:
-    told = {"PlanAction": _texts(ACTIONS), "PlanReason": _texts(REASONS)}.get(name)
+def _render_values(name: str, values: list[str]) -> str:
+    told = {
+        "PlanAction": _meanings_by_value(ACTIONS),
+        "PlanReason": _meanings_by_value(REASONS),
+    }.get(name)
     if told is None:
-        return f"One of {listed(values)}."
-    return table(("value", "means"), [(f"`{each}`", told[each]) for each in values])
+        return f"One of {join_as_code(values)}."
+    return render_table(("value", "means"), [(f"`{each}`", told[each]) for each in values])
 
 
-def _texts(meanings: Mapping[PlanAction, str] | Mapping[PlanReason, str]) -> dict[str, str]:
+def _meanings_by_value(
+    meanings: Mapping[PlanAction, str] | Mapping[PlanReason, str],
+) -> dict[str, str]:
     return {str(value): text for value, text in meanings.items()}
 
 
-def _type(schema: Schema) -> str:
-    choices = [_type(each) for each in schema.get("anyOf", ())]
+def _format_type(schema: Schema) -> str:
+    choices = [_format_type(each) for each in schema.get("anyOf", ())]
     if choices:
         return " or ".join(choices)
     if "$ref" in schema:
-        words = _words(schema["$ref"].rpartition("/")[2])
-        return f"[{words}]({link_to(words)})"
+        words = _split_words(schema["$ref"].rpartition("/")[2])
+        return f"[{words}]({to_anchor(words)})"
     if "const" in schema or "enum" in schema:
-        return listed(schema.get("enum") or [schema["const"]])
+        return join_as_code(schema.get("enum") or [schema["const"]])
     match schema.get("type"):
         case "array":
-            return f"list of {_type(schema.get('items', {}))}"
+            return f"list of {_format_type(schema.get('items', {}))}"
         case "object":
             inside = schema.get("additionalProperties")
-            return f"object of {_type(inside if isinstance(inside, dict) else {})}"
+            return f"object of {_format_type(inside if isinstance(inside, dict) else {})}"
         case str() as kind:
             return _WORDS[kind]
     return "any value"
@@ -161,7 +176,7 @@ _WORDS: Final = {
 }
 
 
-def _default(value: Any) -> str:
+def _format_default(value: Any) -> str:
     match value:
         case None:
             return "`null`"
@@ -174,6 +189,6 @@ def _default(value: Any) -> str:
     return f"`{value}`"
 
 
-def _words(name: str) -> str:
-    """`PropertyChange` as `Property change`."""
+def _split_words(name: str) -> str:
+    """Return `PropertyChange` as `Property change`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()

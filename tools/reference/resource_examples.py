@@ -1,4 +1,4 @@
-"""A complete topology for each kind on each platform, as its page shows it."""
+"""Declare a complete topology for each kind on each platform, as its page shows it."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -5,7 +5,7 @@ from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.failures import MEANINGS
 from gpuform.stacks.cli.running import EXIT_CODES
 from gpuform.stacks.operations.runs.results import ExitReason
-from gpuform.stacks.reference.exit_codes_page import exit_codes_page
+from tools.reference.pages import render_exit_codes_page
 
 CONSTANTS = {
     name: value
@@ -25,7 +25,7 @@ def test_meanings_are_of_commands_that_there_are() -> None:
 
 
 def test_the_page_has_every_code_and_every_reason() -> None:
-    page = exit_codes_page()
+    page = render_exit_codes_page()
     for each in MEANINGS:
         assert f"| `{each.code}` | {each.name} | " in page
         assert each.text in page

@@ -1,12 +1,12 @@
-"""The page of configuration keys and environment variables."""
+"""Render the page of configuration keys and environment variables."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpuform.providers.platform import Platform, own_platforms, plugin_key
 from gpuform.stacks.engine.machine import ci_variables
-from gpuform.stacks.reference.markdown import listed, page, plain, table
-from gpuform.stacks.reference.variables import JOBS, VARIABLES, Variable
+from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
+from tools.reference.variables import JOBS, VARIABLES, Variable
 
 _LEAD: Final = """\
 This page has every configuration key and every environment variable that gpuform reads, and says
@@ -75,16 +75,16 @@ theirs. `_GPUFORM_COMPLETE` is for [completion in shells](commands/tools/complet
 """
 
 
-def configuration_page() -> str:
-    """The whole page."""
-    return page("Configuration", _LEAD, _parts())
+def render_configuration_page() -> str:
+    """Return the page as Markdown."""
+    return render_page("Configuration", _LEAD, _render_parts())
 
 
-def _parts() -> Iterator[str]:
+def _render_parts() -> Iterator[str]:
     yield _PRECEDENCE
     yield _OWN
     for platform in own_platforms().values():
-        yield f"## Settings of {platform.title}\n\n{_settings(platform)}"
+        yield f"## Settings of {platform.title}\n\n{_render_settings(platform)}"
     yield _PROJECT
     yield "## Environment variables"
     yield (
@@ -93,19 +93,19 @@ def _parts() -> Iterator[str]:
     )
     for group in dict.fromkeys(each.group for each in VARIABLES):
         yield f"### {group}"
-        yield _variables(each for each in VARIABLES if each.group == group)
+        yield _render_variables(each for each in VARIABLES if each.group == group)
         if group == JOBS:
-            yield _jobs()
+            yield _render_ci_systems()
     yield _OTHERS
 
 
-def _settings(platform: Platform) -> str:
+def _render_settings(platform: Platform) -> str:
     rows = [
         [
             f"`{each.config}`",
             f"`{plugin_key(each.config)}`",
             f"`{each.variable}`" if each.variable else "",
-            plain(each.description),
+            escape_prose(each.description),
             "yes" if each.secret else "",
         ]
         for each in platform.settings
@@ -114,10 +114,10 @@ def _settings(platform: Platform) -> str:
     told = {each.variable for each in platform.settings}
     if platform.address not in told:
         rows.append(["", "", f"`{platform.address}`", "Another address of the platform.", ""])
-    return table(head, rows)
+    return render_table(head, rows)
 
 
-def _variables(variables: Iterable[Variable]) -> str:
+def _render_variables(variables: Iterable[Variable]) -> str:
     head = ("variable", "meaning", "flag", "counts before", "default", "secret")
     rows = [
         [
@@ -130,13 +130,13 @@ def _variables(variables: Iterable[Variable]) -> str:
         ]
         for each in variables
     ]
-    return table(head, rows)
+    return render_table(head, rows)
 
 
-def _jobs() -> str:
-    rows = [(system, listed(names)) for system, names in ci_variables().items()]
+def _render_ci_systems() -> str:
+    rows = [(system, join_as_code(names)) for system, names in ci_variables().items()]
     return (
         "The history of a stack says which CI job made a change. The first variable of a row says "
         "that this system runs the job. The others tell the build, the commit and the branch.\n\n"
-        f"{table(('system', 'variables'), rows)}"
+        f"{render_table(('system', 'variables'), rows)}"
     )

@@ -8,9 +8,9 @@ import pytest
 
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.flags import FAMILIES, TITLES, page_of
-from gpuform.stacks.reference.command_pages import command_pages
+from tools.reference.command_pages import render_command_pages
 
-PAGES = dict(command_pages())
+PAGES = dict(render_command_pages())
 ROOT = click.Context(cli, info_name="gpuform")
 COMMANDS = cli.list_commands(ROOT)
 

@@ -14,9 +14,9 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import own_platforms
 from gpuform.schemas.rules import effect, rules_of
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.reference.resource_pages import page_name, resource_pages
+from tools.reference.resource_pages import page_name, render_resource_pages
 
-PAGES = dict(resource_pages())
+PAGES = dict(render_resource_pages())
 RESOURCES = all_kinds()
 
 
@@ -134,7 +134,7 @@ def test_every_kind_is_in_the_table() -> None:
 @pytest.mark.parametrize("platform", own_platforms())
 def test_a_kind_tells_the_permissions_that_its_platform_asks_for(platform: str) -> None:
     """`guarded_by` is stated: here it is compared with what the platform's modules name."""
-    root = Path(__file__).parents[3] / "providers" / platform
+    root = Path(__file__).parents[2] / "providers" / platform
     source = "\n".join(path.read_text() for path in root.rglob("*.py"))
     source = re.sub(r"guarded_by = .*", "", source)
     classes = [lifecycle_class(platform, kind) for kind in own_platforms()[platform].lifecycles]

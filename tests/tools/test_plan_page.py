@@ -13,15 +13,14 @@ from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.language.plan_schema import plan_schema
 from gpuform.stacks.pricing.book import price_book_model
-from gpuform.stacks.reference import prices_page
-from gpuform.stacks.reference.plan_example import PLAN
-from gpuform.stacks.reference.plan_page import ACTIONS, REASONS, REVIEW, REVIEWED, plan_page
-from gpuform.stacks.reference.prices_page import prices_page as page_of_prices
-from gpuform.stacks.reference.stacks_file_page import STACKS
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages import review_document
+from tools.reference import file_pages
+from tools.reference.file_pages import STACKS
+from tools.reference.file_pages import render_prices_page as page_of_prices
+from tools.reference.plan_page import ACTIONS, PLAN, REASONS, REVIEW, REVIEWED, render_plan_page
 
-PAGE = plan_page()
+PAGE = render_plan_page()
 
 
 def test_every_field_of_the_schema_is_there_with_its_meaning() -> None:
@@ -54,14 +53,14 @@ def test_the_document_of_a_review_is_as_the_page_says() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "gates.yaml").write_text(prices_page.GATES)
+    (tmp_path / "gates.yaml").write_text(file_pages.GATES)
     return tmp_path
 
 
 def test_the_examples_of_prices_and_gates_are_right(project: Path) -> None:
     import yaml
 
-    prices: Any = yaml.safe_load(prices_page.PRICES)
+    prices: Any = yaml.safe_load(file_pages.PRICES)
     assert price_book_model().model_validate(prices)
     assert len(read_gates(project / "gates.yaml", "gates.yaml")) == 8
     for name in GateInputs.rules:
@@ -78,7 +77,7 @@ def test_the_example_of_stacks_is_right() -> None:
 
 def test_the_gate_in_python_finds_a_replacement() -> None:
     scope: dict[str, Any] = {}
-    exec(compile(prices_page.POLICY, "policies.py", "exec"), scope)
+    exec(compile(file_pages.POLICY, "policies.py", "exec"), scope)
     plan = Plan.model_validate_json(PLAN)
     replaced = plan.changes[0].model_copy(update={"action": PlanAction.REPLACE})
     scope["datetime"] = Fridays

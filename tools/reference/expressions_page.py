@@ -1,4 +1,4 @@
-"""The page of the expressions that a topology's values hold."""
+"""Render the page of the expressions that a topology's values hold."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from gpuform.providers.platform import own_platforms
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.expressions.template import parse
 from gpuform.stacks.language.type_text import yaml_text
-from gpuform.stacks.reference.markdown import listed, page, plain, table
+from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
 
 _LEAD: Final = """\
 This page has the whole expression language of topologies: what a value can refer to, every filter,
@@ -182,34 +182,36 @@ decimals are numbers: `no`, `1e3`, `007` and dates are the text that they look l
 """
 
 
-def expressions_page() -> str:
-    """The whole page."""
-    return page("Expressions", _LEAD, _parts())
+def render_expressions_page() -> str:
+    """Return the page as Markdown."""
+    return render_page("Expressions", _LEAD, _render_parts())
 
 
-def _parts() -> Iterator[str]:
+def _render_parts() -> Iterator[str]:
     yield _WHERE
     yield "## What a value can refer to"
-    yield table(("reference", "means"), [(f"`{form}`", text) for form, text in _ROOTS])
+    yield render_table(("reference", "means"), [(f"`{form}`", text) for form, text in _ROOTS])
     yield _AFTER_ROOTS
     yield _KNOWN
     yield "## Operators"
     rows = [
-        (listed(forms.split("  ")), text, f"`{each}`", f"`{_result(each)}`")
+        (join_as_code(forms.split("  ")), text, f"`{each}`", f"`{_evaluate_example(each)}`")
         for forms, text, each in _OPERATORS
     ]
-    yield table(("operator", "does", "example", "result"), rows)
+    yield render_table(("operator", "does", "example", "result"), rows)
     yield "## Filters"
     yield "A filter stands behind a value and a bar. Filters can follow each other."
     yield "\n".join(
         f"* `{name}`: {FILTER_TEXTS[name][0]} `{{{{ {FILTER_TEXTS[name][1]} }}}}` is "
-        f"`{_result(FILTER_TEXTS[name][1])}`"
+        f"`{_evaluate_example(FILTER_TEXTS[name][1])}`"
         for name in sorted(FILTERS)
     )
     yield "## Methods"
     yield "They are Python's, of texts and of objects: `{{ 'a,b'.split(',') }}`."
-    methods = [(_METHOD_TYPES[kind], listed(sorted(names))) for kind, names in METHODS.items()]
-    yield table(("of a", "methods"), methods)
+    methods = [
+        (_METHOD_TYPES[kind], join_as_code(sorted(names))) for kind, names in METHODS.items()
+    ]
+    yield render_table(("of a", "methods"), methods)
     yield "## Look-ups"
     yield (
         "A look-up asks the platform while gpuform plans, with the stack's key. `gpuform validate` "
@@ -218,25 +220,27 @@ def _parts() -> Iterator[str]:
         "  image: \"{{ (scp.images('kr-west1') | selectattr('os_distro', 'eq', 'UBUNTU') | first)"
         '.id }}"\n```'
     )
-    yield table(("look-up", "gives"), _lookups())
+    yield render_table(("look-up", "gives"), _lookup_rows())
     yield _REFUSED
 
 
-def _result(expression: str) -> str:
+def _evaluate_example(expression: str) -> str:
     value: Any = parse(f"{{{{ {expression} }}}}").evaluate({})
     return yaml_text(value)
 
 
-def _lookups() -> Iterator[tuple[str, str]]:
+def _lookup_rows() -> Iterator[tuple[str, str]]:
     for platform in own_platforms():
         for name in lookup_names(platform):
             function = lookup(platform, name)
             doc = (function.__doc__ or "").strip().partition("\n\n")[0]
-            given = ", ".join(map(_parameter, inspect.signature(function).parameters.values()))
-            yield f"`{platform}.{name}({given})`", plain(doc)
+            given = ", ".join(
+                map(_format_parameter, inspect.signature(function).parameters.values())
+            )
+            yield f"`{platform}.{name}({given})`", escape_prose(doc)
 
 
-def _parameter(each: inspect.Parameter) -> str:
+def _format_parameter(each: inspect.Parameter) -> str:
     if each.default is inspect.Parameter.empty:
         return each.name
     return f"{each.name}={'none' if each.default is None else repr(each.default)}"

@@ -1,4 +1,4 @@
-"""A page for each kind on each platform, and the table of them all."""
+"""Render a page for each kind on each platform, and the table of all kinds."""
 
 import json
 import tempfile
@@ -14,11 +14,17 @@ from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.convert.python import program_of
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.reference.markdown import kebab, page, plain, table
-from gpuform.stacks.reference.resource_examples import EXAMPLES
-from gpuform.stacks.reference.tables import input_tables, output_tables
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan
+from tools.reference.markdown import (
+    escape_prose,
+    render_input_tables,
+    render_output_tables,
+    render_page,
+    render_table,
+    to_kebab_case,
+)
+from tools.reference.resource_examples import EXAMPLES
 
 Kind = type[Lifecycle[Any, Any]]
 
@@ -56,20 +62,24 @@ When you no longer declare a field that has a default, it goes back to that valu
 """
 
 
-def resource_pages() -> Iterator[tuple[str, str]]:
-    """The path below `resources/` of each page, and its text."""
-    yield "index.md", _index()
-    for platform, kind in _kinds():
-        yield f"{page_name(platform, kind)}.md", _page(platform, kind)
+def render_resource_pages() -> Iterator[tuple[str, str]]:
+    """Yield the path below `resources/` and the text of each page."""
+    yield "index.md", _render_index()
+    for platform, kind in _list_kinds():
+        yield f"{page_name(platform, kind)}.md", _render_kind(platform, kind)
 
 
 def page_name(platform: str, kind: str) -> str:
-    """`together/shared-volume`: the page of a kind below `resources/`, without its ending."""
-    return f"{platform}/{kebab(kind)}"
+    """Return the path of a kind's page below `resources/`, such as `together/shared-volume`."""
+    return f"{platform}/{to_kebab_case(kind)}"
 
 
-def example_in_python(topology: str) -> str:
-    """The program that declares what an example does. Raises ValueError for one that is wrong."""
+def convert_to_python(topology: str) -> str:
+    """Return the Python program that declares what a topology declares.
+
+    Raises:
+        ValueError: the topology has problems.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "topology.yaml")
         file.write_text(topology, encoding="utf-8")
@@ -81,71 +91,75 @@ def example_in_python(topology: str) -> str:
     return program.partition("\n\n")[2]  # without its docstring
 
 
-def _example_of(platform: str, kind: str) -> str:
+def _get_example(platform: str, kind: str) -> str:
     if (platform, kind) not in EXAMPLES:
-        raise KeyError(f"stacks/reference/resource_examples.py has none for {kind} on {platform}")
+        raise KeyError(f"tools/reference/resource_examples.py has none for {kind} on {platform}")
     return EXAMPLES[platform, kind].strip("\n")
 
 
-def _kinds() -> list[tuple[str, str]]:
+def _list_kinds() -> list[tuple[str, str]]:
     found = own_platforms()
-    return [(name, kind) for name, each in found.items() for kind in KINDS if _has(each, kind)]
+    return [(name, kind) for name, each in found.items() for kind in KINDS if _has_kind(each, kind)]
 
 
-def _has(platform: Any, kind: str) -> bool:
+def _has_kind(platform: Any, kind: str) -> bool:
     return kind in platform.lifecycles
 
 
-def _index() -> str:
+def _render_index() -> str:
     platforms = own_platforms()
     rows = []
     for section, kind in SECTIONS.items():
         on = [
-            f"[{kind}]({page_name(name, kind)}.md)" if _has(each, kind) else ""
+            f"[{kind}]({page_name(name, kind)}.md)" if _has_kind(each, kind) else ""
             for name, each in platforms.items()
         ]
         rows.append([f"`{section}`", *on])
     head = ["section of a topology", *(each.title for each in platforms.values())]
-    return page(
+    return render_page(
         "Resources",
         "This page lists every kind of resource and the platforms that have it. Each kind has a "
         "page with all of its fields.",
-        ["## Kinds and platforms", table(head, rows), _READING + _permissions(_EVERYWHERE)],
+        [
+            "## Kinds and platforms",
+            render_table(head, rows),
+            _READING + _render_permissions(_EVERYWHERE),
+        ],
     )
 
 
 _EVERYWHERE: Final = (Permission.FORGET_MANY, Permission.NEW_ADDRESS)
 
 
-def _page(platform: str, kind: str) -> str:
+def _render_kind(platform: str, kind: str) -> str:
     lifecycle, title = lifecycle_class(platform, kind), own_platforms()[platform].title
     doc = (lifecycle.inputs.__doc__ or "").strip().partition("\n")[0]
     section = next(name for name, each in SECTIONS.items() if each == kind)
     lead = (
-        f"{plain(doc)} This page has every field of a {kind} on {title}, and what a change of each "
-        f"one does. In a topology it stands under `{section}` with `platform: {platform}`. In "
-        f"Python it is `gpuform.providers.{platform}.{kind}`."
+        f"{escape_prose(doc)} This page has every field of a {kind} on {title}, and what a change "
+        f"of each one does. In a topology it stands under `{section}` with `platform: {platform}`. "
+        f"In Python it is `gpuform.providers.{platform}.{kind}`."
     )
-    return page(f"{kind} on {title}", lead, _parts(lifecycle))
+    return render_page(f"{kind} on {title}", lead, _render_parts(lifecycle))
 
 
-def _parts(lifecycle: Kind) -> Iterator[str]:
+def _render_parts(lifecycle: Kind) -> Iterator[str]:
     platform, kind = lifecycle.platform, lifecycle.kind
-    topology = _example_of(platform, kind)
+    topology = _get_example(platform, kind)
     yield "## Example"
     yield f"In a topology, `topology.yaml`:\n\n```yaml\n{topology}\n```"
-    program = example_in_python(topology + "\n").strip("\n")
+    program = convert_to_python(topology + "\n").strip("\n")
     yield f"The same in Python, `__main__.py`:\n\n```python\n{program}\n```"
     yield (
         "## Inputs\n\n[How to read the tables](../index.md#how-to-read-a-resources-page) says what "
         "the words mean."
     )
-    yield input_tables(lifecycle.inputs, "the inputs")
+    yield render_input_tables(lifecycle.inputs, "the inputs")
     yield f"## Outputs\n\n{_OUTPUTS}"
-    yield output_tables(lifecycle.outputs, "the outputs")
-    yield f"## Waiting\n\n{_waiting(lifecycle)}"
-    yield f"## Permissions\n\n{_guards(lifecycle)}"
-    yield f"## Import\n\n{_importing(lifecycle)}"
+    yield render_output_tables(lifecycle.outputs, "the outputs")
+    yield f"## Waiting\n\n{_render_waiting(lifecycle)}"
+    yield f"## Permissions\n\n{_render_guards(lifecycle)}"
+    yield f"## Import\n\n{_render_import(lifecycle)}"
     yield (
         "## Read on\n\n"
         f"* [What gpuform supports of this platform](../../platforms/{platform}.md)\n"
@@ -154,9 +168,11 @@ def _parts(lifecycle: Kind) -> Iterator[str]:
     )
 
 
-def _waiting(lifecycle: Kind) -> str:
+def _render_waiting(lifecycle: Kind) -> str:
     limits = lifecycle.timeouts
-    rows = [(verb, _span(getattr(limits, verb))) for verb in ("create", "update", "delete")]
+    rows = [
+        (verb, _format_duration(getattr(limits, verb))) for verb in ("create", "update", "delete")
+    ]
     text = (
         "gpuform waits until the platform says that the object can be used: then the output "
         "`ready` is true. When the time is over, the object stays in the state with `ready: false` "
@@ -177,17 +193,17 @@ def _waiting(lifecycle: Kind) -> str:
     if lifecycle.remains:
         text += f" After a delete: {lifecycle.remains}."
     return (
-        f"{text}\n\n{table(('operation', 'longest time'), rows)}\n"
+        f"{text}\n\n{render_table(('operation', 'longest time'), rows)}\n"
         "Other times: `options: {timeouts: {create: 45m, update: 45m, delete: 30m}}`."
     )
 
 
-def _span(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes = int(seconds) // 60
     return f"{minutes // 60} h" if minutes % 60 == 0 else f"{minutes} min"
 
 
-def _guards(lifecycle: Kind) -> str:
+def _render_guards(lifecycle: Kind) -> str:
     guards = list(lifecycle.guarded_by)
     if {"expires", "ttl"} & set(rules_of(lifecycle.inputs)):
         guards.append(Permission.RENEW_EXPIRED)
@@ -196,15 +212,15 @@ def _guards(lifecycle: Kind) -> str:
         return f"This kind has no permission of its own. {everywhere}"
     return (
         "gpuform refuses some changes, unless you allow them for the one run: `--allow NAME` (with "
-        f"`pulumi`: `GPUFORM_ALLOW=NAME`).\n\n{_permissions(tuple(guards))}\n{everywhere}"
+        f"`pulumi`: `GPUFORM_ALLOW=NAME`).\n\n{_render_permissions(tuple(guards))}\n{everywhere}"
     )
 
 
-def _permissions(names: tuple[Permission, ...]) -> str:
-    return table(("name", "allows to"), [(f"`{name}`", MEANINGS[name]) for name in names])
+def _render_permissions(names: tuple[Permission, ...]) -> str:
+    return render_table(("name", "allows to"), [(f"`{name}`", MEANINGS[name]) for name in names])
 
 
-def _importing(lifecycle: Kind) -> str:
+def _render_import(lifecycle: Kind) -> str:
     fields, rules = lifecycle.inputs.model_fields, rules_of(lifecycle.inputs)
     command = f"gpuform import {lifecycle.platform}:{lifecycle.kind} NAME"
     text, commands = f"An id looks like `{lifecycle.id_example}`.", []

@@ -1,4 +1,4 @@
-"""Every environment variable that gpuform reads, beside those of the platforms' descriptors.
+"""Declare every environment variable that gpuform reads, beside those of platforms' descriptors.
 
 A test looks for others in the source.
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An environment variable. `before` names what says the same and counts only without it."""
+    """Describe an environment variable. `before` names what counts only where it is not set."""
 
     name: str
     group: str

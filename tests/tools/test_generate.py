@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks import generated
-from gpuform.stacks.reference.markdown import MARK
+from tools import generate
+from tools.reference.markdown import MARK
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 # The files, which the first test compares with what is generated: to generate them for each
@@ -21,31 +21,32 @@ PAGES = {
 # `.ci/run` has the same as a step of its own.
 @pytest.mark.slow
 def test_the_files_are_current(capsys: pytest.CaptureFixture[str]) -> None:
-    assert generated.main(["--check"]) == 0, capsys.readouterr().err
+    assert generate.main(["--check"]) == 0, capsys.readouterr().err
 
 
 def test_a_file_that_is_not_current_is_named_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(generated, "_FOLDER", tmp_path)
-    monkeypatch.setattr(generated, "_REFERENCE", tmp_path / "reference")
-    # Pages as they are: to make each of them three times takes half a minute.
-    monkeypatch.setattr(generated, "pages", PAGES.items)
-    old = tmp_path / "reference/resources/together/gone.md"
-    kept = tmp_path / "reference/speed.md"
+    # Pages as they are: to render each of them three times takes half a minute.
+    monkeypatch.setattr(generate, "render_pages", PAGES.items)
+    reference = tmp_path / "docs/reference"
+    old = reference / "resources/together/gone.md"
+    kept = reference / "speed.md"
     old.parent.mkdir(parents=True)
     for each in (old, kept):
         each.write_text("written by hand")
-    assert generated.main(["--check"]) == 1
-    told = capsys.readouterr().err
-    assert "reference/topology.md is not current\n" in told
-    assert "together/gone.md should not be there\n" in told
-    assert "speed.md" not in told
+    assert generate.main(["--check"], tmp_path) == 1
+    stderr = capsys.readouterr().err
+    assert "reference/topology.md is not current\n" in stderr
+    assert "together/gone.md should not be there\n" in stderr
+    assert "speed.md" not in stderr
+    assert "together/resources.py is not current\n" in stderr
+    assert "plugin/schema.json is not current\n" in stderr
     assert old.exists()
-    assert generated.main([]) == 0
-    assert (tmp_path / "reference/topology.md").read_text() == PAGES["topology.md"]
+    assert generate.main([], tmp_path) == 0
+    assert (reference / "topology.md").read_text() == PAGES["topology.md"]
     assert (old.exists(), kept.exists()) == (False, True)
-    assert generated.main(["--check"]) == 0
+    assert generate.main(["--check"], tmp_path) == 0
 
 
 def test_a_page_begins_with_its_title_and_says_that_it_is_generated() -> None:

@@ -9,11 +9,11 @@ from gpuform.providers.platform import own_platforms
 from gpuform.schemas.topology import SECTIONS, EntryInputs, OptionsInputs, TopologyInputs
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.language.type_text import yaml_text
-from gpuform.stacks.reference.expressions_page import FILTER_TEXTS, expressions_page
-from gpuform.stacks.reference.markdown import kebab, link_to, plain, table
-from gpuform.stacks.reference.topology_page import topology_page
+from tools.reference.expressions_page import FILTER_TEXTS, render_expressions_page
+from tools.reference.file_pages import render_topology_page
+from tools.reference.markdown import escape_prose, render_table, to_anchor, to_kebab_case
 
-TOPOLOGY, EXPRESSIONS = topology_page(), expressions_page()
+TOPOLOGY, EXPRESSIONS = render_topology_page(), render_expressions_page()
 
 
 def part(title: str) -> str:
@@ -68,11 +68,13 @@ def test_values_as_yaml(value: object, text: str) -> None:
 
 
 def test_pieces_of_markdown() -> None:
-    assert link_to("Options of an entry") == "#options-of-an-entry"
-    assert link_to("How to read a resource's page") == "#how-to-read-a-resources-page"
-    assert kebab("SharedVolume") == "shared-volume"
-    assert plain("a <b> `<c>` 1 < 2") == "a `<b>` `<c>` 1 &lt; 2"
-    assert plain("<a><b> is `x <c>`") == "`<a><b>` is `x <c>`"
-    assert plain("__main__.py, a_b, * or `**`") == "\\_\\_main\\_\\_.py, a_b, \\* or `**`"
-    assert table(("a", "b"), [("1|2", "x\ny")]) == "| a | b |\n| --- | --- |\n| 1\\|2 | x y |\n"
-    assert table(("a", "b"), []) == ""
+    assert to_anchor("Options of an entry") == "#options-of-an-entry"
+    assert to_anchor("How to read a resource's page") == "#how-to-read-a-resources-page"
+    assert to_kebab_case("SharedVolume") == "shared-volume"
+    assert escape_prose("a <b> `<c>` 1 < 2") == "a `<b>` `<c>` 1 &lt; 2"
+    assert escape_prose("<a><b> is `x <c>`") == "`<a><b>` is `x <c>`"
+    assert escape_prose("__main__.py, a_b, * or `**`") == "\\_\\_main\\_\\_.py, a_b, \\* or `**`"
+    assert (
+        render_table(("a", "b"), [("1|2", "x\ny")]) == "| a | b |\n| --- | --- |\n| 1\\|2 | x y |\n"
+    )
+    assert render_table(("a", "b"), []) == ""

@@ -1,1 +1,0 @@
-"""The generated reference of the documentation: pages from models, commands and source."""

@@ -1,0 +1,182 @@
+"""The page docs/reference/errors.md is the catalogue of errors: a row for each one, and no other.
+
+The page is written by hand. These tests compare it with the texts in the calls that make errors. A
+text that reaches a call through a variable or a function is not compared.
+"""
+
+import ast
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gpuform.stacks.cli.failures import STACK_NOT_FOUND
+
+# Reading every module of the package takes seconds.
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
+
+ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
+MESSAGE_ARGUMENT: Final = {"add": 2, "add_once": 3, "Diagnostic": 2, "FormattingError": 2}
+"""Which argument of a call is the message, if not the first. The hint is the next one."""
+PASSED_ON: Final = re.compile(r"[A-Za-z]{3}")
+"""A literal without a word, such as ": ", says nothing of its own."""
+
+FILLED_IN: Final = re.compile(r"<[^>]*>|; or: |, or |[^\s<]*[A-Z_/.:\"$\d][^\s<]*|\(exit code")
+"""In a row: what is filled in when an error is made, and names, which constants may hold."""
+
+
+@dataclass(frozen=True)
+class RaisedError:
+    """A call that makes an error with a hint: the literals of both, and how its row would read."""
+
+    place: str
+    message: tuple[str, ...]
+    hint: tuple[str, ...]
+    row: str
+
+    def is_in(self, cells: tuple[str, str]) -> bool:
+        """Return whether a row of the page has every literal of the error."""
+        return all(part in cells[0] for part in self.message) and all(
+            part in cells[1] for part in self.hint
+        )
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return each module of the package by its path. The emulator's errors are the platforms'."""
+    files = [
+        file for top in ("schemas", "providers", "stacks") for file in (ROOT / top).rglob("*.py")
+    ]
+    return {
+        path: ast.parse(file.read_text(encoding="utf-8"))
+        for file in sorted(files)
+        if not (path := str(file.relative_to(ROOT))).startswith("providers/emulator/")
+    }
+
+
+@cache
+def constants(tree: ast.Module) -> dict[str, ast.expr]:
+    """Return what a module keeps under names."""
+    pairs = [
+        (node.targets[0] if isinstance(node, ast.Assign) else node.target, node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+    ]
+    return {target.id: value for target, value in pairs if isinstance(target, ast.Name) and value}
+
+
+@cache
+def error_classes() -> frozenset[str]:
+    """Return the names of all classes of errors whose second argument is a hint."""
+    bases = {
+        node.name: {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    classes = {"UserError", "ExpressionError"}
+    while derived := {name for name, above in bases.items() if above & classes} - classes:
+        classes |= derived
+    return frozenset(classes)
+
+
+def literals(node: ast.expr, tree: ast.Module) -> Iterator[str]:
+    """Yield the literals of a text in a module, as the page writes them."""
+    match node:
+        case ast.Constant(value=str(text)) if PASSED_ON.search(text):
+            yield normalized(text)
+        case ast.Name(id=name) if name in constants(tree):
+            yield from literals(constants(tree)[name], tree)
+        case ast.JoinedStr(values=parts) | ast.BoolOp(values=parts):
+            for part in parts:
+                yield from literals(part, tree)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            yield from (*literals(left, tree), *literals(right, tree))
+        case ast.IfExp(body=body, orelse=other):
+            yield from (*literals(body, tree), *literals(other, tree))
+
+
+def template(node: ast.expr) -> str:
+    """Return how a row of the page would show a text, as a proposal."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(map(template, parts))
+        case ast.FormattedValue(value=value):
+            return template(value)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return template(left) + template(right)
+        case ast.IfExp(body=body, orelse=other):
+            return f"{template(body)} / {template(other)}"
+    return f"`<{ast.unparse(node)}>`"
+
+
+def normalized(text: str) -> str:
+    """Return a text without the marks of Markdown and with single spaces."""
+    return " ".join(re.sub(r"[\\`]", "", html.unescape(text)).split())
+
+
+def raised_errors() -> Iterator[RaisedError]:
+    """Yield every call that makes an error with a hint, where at least one literal stands in it."""
+    for path, tree in trees().items():
+        for call in ast.walk(tree):
+            if not isinstance(call, ast.Call):
+                continue
+            name = ast.unparse(call.func).rpartition(".")[2]
+            at = MESSAGE_ARGUMENT.get(name, 0)
+            hint = next((keyword.value for keyword in call.keywords if keyword.arg == "hint"), None)
+            if hint is None and (name in MESSAGE_ARGUMENT or name in error_classes()):
+                hint = call.args[at + 1] if at + 1 < len(call.args) else None
+            if hint is None or len(call.args) <= at:
+                continue
+            message = call.args[at]
+            error = RaisedError(
+                f"{path}:{call.lineno}",
+                tuple(literals(message, tree)),
+                tuple(literals(hint, tree)),
+                f"| {template(message)} | {template(hint)} |",
+            )
+            if error.hint:
+                yield error
+
+
+def rows() -> list[tuple[str, str]]:
+    """Return the two cells of each row of the page."""
+    lines = [re.split(r"(?<!\\)\|", line) for line in PAGE.splitlines() if line.startswith("| ")]
+    return [(normalized(cells[1]), normalized(cells[2])) for cells in lines]
+
+
+def test_each_error_with_a_hint_has_a_row() -> None:
+    catalogue = rows()
+    errors = list(raised_errors())
+    missing = [each for each in errors if not any(map(each.is_in, catalogue))]
+    assert len(errors) > 400
+    assert [f"{each.place}: add the row {each.row}" for each in missing] == []
+
+
+def test_each_row_is_of_an_error() -> None:
+    """The longest words in a row stand in the source, beside what is filled in and the names."""
+    texts = "\n".join(
+        normalized(node.value)
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    stale = [
+        words
+        for row in rows()
+        for cell in row
+        if (words := max(FILLED_IN.split(cell), key=len).strip(" ,;()'")) not in texts
+    ]
+    assert stale == []
+
+
+def test_a_row_names_an_exit_code_other_than_1() -> None:
+    assert f"| no stack is selected (exit code {STACK_NOT_FOUND}) |" in PAGE

@@ -1,0 +1,1 @@
+"""Programs for whoever works on gpuform: they are no part of what is installed."""

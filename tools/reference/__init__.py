@@ -1,0 +1,1 @@
+"""Render the generated pages of `docs/reference` from models, commands and decisions."""

@@ -1,0 +1,171 @@
+"""Write Markdown: pages, headings, tables, links, and tables of the fields of models.
+
+The modules of this package call it, and so do the scripts that write tables from runs of tests.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from gpuform.schemas.rules import FieldRules, effect, inside, rules_of
+from gpuform.stacks.language.type_text import type_text, yaml_text
+
+MARK: Final = "<!-- Generated: python -m gpuform.stacks.generated -->"
+"""Stands in each generated page, for whoever wants to change it."""
+
+
+def render_page(title: str, lead: str, parts: Iterable[str]) -> str:
+    """Return a page as Markdown. `lead` is its first paragraph: what the reader gets from it."""
+    texts = [f"# {title}", MARK, lead, *parts]
+    return "\n\n".join(text.strip("\n") for text in texts if text.strip()) + "\n"
+
+
+def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose cells may hold any text; an empty text without rows."""
+    lines = [[_escape_cell(cell) for cell in row] for row in rows]
+    if not lines:
+        return ""
+    return "".join(f"| {' | '.join(line)} |\n" for line in [head, ["---"] * len(head), *lines])
+
+
+def to_anchor(title: str) -> str:
+    """Return the link to a heading of the same page."""
+    words = re.sub(r"[^\w\s-]", "", title).strip().lower()
+    return "#" + re.sub(r"[-\s]+", "-", words)
+
+
+def join_as_code(names: Iterable[str]) -> str:
+    """Return names as code, with commas between them."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def to_kebab_case(name: str) -> str:
+    """Return `NodePool` as `node-pool`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+
+
+def escape_prose(text: str) -> str:
+    """Return prose with marks of Markdown and HTML escaped, and with `<name>` as code."""
+    return _change_outside_code(_change_outside_code(text, _mark_names_as_code), _escape_marks)
+
+
+def _change_outside_code(text: str, changed: Callable[[str], str]) -> str:
+    pieces = re.split(r"(`[^`]*`)", text)
+    return "".join(each if each.startswith("`") else changed(each) for each in pieces)
+
+
+def _mark_names_as_code(text: str) -> str:
+    return re.sub(r"(?:<[^<>]*>)+", r"`\g<0>`", text)
+
+
+def _escape_marks(text: str) -> str:
+    marks = re.sub(r"(\*|(?<!\w)_+|_+(?!\w))", lambda found: re.sub("(.)", r"\\\1", found[1]), text)
+    return marks.replace("<", "&lt;")
+
+
+def _escape_cell(text: str) -> str:
+    return re.sub(r"\s*\n\s*", " ", text).replace("|", "\\|")
+
+
+Cells = Callable[[FieldInfo, FieldRules], Sequence[str]]
+"""Makes the cells of a field's row behind its name, type and meaning."""
+
+
+def render_input_tables(model: type[BaseModel], title: str) -> str:
+    """Return tables of a resource's inputs and of the objects inside them."""
+    return _render_tables(model, title, ("a change of it", "default", "example"), _input_cells)
+
+
+def render_part_tables(model: type[BaseModel], title: str) -> str:
+    """Return tables of the fields of a part of a file and of the objects inside them."""
+    return _render_tables(model, title, ("example",), lambda field, _: [_format_examples(field)])
+
+
+def render_file_tables(model: type[BaseModel], title: str) -> str:
+    """Return tables of the fields of a file and of the objects inside them."""
+    return _render_tables(model, title, ("required", "example"), _file_cells)
+
+
+def render_output_tables(model: type[BaseModel], title: str) -> str:
+    """Return tables of a resource's outputs and of the objects inside them."""
+    return _render_tables(
+        model, title, ("secret",), lambda _, rules: ["yes" if rules.secret else ""]
+    )
+
+
+def _render_tables(model: type[BaseModel], title: str, columns: Sequence[str], cells: Cells) -> str:
+    head = ("field", "type", "meaning", *columns)
+    parts = []
+    for each, outer in _nested_models(model).items():
+        rows = [
+            [
+                *_first_cells(each, name, title, outermost=each is model),
+                *cells(each.model_fields[name], inside(rules, outer)),
+            ]
+            for name, rules in rules_of(each).items()
+        ]
+        heading = (
+            ""
+            if each is model
+            else f"### {_title_of_model(each, title)}\n\n{_read_docstring(each)}"
+        )
+        parts.append(heading + render_table(head, rows))
+    return "\n".join(parts)
+
+
+def _first_cells(
+    model: type[BaseModel], name: str, title: str, *, outermost: bool
+) -> Sequence[str]:
+    rules = rules_of(model)[name]
+    inner = f"[object]({to_anchor(_title_of_model(rules.nested, title))})" if rules.nested else ""
+    meaning = escape_prose(model.model_fields[name].description or "")
+    if rules.refers and outermost:
+        meaning += f" Or `{name.removesuffix('_id')}`, a {rules.refers} itself."
+    return f"`{name}`", type_text(model, name, of_model=inner), meaning
+
+
+def _nested_models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRules]:
+    """Return the model and those inside it, each once, with the rules of its field."""
+    found = {model: FieldRules()}
+    left = [model]
+    while left:
+        outer = left.pop(0)
+        for rules in rules_of(outer).values():
+            if rules.nested and rules.nested not in found:
+                found[rules.nested] = inside(rules, found[outer])
+                left.append(rules.nested)
+    return found
+
+
+def _title_of_model(model: type[BaseModel], outer: str) -> str:
+    """Return a heading: `OidcConfigInputs` of the inputs is `Oidc config of the inputs`."""
+    name = model.__name__.removesuffix("Inputs").removesuffix("Outputs")
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return f"{words.capitalize()} of {outer}"
+
+
+def _read_docstring(model: type[BaseModel]) -> str:
+    """Return the first line of a model's own docstring: models inherit that of pydantic."""
+    doc = (model.__dict__.get("__doc__") or "").strip().partition("\n")[0]
+    return f"{doc}\n\n" if doc else ""
+
+
+def _input_cells(field: FieldInfo, rules: FieldRules) -> Sequence[str]:
+    return effect(rules), _format_default(field, rules), _format_examples(field)
+
+
+def _file_cells(field: FieldInfo, _rules: FieldRules) -> Sequence[str]:
+    return "yes" if field.is_required() else "", _format_examples(field)
+
+
+def _format_default(field: FieldInfo, rules: FieldRules) -> str:
+    if field.is_required():
+        return "required"
+    return f"`{yaml_text(rules.default.value)}`" if rules.default is not None else ""
+
+
+def _format_examples(field: FieldInfo) -> str:
+    return " or ".join(f"`{yaml_text(example)}`" for example in field.examples or ())
