@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from gpuform.schemas.rules import FieldRules, effect, inside, rules_of
 from gpuform.stacks.language.type_text import type_text, yaml_text
 
-MARK: Final = "<!-- Generated: python -m gpuform.stacks.generated -->"
+MARK: Final = "<!-- Generated: python -m tools.generate -->"
 """Stands in each generated page, for whoever wants to change it."""
 
 
