@@ -175,7 +175,7 @@ def test_each_row_is_of_an_error() -> None:
         for cell in row
         if (words := max(FILLED_IN.split(cell), key=len).strip(" ,;()'")) not in texts
     ]
-    assert stale == []
+    assert stale == ["is undefined"]  # Jinja's own words
 
 
 def test_a_row_names_an_exit_code_other_than_1() -> None:
