@@ -84,8 +84,8 @@ class Platform:
     is_priced: bool = False
     """Whether its GPUs and storage can have prices in a price book."""
     emulator: str = ""
-    """Dotted path of the function `(store, clock, faults) -> Parts` that makes its part of the
-    emulator (`gpuform.providers.emulator.gate`); empty where it has none."""
+    """Dotted path of the function `(store, clock, faults) -> EmulatorParts` that makes its part of
+    the emulator (`gpuform.providers.emulator.gate`); empty where it has none."""
     emulated: Mapping[str, str] = field(default_factory=dict)
     """The environment that leads there: variable -> value, where `{url}` is the emulator's URL."""
 

@@ -1,4 +1,8 @@
-"""The controls of the emulator, under `/_emulator/`: no key, JSON in and out."""
+"""Serve the controls of the emulator under `/_emulator/`: clock, faults, request log, reset, stop.
+
+Tests, `gpuform test` and the waiting clients of `--emulate` call these routes; `app` mounts them.
+No key is asked for, and bodies and answers are JSON.
+"""
 
 import json
 from collections.abc import Callable
@@ -8,30 +12,32 @@ from flask import Blueprint, Response, request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.faults import FaultRule, Faults
 from gpuform.providers.emulator.gate import EmulatedPlatform
-from gpuform.providers.emulator.routing import answer, invalid
+from gpuform.providers.emulator.routing import answer_json, answer_validation_error
 from gpuform.providers.emulator.store import Store
 
-_Moment = Annotated[float, Field(allow_inf_nan=False)]
+_UnixSeconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _Advance(BaseModel):
+class _AdvanceBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    advance: Annotated[_Moment, Field(ge=0)]
+    advance: Annotated[_UnixSeconds, Field(ge=0)]
 
 
-class _Until(BaseModel):
+class _UntilBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    until: _Moment
+    until: _UnixSeconds
 
 
-class _Stop(BaseModel):
+class _StopBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
     emulator: str
 
 
-class Admin:
+class AdminApi:
+    """The routes that are not of a platform. `stop` ends the serving process, if allowed."""
+
     def __init__(
         self,
         store: Store,
@@ -46,15 +52,16 @@ class Admin:
         self._faults = faults
         self._platforms = platforms
 
-    def blueprint(self) -> Blueprint:
+    def create_blueprint(self) -> Blueprint:
+        """Return the routes, to be mounted at `/_emulator`."""
         routes = Blueprint("admin", __name__)
-        routes.register_error_handler(ValidationError, invalid)
-        routes.get("/health")(self._health)
+        routes.register_error_handler(ValidationError, answer_validation_error)
+        routes.get("/health")(self._get_health)
         routes.get("/clock")(self._get_clock)
         routes.post("/clock")(self._move_clock)
         routes.post("/faults")(self._add_fault)
         routes.get("/faults")(self._list_faults)
-        routes.get("/faults/applied")(self._applied_faults)
+        routes.get("/faults/applied")(self._count_applied_faults)
         routes.delete("/faults")(self._clear_faults)
         routes.get("/requests")(self._list_requests)
         routes.delete("/requests")(self._clear_requests)
@@ -63,57 +70,72 @@ class Admin:
         routes.post("/stop")(self._stop_serving)
         return routes
 
-    def _health(self) -> Response:
-        return answer({"status": "ok"})
+    def _get_health(self) -> Response:
+        return answer_json({"status": "ok"})
 
     def _get_clock(self) -> Response:
-        return answer({"now": self._clock.now(), "emulator": self._store.identity})
+        return answer_json({"now": self._clock.now(), "emulator": self._store.identity})
 
     def _move_clock(self) -> Response:
-        """`{"advance": seconds}` adds, `{"until": unix seconds}` moves on unless that is past."""
+        """Advance the clock, and answer the new time.
+
+        `{"advance": seconds}` adds seconds; `{"until": unix seconds}` moves the clock to that time,
+        or
+        nowhere if the time has passed.
+        """
         data = request.get_data()
+        # Each body is strict, so that a misspelled key is an error and not a clock that stands
+        # still.
         if b'"until"' in data:
-            self._clock.until(_Until.model_validate_json(data).until)
+            self._clock.advance_to(_UntilBody.model_validate_json(data).until)
         else:
-            self._clock.advance(_Advance.model_validate_json(data).advance)
+            self._clock.advance(_AdvanceBody.model_validate_json(data).advance)
         return self._get_clock()
 
     def _add_fault(self) -> Response:
-        rule = self._faults.add(Rule.model_validate_json(request.get_data()))
-        return answer(rule.model_dump(mode="json", exclude_defaults=True))
+        rule = self._faults.add(FaultRule.model_validate_json(request.get_data()))
+        return answer_json(rule.model_dump(mode="json", exclude_defaults=True))
 
     def _list_faults(self) -> Response:
-        return answer([rule.model_dump(mode="json") for rule in self._faults.live()])
+        return answer_json([rule.model_dump(mode="json") for rule in self._faults.list_live()])
 
-    def _applied_faults(self) -> Response:
-        """How many requests each fault met, by its number, also of those that are used up."""
-        return answer(self._faults.applied())
+    def _count_applied_faults(self) -> Response:
+        """Answer how many requests each fault was applied to, used up ones included."""
+        return answer_json(self._faults.count_applications())
 
     def _clear_faults(self) -> Response:
         self._faults.clear()
-        return answer([])
+        return answer_json([])
 
     def _list_requests(self) -> Response:
-        return answer([json.loads(entry) for entry in self._store.logged()])
+        return answer_json(
+            [json.loads(logged_request) for logged_request in self._store.list_log()]
+        )
 
     def _clear_requests(self) -> Response:
         self._store.clear_log()
-        return answer([])
+        return answer_json([])
 
     def _list_objects(self) -> Response:
-        return answer({platform.name: platform.objects() for platform in self._platforms})
+        """Answer the objects of every platform that is emulated, by platform and kind."""
+        return answer_json({platform.name: platform.list_objects() for platform in self._platforms})
 
     def _stop_serving(self) -> Response:
-        """`{"emulator": identity}` ends the process, unless that does other work as well."""
-        named = _Stop.model_validate_json(request.get_data()).emulator
-        if named != self._store.identity:
-            return answer({"error": f"this is emulator {self._store.identity}"}, 409)
+        """End the serving process if the body names this emulator: `{"emulator": identity}`.
+
+        409 where another emulator is meant, or where the emulator runs inside of another program.
+        """
+        identity = _StopBody.model_validate_json(request.get_data()).emulator
+        # A port may have gone to another emulator since the caller last looked.
+        if identity != self._store.identity:
+            return answer_json({"error": f"this is emulator {self._store.identity}"}, 409)
         if not self._stop():
-            return answer({"error": "this emulator is part of another program"}, 409)
-        return answer({})
+            return answer_json({"error": "this emulator is part of another program"}, 409)
+        return answer_json({})
 
     def _reset(self) -> Response:
+        """Delete all objects, the request log and the faults; the clock goes on."""
         with self._store.transaction():
             self._store.reset()
             self._faults.clear()
-        return answer({})
+        return answer_json({})

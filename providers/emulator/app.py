@@ -1,7 +1,8 @@
-"""The emulator as one WSGI application: platforms under their prefixes, controls beside them.
+"""Build the emulator as one WSGI application: platforms under their prefixes, and controls.
 
-It runs behind `server`, or in process (`httpx.WSGITransport(app)`). A platform's descriptor says
-what makes its part.
+`server` serves the application on a port; tests call the application in process
+(`httpx.WSGITransport(app)`). The descriptor of each platform (`gpuform.providers.platform`) names
+the function that creates the platform's part.
 """
 
 import logging
@@ -11,10 +12,10 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from flask import Flask
 from werkzeug.routing import Rule
 
-from gpuform.providers.emulator.admin import Admin
+from gpuform.providers.emulator.admin import AdminApi
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, Faults
-from gpuform.providers.emulator.gate import DROPPED, Gate, Parts
+from gpuform.providers.emulator.gate import DROPPED, EmulatorParts, RequestGate
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.platform import load, own_platforms, platforms
 
@@ -22,32 +23,39 @@ logger = logging.getLogger("gpuform")
 
 
 def create_app(store: Store, clock: Clock, stop: Callable[[], bool] = lambda: False) -> Flask:
-    """The application over a store and the clock of that store. Threads may share it.
+    """Create the application over `store` and the `clock` of that store. Threads may share it.
 
-    `stop` ends the process that serves it, and returns False where that process is not its own.
-    Calling it raises `DroppedConnection` where a fault loses the answer.
+    Args:
+        store: where objects, settings, faults and the request log are kept.
+        clock: the emulator's time.
+        stop: ends the serving process and returns True; returns False where the process is not the
+            emulator's own.
+
+    A call of the application raises `DroppedConnection` where a fault loses the answer.
     """
     faults = Faults(store)
-    parts = list(_parts(store, clock, faults))
-    rooms = tuple(room for each in parts for room in each.platforms)
+    parts = list(_load_parts(store, clock, faults))
+    apis = tuple(api for part in parts for api in part.platforms)
     app = Flask("gpuform.emulator", static_folder=None)
-    app.url_rule_class = _LazyRule
+    app.url_rule_class = _LazyRoute
+    # A bug of the emulator reaches the test that called it, with its traceback, and not as a 500
+    # that a client would retry.
     app.config["PROPAGATE_EXCEPTIONS"] = True
-    Gate(store, clock, faults, rooms).guard(app)
-    for room in rooms:
-        app.register_blueprint(room.blueprint(), url_prefix=room.prefix)
-    admin = Admin(store, clock, faults, rooms, stop)
-    app.register_blueprint(admin.blueprint(), url_prefix="/_emulator")
-    for each in parts:
-        for name, controls in each.controls.items():
+    RequestGate(store, clock, faults, apis).guard(app)
+    for api in apis:
+        app.register_blueprint(api.create_blueprint(), url_prefix=api.prefix)
+    admin = AdminApi(store, clock, faults, apis, stop)
+    app.register_blueprint(admin.create_blueprint(), url_prefix="/_emulator")
+    for part in parts:
+        for name, controls in part.controls.items():
             app.register_blueprint(controls, url_prefix=f"/_emulator/{name}")
     # Flask's documented way to wrap an application.
-    app.wsgi_app = _dropping(app.wsgi_app)  # type: ignore[assignment, method-assign]
+    app.wsgi_app = _raise_dropped_connections(app.wsgi_app)  # type: ignore[assignment, method-assign]
     return app
 
 
-class _LazyRule(Rule):
-    """A route that compiles the code that builds its addresses when one is asked for.
+class _LazyRoute(Rule):
+    """A route that compiles the code that builds its addresses when an address is asked for.
 
     Werkzeug compiles that code for each route at once. Nobody asks for addresses of the emulator's
     own views, and the code is nine tenths of the time that an emulator takes to start.
@@ -56,14 +64,19 @@ class _LazyRule(Rule):
     def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
         compile_now = super()._compile_builder
 
-        def build(rule: Rule, **values: object) -> tuple[str, str]:
+        def build_address(rule: Rule, **values: object) -> tuple[str, str]:
             return compile_now(append_unknown)(rule, **values)
 
-        return build
+        return build_address
 
 
-def _parts(store: Store, clock: Clock, faults: Faults) -> Iterator[Parts]:
-    """Of every platform that has one; another distribution's is left out where it fails."""
+def _load_parts(store: Store, clock: Clock, faults: Faults) -> Iterator[EmulatorParts]:
+    """Yield the part of every platform that can be emulated, in the order of the platforms.
+
+    A platform of another distribution whose part fails is left out with a warning; a failure of our
+    own
+    platforms is raised.
+    """
     for name, platform in platforms().items():
         if not platform.emulator:
             continue
@@ -72,15 +85,20 @@ def _parts(store: Store, clock: Clock, faults: Faults) -> Iterator[Parts]:
         except Exception as error:
             if name in own_platforms():
                 raise
-            told = f"{type(error).__name__}: {error}"
-            logger.warning("%s is not emulated: %s fails: %s", name, platform.emulator, told)
+            message = f"{type(error).__name__}: {error}"
+            logger.warning("%s is not emulated: %s fails: %s", name, platform.emulator, message)
 
 
-def _dropping(inner: WSGIApplication) -> WSGIApplication:
-    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+def _raise_dropped_connections(inner: WSGIApplication) -> WSGIApplication:
+    """Wrap `inner` so that a request whose answer a fault drops raises `DroppedConnection`."""
+
+    def call_application(
+        environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
         body = inner(environ, start_response)
+        # WSGI has no way to hang up: `server` closes the connection when this error reaches it.
         if environ.get(DROPPED):
             raise DroppedConnection("the emulator closed the connection without an answer")
         return body
 
-    return application
+    return call_application

@@ -1,7 +1,8 @@
-"""Keep the emulator's time.
+"""Keep the emulator's time, and look up values that change at known times.
 
-It stands still until somebody moves it, or runs, and never goes back; objects progress by values
-that change at known times.
+The clock stands still until somebody moves it (or runs at `speed`), and never goes back. Nothing
+runs in the background: operations of the emulated platforms write down timelines, and reading an
+object compares its timeline with the clock.
 """
 
 import heapq
@@ -15,10 +16,13 @@ from gpuform.providers.emulator.store import Store
 
 
 class Clock:
-    """Virtual time in unix seconds, kept in the store.
+    """The emulator's time in unix seconds, kept in the store.
 
-    A new store starts at `start`, or at the real time; an old one goes on where it was. `speed` are
-    the seconds that pass in one of `real`; with none it stands still.
+    Args:
+        store: keeps the time; the clock of an old store goes on where it was.
+        start: the time of a new store; None is the real time.
+        speed: how many seconds pass in one real second; 0 is a clock that only `advance` moves.
+        real: a monotonic clock in seconds, for tests of `speed`.
     """
 
     def __init__(
@@ -30,60 +34,64 @@ class Clock:
         real: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._speed, self._real = speed, real
-        self._seen = real()
-        self._appointments: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = itertools.count()
-        self._keeping = threading.RLock()
+        self._speed, self._read_real_time = speed, real
+        self._last_real_time = real()
+        self._scheduled_actions: list[tuple[float, int, Callable[[], None]]] = []
+        self._action_numbers = itertools.count()
+        self._move_lock = threading.RLock()
         with store.transaction():
-            if store.setting("now") is None:
-                store.set("now", time.time() if start is None else start)
+            if store.get_setting("now") is None:
+                store.set_setting("now", time.time() if start is None else start)
 
     def now(self) -> float:
+        """Return the time; at a `speed`, first add the seconds since the last call."""
         if not self._speed:
-            return self._kept()
+            return self._read_time()
         with self._store.transaction():
-            real = self._real()
-            passed, self._seen = max(0.0, real - self._seen) * self._speed, real
-            now = self._kept() + passed
-            self._store.set("now", now)
+            real = self._read_real_time()
+            # Real clocks are read by several processes that share a store; none may take time back.
+            passed, self._last_real_time = max(0.0, real - self._last_real_time) * self._speed, real
+            now = self._read_time() + passed
+            self._store.set_setting("now", now)
             return now
 
-    def _kept(self) -> float:
-        return float(self._store.setting("now") or 0.0)
+    def _read_time(self) -> float:
+        return float(self._store.get_setting("now") or 0.0)
 
     def advance(self, seconds: float) -> float:
-        """Move on by `seconds` (a negative number moves nothing) and return the new time."""
-        with self._keeping:
-            if self._appointments:
-                return self.until(self.now() + seconds)
+        """Move the clock on by `seconds` (never back) and return the new time."""
+        with self._move_lock:
+            if self._scheduled_actions:
+                return self.advance_to(self.now() + seconds)
             with self._store.transaction():  # other processes may move it, too
                 return self._move_to(self.now() + seconds)
 
-    def until(self, moment: float) -> float:
-        """Move on to `moment` unless it is past, so that many sleepers move the clock once.
+    def advance_to(self, moment: float) -> float:
+        """Move the clock on to `moment` unless that has passed, and return the new time.
 
-        It stops at each appointment on the way. Nobody else moves it meanwhile.
+        Many sleepers that wait for one time thus move the clock once. The clock stops at each
+        scheduled
+        action on the way; nobody else moves the clock meanwhile.
         """
-        with self._keeping:
-            while self._appointments and self._appointments[0][0] <= moment:
-                due, _, action = heapq.heappop(self._appointments)
+        with self._move_lock:
+            while self._scheduled_actions and self._scheduled_actions[0][0] <= moment:
+                due, _, action = heapq.heappop(self._scheduled_actions)
                 self._move_to(due)
                 action()
             return self._move_to(moment)
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
-        """Call `action` when the clock is moved to `moment`, in the thread that moves it.
+    def schedule(self, moment: float, action: Callable[[], None]) -> None:
+        """Schedule `action` for `moment`: the thread that moves the clock there calls `action`.
 
-        Only a clock that others move keeps appointments.
+        A clock that runs by itself calls no actions.
         """
-        with self._keeping:
-            heapq.heappush(self._appointments, (moment, next(self._count), action))
+        with self._move_lock:
+            heapq.heappush(self._scheduled_actions, (moment, next(self._action_numbers), action))
 
     def _move_to(self, moment: float) -> float:
         with self._store.transaction():
             moment = max(self.now(), moment)
-            self._store.set("now", moment)
+            self._store.set_setting("now", moment)
             return moment
 
 
@@ -93,8 +101,8 @@ Timeline = list[tuple[float, T]]
 """Pairs of time (unix seconds of the clock) and value, oldest first, at least one."""
 
 
-def scheduled(stages: Sequence[tuple[T, float]], start: float) -> Timeline[T]:
-    """The timeline of stages that begin at `start` and last so many seconds each."""
+def schedule_stages(stages: Sequence[tuple[T, float]], start: float) -> Timeline[T]:
+    """Return the timeline from `start` of `stages`: values, and how many seconds each one lasts."""
     timeline: Timeline[T] = []
     for value, seconds in stages:
         timeline.append((start, value))
@@ -102,11 +110,11 @@ def scheduled(stages: Sequence[tuple[T, float]], start: float) -> Timeline[T]:
     return timeline
 
 
-def value_at(timeline: Timeline[T], now: float) -> T:
-    """The value that holds at `now`; the first one before its time."""
-    return until(timeline, now)[-1][1]
+def get_value_at(timeline: Timeline[T], now: float) -> T:
+    """Return the value of `timeline` at the time `now`; before the first step, the first value."""
+    return select_past_steps(timeline, now)[-1][1]
 
 
-def until(timeline: Timeline[T], now: float) -> Timeline[T]:
-    """What has happened by `now`: never empty."""
+def select_past_steps(timeline: Timeline[T], now: float) -> Timeline[T]:
+    """Return the steps of `timeline` that have happened by `now`: at least the first one."""
     return [step for step in timeline if step[0] <= now] or timeline[:1]

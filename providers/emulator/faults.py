@@ -1,6 +1,7 @@
-"""Faults that tests inject: which requests they meet, and how often.
+"""Inject faults: rules say which requests are met, how often, and what goes wrong with them.
 
-The gate in `app` applies those that replace or lose an answer; a platform's room applies the rest.
+Tests add rules over `/_emulator/faults`. `gate` applies the faults that replace or lose an answer;
+the API of each platform applies the rest (`routing.FaultEffects`, `routing.PlatformApi`).
 """
 
 import re
@@ -32,24 +33,25 @@ _EFFECTS = (
 
 
 class DroppedConnection(ConnectionError):
-    """The connection ended without an answer. An in-process caller sees it raised."""
+    """Raised to an in-process caller where a fault closes the connection without an answer."""
 
 
-class Rule(BaseModel):
-    """One fault and the requests that it meets. Exactly one effect is set.
+class FaultRule(BaseModel):
+    """One fault and the requests that the fault is applied to. Exactly one effect is set.
 
     `path` is a regular expression (searched) on the path after the platform's prefix. The first
-    `skip` matching requests pass, the next `count` are met (None: until the rules are cleared).
+    `skip` matching requests pass, the next `count` get the fault (None: until the rules are
+    cleared).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     platform: str | None = None
-    """Only requests to this one."""
+    """Name of the platform whose requests match; None: of any platform."""
     method: str | None = None
     path: str = ""
     sent: dict[str, JsonValue] = {}
-    """Only requests whose JSON body has these values at its top."""
+    """Only requests match whose JSON body has these values at its top level."""
     count: int | None = Field(default=1, ge=1)
     skip: int = Field(default=0, ge=0)
 
@@ -62,28 +64,29 @@ class Rule(BaseModel):
     """Close the connection without an answer, before or after the request took effect."""
 
     capacity: bool = False
-    """The platform has no GPUs left."""
+    """Whether the platform has no GPUs left."""
 
     stuck: bool = False
-    """What the request starts never gets beyond its first state."""
+    """Whether what the request starts never gets beyond its first state."""
 
     failing: str | None = None
-    """What the request makes under names in which this regular expression is found fails later."""
+    """Regular expression: objects that the request creates under a matching name fail later."""
 
     preempted: bool = False
-    """The preemptible nodes of the objects that the answer shows are taken back before it."""
+    """Whether the preemptible nodes of the objects in the answer are taken away before the answer.
+    """
 
     takes: str | None = None
-    """A change of size takes the nodes first under whose names this regular expression is found."""
+    """Regular expression: a change of size removes the nodes with a matching name first."""
 
     status_override: str | None = None
-    """Objects show this status. Here the path meets the request's path or the object's own."""
+    """The status that objects show. `path` matches the request's path or the object's."""
     phase: str | None = None
-    """With `status_override`: the last phase transition shown."""
+    """With `status_override`: the last phase transition that objects show."""
 
     @field_validator("path", "failing", "takes")
     @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
+    def _check_pattern(cls, pattern: str | None) -> str | None:
         try:
             re.compile(pattern or "")
         except re.error as error:
@@ -91,12 +94,13 @@ class Rule(BaseModel):
         return pattern
 
     @model_validator(mode="after")
-    def _one_effect(self) -> Self:
+    def _require_one_effect(self) -> Self:
         if sum(bool(getattr(self, effect)) for effect in _EFFECTS) != 1:
             raise ValueError(f"a fault has exactly one effect of {', '.join(_EFFECTS)}")
         return self
 
-    def meets(self, method: str, *paths: str, body: JsonValue = None, platform: str = "") -> bool:
+    def matches(self, method: str, *paths: str, body: JsonValue = None, platform: str = "") -> bool:
+        """Return whether the request's method, platform and body and one of `paths` match."""
         if self.platform not in (None, platform):
             return False
         fields = body if isinstance(body, dict) else {}
@@ -107,13 +111,13 @@ class Rule(BaseModel):
         return any(re.search(self.path, path) for path in paths)
 
 
-class LiveRule(Rule):
-    """A rule that is injected; `number` is its own among all that a store ever had."""
+class LiveFaultRule(FaultRule):
+    """A rule that has been added. `number` is unique among all rules that a store ever had."""
 
     number: int = 0
 
-    def counted(self) -> "list[LiveRule]":
-        """What is left of the rule after one more matching request: none when it is used up."""
+    def count_match(self) -> "list[LiveFaultRule]":
+        """Return what remains of the rule after one more matching request: [] when used up."""
         if self.skip:
             return [self.model_copy(update={"skip": self.skip - 1})]
         if self.count is None:
@@ -121,89 +125,107 @@ class LiveRule(Rule):
         return [self.model_copy(update={"count": self.count - 1})] if self.count > 1 else []
 
 
-_SETTING = "faults"
-_ADDED = "faults_added"
-_APPLIED = "faults_applied"
-_RULES = TypeAdapter(list[LiveRule])
+_RULES_SETTING = "faults"
+_RULE_COUNT_SETTING = "faults_added"
+_APPLICATIONS_SETTING = "faults_applied"
+_RULES = TypeAdapter(list[LiveFaultRule])
 _COUNTS = TypeAdapter(dict[int, int])
 
 
 class Faults:
-    """The live rules, oldest first, in the store."""
+    """The live fault rules of a store, oldest first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def add(self, rule: Rule) -> LiveRule:
+    def add(self, rule: FaultRule) -> LiveFaultRule:
+        """Add `rule` as the newest one and return it with its number."""
         with self._store.transaction():
-            number = int(self._store.setting(_ADDED) or 0) + 1
-            self._store.set(_ADDED, number)
-            added = LiveRule(**{**rule.model_dump(), "number": number})
-            self._keep([*self.live(), added])
-        return added
+            number = int(self._store.get_setting(_RULE_COUNT_SETTING) or 0) + 1
+            self._store.set_setting(_RULE_COUNT_SETTING, number)
+            live_rule = LiveFaultRule(**{**rule.model_dump(), "number": number})
+            self._save([*self.list_live(), live_rule])
+        return live_rule
 
-    def applied(self) -> dict[int, int]:
-        """How many requests each rule was applied to, by its number; used up ones are among them,
-        those that were applied to none are not."""
-        kept = self._store.setting(_APPLIED)
-        return _COUNTS.validate_json(kept) if isinstance(kept, str) else {}
+    def count_applications(self) -> dict[int, int]:
+        """Return how many requests each rule was applied to, by the rule's number.
 
-    def live(self) -> list[LiveRule]:
-        kept = self._store.setting(_SETTING)
-        return _RULES.validate_json(kept) if isinstance(kept, str) else []
+        Used up rules are included; rules that were never applied are not.
+        """
+        stored_counts = self._store.get_setting(_APPLICATIONS_SETTING)
+        return _COUNTS.validate_json(stored_counts) if isinstance(stored_counts, str) else {}
+
+    def list_live(self) -> list[LiveFaultRule]:
+        stored_rules = self._store.get_setting(_RULES_SETTING)
+        return _RULES.validate_json(stored_rules) if isinstance(stored_rules, str) else []
 
     def clear(self) -> None:
-        self._keep([])
+        self._save([])
 
     def take(
         self, method: str, path: str, body: JsonValue = None, platform: str = ""
-    ) -> Rule | None:
-        """The first fault that meets this request, counted as used; status overrides apart."""
-        if not self.live():
+    ) -> FaultRule | None:
+        """Return the first rule that matches this request, and count its use; None if no rule does.
+
+        Rules with a status override are left alone: `take_overrides` applies them to answers.
+        """
+        if not self.list_live():
             return None
-        taken: Rule | None = None
+        applied_rule: FaultRule | None = None
         with self._store.transaction():
-            kept: list[LiveRule] = []
-            for rule in self.live():
-                is_met = rule.meets(method, path, body=body, platform=platform)
-                if taken or rule.status_override or not is_met:
-                    kept.append(rule)
+            remaining_rules: list[LiveFaultRule] = []
+            for rule in self.list_live():
+                is_match = rule.matches(method, path, body=body, platform=platform)
+                if applied_rule or rule.status_override or not is_match:
+                    remaining_rules.append(rule)
                     continue
+                # The request is counted for each rule before the one applied, so that two rules
+                # with `skip` count the same requests.
                 if rule.skip == 0:
-                    taken = rule
-                    self._count(rule)
-                kept += rule.counted()
-            self._keep(kept)
-        return taken
+                    applied_rule = rule
+                    self._record_application(rule)
+                remaining_rules += rule.count_match()
+            self._save(remaining_rules)
+        return applied_rule
 
     def take_overrides(
-        self, method: str, path: str, objects: Sequence[str], platform: str = ""
-    ) -> dict[str, Rule]:
-        """The status overrides of the objects in an answer, by the objects' own paths.
+        self, method: str, path: str, object_paths: Sequence[str], platform: str = ""
+    ) -> dict[str, FaultRule]:
+        """Return the rules that override the status of objects in an answer, by the object's path.
 
-        A rule is counted once for an answer, however many objects it meets there.
+        Args:
+            method: that of the request.
+            path: that of the request.
+            object_paths: the paths of the objects that the answer shows.
+            platform: the name of the platform that answers.
+
+        A rule is counted once for an answer, however many of the objects match.
         """
-        if not self.live():
+        if not self.list_live():
             return {}
-        overrides: dict[str, Rule] = {}
+        overrides: dict[str, FaultRule] = {}
         with self._store.transaction():
-            kept: list[LiveRule] = []
-            for rule in self.live():
-                met = [own for own in objects if rule.meets(method, path, own, platform=platform)]
-                if not rule.status_override or not met:
-                    kept.append(rule)
+            remaining_rules: list[LiveFaultRule] = []
+            for rule in self.list_live():
+                matching_paths = [
+                    object_path
+                    for object_path in object_paths
+                    if rule.matches(method, path, object_path, platform=platform)
+                ]
+                if not rule.status_override or not matching_paths:
+                    remaining_rules.append(rule)
                     continue
                 if rule.skip == 0:
-                    overrides |= dict.fromkeys(met, rule)
-                    self._count(rule)
-                kept += rule.counted()
-            self._keep(kept)
+                    overrides |= dict.fromkeys(matching_paths, rule)
+                    self._record_application(rule)
+                remaining_rules += rule.count_match()
+            self._save(remaining_rules)
         return overrides
 
-    def _count(self, rule: LiveRule) -> None:
-        counts = self.applied()
+    def _record_application(self, rule: LiveFaultRule) -> None:
+        counts = self.count_applications()
         counts[rule.number] = counts.get(rule.number, 0) + 1
-        self._store.set(_APPLIED, _COUNTS.dump_json(counts).decode())
+        self._store.set_setting(_APPLICATIONS_SETTING, _COUNTS.dump_json(counts).decode())
 
-    def _keep(self, rules: list[LiveRule]) -> None:
-        self._store.set(_SETTING, _RULES.dump_json(rules).decode())
+    def _save(self, rules: list[LiveFaultRule]) -> None:
+        self._store.set_setting(_RULES_SETTING, _RULES.dump_json(rules).decode())

@@ -1,4 +1,8 @@
-"""What every product request passes: the fault that meets it, its key, and the request log."""
+"""Check and log every request to a platform: injected faults, keys, and the request log.
+
+`app` mounts the gate around all platforms; requests to `/_emulator` pass untouched. `EmulatorParts`
+is what the part of each platform hands to `app`.
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,8 +13,8 @@ from flask import Blueprint, Flask, Request, Response, g, request
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.faults import Faults, Rule
-from gpuform.providers.emulator.routing import answer
+from gpuform.providers.emulator.faults import FaultRule, Faults
+from gpuform.providers.emulator.routing import answer_json
 from gpuform.providers.emulator.store import Store
 
 # In the WSGI environment: the server or the in-process caller gets no answer.
@@ -31,29 +35,31 @@ _SECRET_KEYS = {
 
 
 class EmulatedPlatform(Protocol):
-    """What the app asks of a platform's room."""
+    """The API of one platform, as `app` and the gate use it."""
 
     @property
     def name(self) -> str: ...
     @property
     def prefix(self) -> str: ...
-    def blueprint(self) -> Blueprint: ...
-    def refusal(self, asked: Request) -> Response | None: ...
-    def error(self, status: int, message: str) -> Response: ...
-    def objects(self) -> dict[str, list[dict[str, Any]]]: ...
+    def create_blueprint(self) -> Blueprint: ...
+    def refuse_unauthorized(self, client_request: Request) -> Response | None: ...
+    def answer_error(self, status: int, message: str) -> Response: ...
+    def list_objects(self) -> dict[str, list[dict[str, Any]]]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What a platform brings to the emulator: the rooms that answer its clients, and what tests may
-    set, under `/_emulator/<name>`."""
+class EmulatorParts:
+    """The APIs and the test controls that one platform brings to the emulator.
+
+    `controls` are mounted under `/_emulator/<name>`.
+    """
 
     platforms: tuple[EmulatedPlatform, ...]
     controls: Mapping[str, Blueprint] = field(default_factory=dict)
 
 
-class Gate:
-    """Mounted on the app with `guard`; requests outside the platforms' prefixes pass untouched."""
+class RequestGate:
+    """Runs before and after each request to one of `platforms`. `guard` mounts the gate."""
 
     def __init__(
         self, store: Store, clock: Clock, faults: Faults, platforms: tuple[EmulatedPlatform, ...]
@@ -64,90 +70,101 @@ class Gate:
         self._platforms = platforms
 
     def guard(self, app: Flask) -> None:
-        app.before_request(self._enter)
-        app.after_request(self._leave)
-        app.register_error_handler(HTTPException, self._no_route)
+        """Register the checks, the request log and the answer for unknown routes with `app`."""
+        app.before_request(self._check_request)
+        app.after_request(self._log_request)
+        app.register_error_handler(HTTPException, self._answer_http_error)
 
-    def _enter(self) -> Response | None:
-        platform = self._platform()
+    def _check_request(self) -> Response | None:
+        """Return the answer that a fault or a missing key gives; None lets the request pass."""
+        platform = self._find_platform()
         if platform is None:
             return None
         if request.environ.get(TRUSTED):
             return None
         request.get_data()  # read now, so that a refused request leaves nothing on the connection
-        fault = self._faults.take(request.method, self._path(platform), _body(), platform.name)
+        fault = self._faults.take(
+            request.method, self._strip_prefix(platform), _parse_body(), platform.name
+        )
         g.fault = fault
         if fault is not None and fault.drop is not None:
             request.environ[DROPPED] = True
+            # The answer is never sent, and the request has no effect: any answer does.
             if fault.drop == "before":
                 return Response(status=204)
         if fault is not None and fault.status is not None:
-            return _injected(fault, fault.status, platform)
-        return platform.refusal(request)
+            return _answer_fault(fault, fault.status, platform)
+        return platform.refuse_unauthorized(request)
 
-    def _leave(self, response: Response) -> Response:
-        platform = self._platform()
+    def _log_request(self, response: Response) -> Response:
+        """Log the request without secrets; a dropped answer is logged with status None."""
+        platform = self._find_platform()
         if platform is not None and not request.environ.get(TRUSTED):
             entry = {
                 "platform": platform.name,
                 "method": request.method,
-                "path": self._path(platform),
-                "query": _without_secrets(request.args.to_dict()),
-                "body": _logged(_body()),
+                "path": self._strip_prefix(platform),
+                "query": _redact_secrets(request.args.to_dict()),
+                "body": _redact_body(_parse_body()),
                 "status": None if request.environ.get(DROPPED) else response.status_code,
                 "time": self._clock.now(),
             }
-            self._store.log(json.dumps(entry))
+            self._store.append_to_log(json.dumps(entry))
         return response
 
-    def _no_route(self, error: HTTPException) -> Response:
+    def _answer_http_error(self, error: HTTPException) -> Response:
         status, message = error.code or 500, error.description or error.name
-        platform = self._platform()
+        platform = self._find_platform()
         if platform is None:
-            return answer({"error": message}, status)
-        return platform.error(status, message)
+            return answer_json({"error": message}, status)
+        return platform.answer_error(status, message)
 
-    def _platform(self) -> EmulatedPlatform | None:
-        found = (
-            each for each in self._platforms if f"{request.path}/".startswith(f"{each.prefix}/")
+    def _find_platform(self) -> EmulatedPlatform | None:
+        """Return the platform under whose prefix the request's path lies, or None."""
+        # The slash keeps `/scp` from answering `/scpx`.
+        matching_platforms = (
+            platform
+            for platform in self._platforms
+            if f"{request.path}/".startswith(f"{platform.prefix}/")
         )
-        return next(found, None)
+        return next(matching_platforms, None)
 
-    def _path(self, platform: EmulatedPlatform) -> str:
+    def _strip_prefix(self, platform: EmulatedPlatform) -> str:
         return request.path.removeprefix(platform.prefix)
 
 
-def _injected(fault: Rule, status: int, platform: EmulatedPlatform) -> Response:
+def _answer_fault(fault: FaultRule, status: int, platform: EmulatedPlatform) -> Response:
     if fault.body is None:
-        response = platform.error(status, "Injected by the emulator's faults")
+        response = platform.answer_error(status, "Injected by the emulator's faults")
     else:
-        response = answer(fault.body, status)
+        response = answer_json(fault.body, status)
     response.headers.update(fault.headers)
     return response
 
 
-def _body() -> Any:
+def _parse_body() -> Any:
+    """Return the request's body: parsed JSON, the raw text if no JSON, or None without a body."""
     try:
-        text = request.get_data(as_text=True)
+        raw_body = request.get_data(as_text=True)
     except ClientDisconnected:
         return None  # who died before sending it still made a request
     try:
-        return json.loads(text) if text else None
+        return json.loads(raw_body) if raw_body else None
     except ValueError:
-        return text
+        return raw_body
 
 
-def _logged(body: object) -> object:
-    """The body without secrets. What is no JSON is not shown: nobody knows what it holds."""
-    return "[text]" if isinstance(body, str) else _without_secrets(body)
+def _redact_body(body: object) -> object:
+    """Return the body without secrets. Text that is no JSON may hold any, and is not shown."""
+    return "[text]" if isinstance(body, str) else _redact_secrets(body)
 
 
-def _without_secrets(value: object) -> object:
+def _redact_secrets(value: object) -> object:
     if isinstance(value, dict):
         return {
-            key: "[secret]" if key.lower() in _SECRET_KEYS else _without_secrets(each)
-            for key, each in value.items()
+            key: "[secret]" if key.lower() in _SECRET_KEYS else _redact_secrets(member)
+            for key, member in value.items()
         }
     if isinstance(value, list):
-        return [_without_secrets(each) for each in value]
+        return [_redact_secrets(item) for item in value]
     return value

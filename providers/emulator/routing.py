@@ -1,4 +1,8 @@
-"""Derive the routes of every emulated platform: blueprints, settings and JSON answers."""
+"""Provide what the routes of all emulated platforms share: APIs, test controls, settings, answers.
+
+The `routes` module of each platform derives its API from `PlatformApi` and its controls from
+`PlatformControls`; `app` mounts both.
+"""
 
 import json
 from collections.abc import Callable, Iterable
@@ -10,54 +14,59 @@ from flask import Blueprint, Request, Response, g, request
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.faults import FaultRule, Faults
 from gpuform.providers.emulator.store import Store
 
 
-def answer(content: object, status: int = 200) -> Response:
-    """`content` as JSON in the order given."""
-    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-    return Response(text, status, content_type="application/json")
+def answer_json(content: object, status: int = 200) -> Response:
+    """Return `content` as a JSON response, members in their order."""
+    encoded_content = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    return Response(encoded_content, status, content_type="application/json")
 
 
-def invalid(error: ValidationError) -> Response:
-    """422, with what is wrong and never the values."""
+def answer_validation_error(error: ValidationError) -> Response:
+    """Answer 422 with every problem of `error`, and never with values, which may be secret."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    told = "; ".join(
+    message = "; ".join(
         f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}" for problem in problems
     )
-    return answer({"error": told}, 422)
+    return answer_json({"error": message}, 422)
 
 
-_ONLY = "settings"
+_SETTINGS_KEY = "settings"
 
 
-class Settings(BaseModel):
-    """Those of one platform, kept in the store under `kind`."""
+class PlatformSettings(BaseModel):
+    """What tests can set of one platform, kept in the store under `kind`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     kind: ClassVar[str]
 
     @classmethod
     def load(cls, store: Store) -> Self:
-        kept = store.get(cls.kind, _ONLY)
-        return cls() if kept is None else cls.model_validate_json(kept)
+        """Return the settings in `store`; the defaults where nothing was set."""
+        stored_settings = store.get(cls.kind, _SETTINGS_KEY)
+        return cls() if stored_settings is None else cls.model_validate_json(stored_settings)
 
-    def keep(self, store: Store) -> None:
-        store.put(self.kind, _ONLY, self.model_dump_json())
+    def save(self, store: Store) -> None:
+        store.put(self.kind, _SETTINGS_KEY, self.model_dump_json())
 
-    def shown(self) -> dict[str, Any]:
-        """What everybody may see of them."""
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return the settings as everybody may see them: subclasses leave secrets out."""
         return self.model_dump(mode="json")
 
 
 View = Callable[..., Response]
-Table = Iterable[tuple[str, str, View]]
-"""Method, path and view. Werkzeug prefers a fixed part to a `<part>`, whatever the order."""
+RouteTable = Iterable[tuple[str, str, View]]
+"""Method, path and view of each route. Werkzeug prefers a fixed part to a `<part>`, in any order.
+"""
 
 
 class Refusal(Exception):
-    """What an API refuses, and the status of its answer. Each API has a form of its own for it."""
+    """Raised where an API refuses a request; `status` is that of the answer.
+
+    Each API gives the answer a form of its own (`PlatformApi._answer_refusal`).
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -66,28 +75,28 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """The injected faults that change what an operation does."""
+class FaultEffects:
+    """The effects of the request's injected fault that change what an operation does."""
 
     is_stuck: bool = False
     is_out_of_stock: bool = False
     is_preempted: bool = False
-    failing: str | None = None
-    """A regular expression: what is made under such a name fails later."""
-    takes: str | None = None
-    """A regular expression: nodes of such names leave first."""
+    failing_pattern: str | None = None
+    """A regular expression: objects created under a matching name fail later."""
+    removed_first_pattern: str | None = None
+    """A regular expression: nodes with a matching name are removed first."""
 
 
-def trouble() -> Trouble:
-    """That of the request that is answered."""
-    rule: Rule | None = g.get("fault")
+def get_fault_effects() -> FaultEffects:
+    """Return the effects of the fault that the gate took for the present request."""
+    rule: FaultRule | None = g.get("fault")
     if rule is None:
-        return Trouble()
-    return Trouble(rule.stuck, rule.capacity, rule.preempted, rule.failing, rule.takes)
+        return FaultEffects()
+    return FaultEffects(rule.stuck, rule.capacity, rule.preempted, rule.failing, rule.takes)
 
 
-class Api:
-    """A platform's API as the app mounts it."""
+class PlatformApi:
+    """The API of one platform, as `app` mounts it at `prefix`."""
 
     name: ClassVar[str]
     prefix: ClassVar[str]
@@ -97,100 +106,114 @@ class Api:
         self._clock = clock
         self._faults = faults
 
-    def blueprint(self) -> Blueprint:
+    def create_blueprint(self) -> Blueprint:
+        """Return the routes of the API. Each view runs in one transaction of the store."""
         routes = Blueprint(self.name, __name__)
-        routes.register_error_handler(Refusal, self._refused)
-        for method, path, view in self._routes():
-            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
+        routes.register_error_handler(Refusal, self._answer_refusal)
+        for method, path, view in self._list_routes():
+            routes.add_url_rule(
+                path, view.__name__, self._wrap_in_transaction(view), methods=[method]
+            )
         return routes
 
-    def refusal(self, asked: Request) -> Response | None:  # noqa: ARG002 - some ask for no key
-        """The answer to who may not ask."""
+    def refuse_unauthorized(self, client_request: Request) -> Response | None:  # noqa: ARG002 - some ask for no key
+        """Return the answer to a client without the right key, or None for one with it."""
         return None
 
-    def error(self, status: int, message: str) -> Response:
+    def answer_error(self, status: int, message: str) -> Response:
+        """Return the platform's answer for an error outside of views: an unknown route, a fault."""
         raise NotImplementedError
 
-    def objects(self) -> dict[str, list[dict[str, Any]]]:
-        """What people have there, by kind: `id`, `name` and `status` of each."""
+    def list_objects(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the users' objects by kind, each with `id`, `name` and `status`."""
         raise NotImplementedError
 
-    def _routes(self) -> Table:
-        """The views are given what `_moment` returns, and the named parts of the path."""
+    def _list_routes(self) -> RouteTable:
+        """Return the routes. Views get `_load_platform()` and the named parts of the path."""
         raise NotImplementedError
 
-    def _moment(self) -> Any:
-        """The platform at the time of the request, within its transaction."""
+    def _load_platform(self) -> Any:
+        """Return the platform at the time of the request, for one view, within its transaction."""
         raise NotImplementedError
 
-    def _in_one_moment(self, view: View) -> View:
-        """The view as Flask calls it: alone, and undone as a whole when it raises."""
+    def _wrap_in_transaction(self, view: View) -> View:
+        """Return `view` in a transaction, which is undone when the view raises."""
 
-        def whole(**keys: str) -> Response:
+        def call_view(**path_values: str) -> Response:
             with self._store.transaction():
-                return view(self._moment(), **keys)
+                return view(self._load_platform(), **path_values)
 
-        return whole
+        return call_view
 
-    def _refused(self, error: Any) -> Response:
-        return self.error(error.status, error.message)
+    def _answer_refusal(self, error: Any) -> Response:
+        return self.answer_error(error.status, error.message)
 
-    def _impose(
+    def _apply_status_overrides(
         self, views: list[dict[str, Any]], folder: str, *, key: str = "id", field: str = "status"
-    ) -> list[tuple[dict[str, Any], Rule]]:
-        """Shows the status that injected faults impose; the views, each with its fault."""
+    ) -> list[tuple[dict[str, Any], FaultRule]]:
+        """Set the status that injected faults impose; return changed views, each with its fault.
+
+        Args:
+            views: objects of the answer, changed in place.
+            folder: the path of the objects' collection, to which `key` is added.
+            key: the member of a view that has the object's id.
+            field: the member of a view that has the object's status.
+        """
         by_path = {f"{folder}/{view[key]}": view for view in views}
         path = request.path.removeprefix(self.prefix)
         overrides = self._faults.take_overrides(request.method, path, list(by_path), self.name)
-        for own, rule in overrides.items():
-            by_path[own][field] = rule.status_override
-        return [(by_path[own], rule) for own, rule in overrides.items()]
+        for object_path, rule in overrides.items():
+            by_path[object_path][field] = rule.status_override
+        return [(by_path[object_path], rule) for object_path, rule in overrides.items()]
 
 
-class Controls:
+class PlatformControls:
     """What tests do to a platform past its API, under `/_emulator/<name>`: JSON in and out."""
 
-    settings: ClassVar[type[Settings] | None] = None
-    """What can be set, where something can."""
+    settings: ClassVar[type[PlatformSettings] | None] = None
+    """The class of the platform's settings; None where nothing can be set."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
-    def blueprint(self) -> Blueprint:
+    def create_blueprint(self) -> Blueprint:
+        """Return the routes of the controls, with `/settings` where the platform has settings."""
         routes = Blueprint(type(self).__name__, __name__)
-        routes.register_error_handler(ValidationError, invalid)
-        routes.register_error_handler(Refusal, _refused)
+        routes.register_error_handler(ValidationError, answer_validation_error)
+        routes.register_error_handler(Refusal, _answer_refusal)
         if (kind := self.settings) is not None:
             routes.add_url_rule("/settings", "show", partial(self._show_settings, kind))
             change = partial(self._change_settings, kind)
             routes.add_url_rule("/settings", "change", change, methods=["POST"])
-        for method, path, view in self._routes():
-            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
+        for method, path, view in self._list_routes():
+            routes.add_url_rule(
+                path, view.__name__, self._wrap_in_transaction(view), methods=[method]
+            )
         return routes
 
-    def _routes(self) -> Table:
-        """The views are given the named parts of the path, within a transaction."""
+    def _list_routes(self) -> RouteTable:
+        """Return the routes. Views get the named parts of the path, in a transaction."""
         return ()
 
-    def _in_one_moment(self, view: View) -> View:
-        def whole(**keys: str) -> Response:
+    def _wrap_in_transaction(self, view: View) -> View:
+        def call_view(**path_values: str) -> Response:
             with self._store.transaction():
-                return view(**keys)
+                return view(**path_values)
 
-        return whole
+        return call_view
 
-    def _show_settings(self, kind: type[Settings]) -> Response:
-        return answer(kind.load(self._store).shown())
+    def _show_settings(self, kind: type[PlatformSettings]) -> Response:
+        return answer_json(kind.load(self._store).to_public_dict())
 
-    def _change_settings(self, kind: type[Settings]) -> Response:
-        """Those given, each one as a whole; the others stay."""
-        given = kind.model_validate_json(request.get_data())
+    def _change_settings(self, kind: type[PlatformSettings]) -> Response:
+        """Replace the settings that the body names, each one completely; the others stay."""
+        new_settings = kind.model_validate_json(request.get_data())
         with self._store.transaction():
-            changed = {name: getattr(given, name) for name in given.model_fields_set}
-            kind.load(self._store).model_copy(update=changed).keep(self._store)
+            changed = {name: getattr(new_settings, name) for name in new_settings.model_fields_set}
+            kind.load(self._store).model_copy(update=changed).save(self._store)
         return self._show_settings(kind)
 
 
-def _refused(error: Refusal) -> Response:
-    return answer({"error": error.message}, error.status)
+def _answer_refusal(error: Refusal) -> Response:
+    return answer_json({"error": error.message}, error.status)

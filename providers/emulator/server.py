@@ -1,7 +1,8 @@
-"""Serve the emulator on a loopback port for clients in other processes, with TLS where clients send
-tokens over nothing else (kubectl).
+"""Serve the emulator on a loopback port for clients in other processes, by HTTP and HTTPS.
 
-The certificates are for this machine alone, and the key is known to everybody and worth nothing.
+`serve` starts a server, `environment` returns the variables that point clients at the server. TLS
+is there for clients that send tokens over nothing else (kubectl). The certificates are for this
+machine alone, and the key is known to everybody and worth nothing.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from gpuform.providers.platform import platforms
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-AUTHORITY = """\
+CA_CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
 MIIBfDCCASKgAwIBAgIBATAKBggqhkjOPQQDAjAjMSEwHwYDVQQDDBhncHVmb3Jt
 IGVtdWxhdG9yIHRlc3QgQ0EwIBcNMjQwMTAxMDAwMDAwWhgPMjEyNDAxMDEwMDAw
@@ -42,9 +43,9 @@ WrpUofP3hzG30TAKBggqhkjOPQQDAgNIADBFAiAGWlaV88072us/kOtWRuUpvQf4
 YdA2qaQdZj0QLOjs/wIhAO0Xn2SkPfAChcFxezKpc2LxKsQWEBZsXaM0epvZyUVY
 -----END CERTIFICATE-----
 """
-"""What clients have to trust. Nobody holds its key."""
+"""The certificate of the authority that clients have to trust. Nobody holds its key."""
 
-_SERVER = """\
+_SERVER_CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
 MIIB1TCCAXqgAwIBAgIBAjAKBggqhkjOPQQDAjAjMSEwHwYDVQQDDBhncHVmb3Jt
 IGVtdWxhdG9yIHRlc3QgQ0EwIBcNMjQwMTAxMDAwMDAwWhgPMjEyNDAxMDEwMDAw
@@ -58,7 +59,7 @@ t9EwCgYIKoZIzj0EAwIDSQAwRgIhAMyxxgcho9qf2NVqbHWAsB8xxiQEO67I9kO3
 q8jHDqrnAiEAzB01XXIDYZ2Jkm4HNqOd+nGIuRqrmwITj6VlIbWbPx8=
 -----END CERTIFICATE-----
 """
-_KEY = """\
+_SERVER_KEY = """\
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgG63EotqXodx91sQz
 mTC8ZB4QtNLe9CNaRtn6CBFCnAyhRANCAARtDF70cjWbPLfGIOb5GmhU4YoeH3P/
@@ -68,39 +69,44 @@ AXsyghRAMy5bmL+rcffJO8EckAYAucXilWLw5wlkQ+1Bi0NhfoVAtZo+
 
 
 @cache
-def tls() -> ssl.SSLContext:
-    """The server's side, for `localhost` and the loopback addresses."""
+def create_tls_context() -> ssl.SSLContext:
+    """Create the server's TLS context, for `localhost` and the loopback addresses."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
-        chain = Path(folder, "chain.pem")
-        chain.write_text(_SERVER + _KEY, "ascii")
-        context.load_cert_chain(chain)  # from a file, and from nothing else
+        chain_file = Path(folder, "chain.pem")
+        chain_file.write_text(_SERVER_CERTIFICATE + _SERVER_KEY, "ascii")
+        context.load_cert_chain(chain_file)  # from a file, and from nothing else
     return context
 
 
 _HOST = "127.0.0.1"
-_HANDSHAKE = b"\x16"  # the type of TLS's first record
+_TLS_HANDSHAKE = b"\x16"  # the type of TLS's first record
 
 
 def environment(url: str, identity: str = "") -> dict[str, str]:
-    """The variables that point clients at an emulator at `url` (as in `Server.url`).
+    """Return the environment variables that point clients at the emulator at `url` (`Server.url`).
 
-    With its `identity`, gpuform refuses another emulator that answers there.
+    With the emulator's `identity`, gpuform refuses another emulator that answers at `url`.
     """
-    emulated = (each.emulated.items() for each in platforms().values())
-    variables = {name: value.replace("{url}", url) for name, value in chain.from_iterable(emulated)}
-    meant = {"GPUFORM_EMULATOR": identity} if identity else {}
-    return {**variables, "GPUFORM_CLOCK": url, **meant, **_no_proxy()}
+    platform_variables = (platform.emulated.items() for platform in platforms().values())
+    variables = {
+        name: value.replace("{url}", url) for name, value in chain.from_iterable(platform_variables)
+    }
+    identity_variable = {"GPUFORM_EMULATOR": identity} if identity else {}
+    return {**variables, "GPUFORM_CLOCK": url, **identity_variable, **_build_no_proxy_variables()}
 
 
-def _no_proxy() -> dict[str, str]:
-    """Where requests go through a proxy: those to this machine, whose loopback a proxy on another
-    does not reach, do not. Both spellings, as clients differ in which they read."""
+def _build_no_proxy_variables() -> dict[str, str]:
+    """Return variables that keep requests to this machine away from a proxy; {} without a proxy.
+
+    A proxy on another machine does not reach the loopback address. Clients differ in which spelling
+    of the variable they read, so both are set.
+    """
     proxies = getproxies()
     if not proxies:
         return {}
-    excepted = ",".join(filter(None, (proxies.get("no", ""), _HOST)))
-    return {"NO_PROXY": excepted, "no_proxy": excepted}
+    hosts = ",".join(filter(None, (proxies.get("no", ""), _HOST)))
+    return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 
 def serve(
@@ -111,40 +117,49 @@ def serve(
     start: float | None = None,
     speed: float = 0.0,
 ) -> "Server":
-    """A running emulator; `store_path` None keeps state in memory.
+    """Start an emulator and return its server; the caller closes the server.
 
-    `port` 0 takes the port that the store was first served on, so that addresses in what clusters
-    show stay the same, or a free one.
-    `seed` (ids and tokens) and `start` (unix seconds of the clock) make a new store repeatable.
-    `speed` are the seconds of its clock in a real one; with none others move it.
-    Raises `OSError` when the port cannot be bound, `StoreError` when the file is no store.
+    Args:
+        port: 0 takes the port that the store was first served on, so that addresses in the answers
+            of
+            clusters stay the same, or a free port.
+        store_path: the SQLite file; None keeps the state in memory.
+        seed: makes ids and tokens of a new store repeatable.
+        start: the time of a new store's clock in unix seconds.
+        speed: seconds of the clock in a real second; with 0 clients move the clock.
+
+    Raises:
+        OSError: the port cannot be bound.
+        StoreError: the file is no store.
     """
     store = Store(store_path, seed=seed)
     try:
-        listener = _listener(port) if port else _usual_listener(store)
+        listener = _open_port(port) if port else _open_previous_port(store)
     except BaseException:
         store.close()
         raise
     return Server(listener, store, Clock(store, start=start, speed=speed))
 
 
-def _usual_listener(store: Store) -> socket.socket:
-    usual = store.setting("port")
-    if usual is not None:
+def _open_previous_port(store: Store) -> socket.socket:
+    """Open the port that `store` was served on before, or a free one, which is then remembered."""
+    previous_port = store.get_setting("port")
+    if previous_port is not None:
+        # Another process may have the port by now; then any free port has to do.
         with contextlib.suppress(OSError):
-            return _listener(int(usual))
-    listener = _listener(0)
-    if usual is None:
-        store.set("port", listener.getsockname()[1])
+            return _open_port(int(previous_port))
+    listener = _open_port(0)
+    if previous_port is None:
+        store.set_setting("port", listener.getsockname()[1])
     return listener
 
 
-def _listener(port: int) -> socket.socket:
+def _open_port(port: int) -> socket.socket:
     return socket.create_server((_HOST, port), backlog=1024)
 
 
 class Server:
-    """Serves from a thread of its own until `close`. `serve` makes it."""
+    """Serves the emulator from a thread of its own until `close`. `serve` creates it."""
 
     def __init__(self, listener: socket.socket, store: Store, clock: Clock) -> None:
         self.store = store
@@ -152,6 +167,7 @@ class Server:
         self.url = f"http://{_HOST}:{listener.getsockname()[1]}"
         self._is_own_process = False
         self.app = create_app(store, clock, self._stop_on_request)
+        # The server has duplicated the descriptor; ours would keep the port open after `close`.
         with listener:
             self._http = _HttpServer(listener, self.app)
         self._thread = threading.Thread(
@@ -167,12 +183,12 @@ class Server:
         if self._thread.is_alive():
             self._http.shutdown()
             self._thread.join()
-        self._http.hang_up()
+        self._http.close_connections()
         self.store.close()
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that point clients at this very emulator."""
+        """Return the variables that point clients at this very emulator."""
         return environment(self.url, self.store.identity)
 
     @contextlib.contextmanager
@@ -186,7 +202,7 @@ class Server:
             self._http.app = inner
 
     def _stop_on_request(self) -> bool:
-        """Stop soon, after the answer; return whether this process is there for the emulator."""
+        """Stop after the answer if the process serves the emulator alone; return whether so."""
         if self._is_own_process:
             # The thread that serves cannot wait for its own end.
             threading.Thread(target=self._http.shutdown, daemon=True).start()
@@ -212,11 +228,13 @@ class Server:
 
 
 class _HttpServer(ThreadedWSGIServer):
-    """Werkzeug's server; it remembers connections, which keep-alive lets outlive their request."""
+    """Werkzeug's server, which also remembers connections: keep-alive lets them live on."""
 
     def __init__(self, listener: socket.socket, app: Flask) -> None:
         # By descriptor: werkzeug ends the process when it cannot bind.
-        super().__init__(_HOST, listener.getsockname()[1], app, _Handler, fd=listener.fileno())
+        super().__init__(
+            _HOST, listener.getsockname()[1], app, _RequestHandler, fd=listener.fileno()
+        )
         self._connections: set[socket.socket] = set()
         self._connections_lock = threading.Lock()
         self._is_closing = False
@@ -232,20 +250,21 @@ class _HttpServer(ThreadedWSGIServer):
         super().shutdown_request(request)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Plain HTTP or, when a client begins with a TLS handshake, HTTPS on the same port."""
-        if request.recv(1, socket.MSG_PEEK) != _HANDSHAKE:
+        """Serve a connection by HTTP or, where the client begins with a TLS handshake, by HTTPS."""
+        if request.recv(1, socket.MSG_PEEK) != _TLS_HANDSHAKE:
             super().finish_request(request, client_address)
             return
-        with tls().wrap_socket(request, server_side=True) as secured:
+        with create_tls_context().wrap_socket(request, server_side=True) as tls_socket:
             with self._connections_lock:
-                self._connections.add(secured)
+                self._connections.add(tls_socket)
             try:
-                super().finish_request(secured, client_address)
+                super().finish_request(tls_socket, client_address)
             finally:
                 with self._connections_lock:
-                    self._connections.discard(secured)
+                    self._connections.discard(tls_socket)
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
+        """Shut every open connection, so that idle keep-alive clients do not wait for an answer."""
         self._is_closing = True
         with self._connections_lock:
             for connection in self._connections:
@@ -253,13 +272,13 @@ class _HttpServer(ThreadedWSGIServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A request cut off by `close` is no news; any other error is a bug and is shown."""
+        """Ignore a request that `close` cut off; show any other error, which is a bug."""
         if not self._is_closing and not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
-class _Handler(WSGIRequestHandler):
-    """HTTP/1.1 with keep-alive, which werkzeug's handler refuses, and no lines on stderr."""
+class _RequestHandler(WSGIRequestHandler):
+    """Answers by HTTP/1.1 with keep-alive, which werkzeug's handler refuses, and logs nothing."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -273,9 +292,13 @@ class _Handler(WSGIRequestHandler):
             self.rfile.close()
 
     def run_wsgi(self) -> None:
+        """Answer one request from the application, as one body or as a stream of chunks.
+
+        A dropped answer and an error in the middle of an answer close the connection.
+        """
         environ = self.make_environ()
         head: list[tuple[str, list[tuple[str, str]]]] = []
-        begun = False
+        is_begun = False
 
         def start_response(
             status: str, headers: list[tuple[str, str]], _error: object = None
@@ -286,36 +309,37 @@ class _Handler(WSGIRequestHandler):
         try:
             chunks = self.server.app(environ, start_response)
             try:
+                # Flask gives a length to all answers but to streams, such as watches of Kubernetes.
                 if "Content-Length" in dict(head[-1][1]) or self.command == "HEAD":
                     body = b"".join(chunks)
-                    begun = True
-                    self._respond(*head[-1], body)
+                    is_begun = True
+                    self._send_response(*head[-1], body)
                 else:
-                    begun = True
-                    self._stream(*head[-1], chunks)
+                    is_begun = True
+                    self._send_stream(*head[-1], chunks)
             finally:
                 getattr(chunks, "close", lambda: None)()
         except DroppedConnection:
             self.close_connection = True
         except Exception:
             self.close_connection = True
-            if not begun:
+            if not is_begun:
                 self.send_error(500)
             raise
 
-    def _respond(self, status: str, headers: Sequence[tuple[str, str]], body: bytes) -> None:
-        self._begin(status, headers)
+    def _send_response(self, status: str, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+        self._send_head(status, headers)
         if self.command != "HEAD":
             self.wfile.write(body)
         self.wfile.flush()
 
-    def _stream(
+    def _send_stream(
         self, status: str, headers: Sequence[tuple[str, str]], chunks: Iterable[bytes]
     ) -> None:
-        """Each chunk as soon as it is there; 204 has none."""
+        """Send each chunk as soon as the application yields it; an answer of 204 has none."""
         is_empty = status.startswith("204")
-        framing = [] if is_empty else [("Transfer-Encoding", "chunked")]
-        self._begin(status, [*headers, *framing])
+        framing_headers = [] if is_empty else [("Transfer-Encoding", "chunked")]
+        self._send_head(status, [*headers, *framing_headers])
         self.wfile.flush()
         for chunk in filter(None, () if is_empty else chunks):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
@@ -324,7 +348,7 @@ class _Handler(WSGIRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
             self.wfile.flush()
 
-    def _begin(self, status: str, headers: Sequence[tuple[str, str]]) -> None:
+    def _send_head(self, status: str, headers: Sequence[tuple[str, str]]) -> None:
         code, _, reason = status.partition(" ")
         self.send_response_only(int(code), reason)
         if "Date" not in dict(headers):  # a platform's clock may be off
@@ -334,4 +358,4 @@ class _Handler(WSGIRequestHandler):
         self.end_headers()
 
     def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's name
-        """Silent: requests are in the log of the app, and bugs go through `handle_error`."""
+        """Log nothing: requests are in the log of the app, and bugs go through `handle_error`."""

@@ -1,7 +1,7 @@
-"""What the emulator remembers: objects, settings and the request log, in SQLite.
+"""Keep the emulator's objects, settings and request log in SQLite, in memory or in a file.
 
-The platforms' rooms and the admin API use it; it knows no platform. Bodies are JSON texts whose
-shape belongs to the caller.
+The APIs of the platforms and the admin API use the store, which knows no platform: bodies are JSON
+texts whose shape belongs to the caller.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, body TEXT NOT NULL);
 
 
 class StoreError(Exception):
-    """The store's file cannot be used; the message says why and what to do."""
+    """Raised where the store's file cannot be used; the message says why and what to do."""
 
 
 class Store:
@@ -59,12 +59,13 @@ class Store:
                 f"cannot open {path} as the emulator's store ({error}): use another file"
             ) from error
         try:
-            self._prepare(path, seed)
+            self._open_schema(path, seed)
         except BaseException:
             self._db.close()
             raise
 
-    def _prepare(self, path: Path | None, seed: str | None) -> None:
+    def _open_schema(self, path: Path | None, seed: str | None) -> None:
+        """Create the tables of a new store, check the version of an old one, and load the seed."""
         try:
             self._db.execute("PRAGMA journal_mode = WAL")
             # Safe against a killed process; only a power cut may lose the last writes.
@@ -79,9 +80,9 @@ class Store:
                 for statement in _SCHEMA.split(";"):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {_VERSION}")
-                if self.setting("seed") is None:
-                    self.set("seed", secrets.token_hex(16) if seed is None else seed)
-                self._seed = str(self.setting("seed"))
+                if self.get_setting("seed") is None:
+                    self.set_setting("seed", secrets.token_hex(16) if seed is None else seed)
+                self._seed = str(self.get_setting("seed"))
         except sqlite3.DatabaseError as error:
             raise StoreError(
                 f"cannot use {path} as the emulator's store ({error}): use another file"
@@ -104,9 +105,14 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, and alone; may be nested. An exception undoes the outermost one."""
+        """Run the block alone, and undo the outermost transaction's changes on an exception.
+
+        Transactions may be nested.
+        """
         with self._lock:
             if self._depth == 0:
+                # IMMEDIATE takes the write lock at once: two processes that read first and write
+                # later would both fail.
                 self._db.execute("BEGIN IMMEDIATE")
             self._depth += 1
             try:
@@ -123,37 +129,39 @@ class Store:
 
     # Settings: the clock's time, the seed, the counter of ids.
 
-    def setting(self, name: str) -> str | float | None:
-        row = self._rows("SELECT value FROM settings WHERE name = ?", name)
-        return row[0][0] if row else None
+    def get_setting(self, name: str) -> str | float | None:
+        """Return the setting `name`, such as the clock's time, or None if it was never set."""
+        rows = self._execute("SELECT value FROM settings WHERE name = ?", name)
+        return rows[0][0] if rows else None
 
-    def set(self, name: str, value: str | float) -> None:
-        self._rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
+    def set_setting(self, name: str, value: str | float) -> None:
+        self._execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
 
     # Chance.
 
     @property
     def identity(self) -> str:
-        """The identity of this data: whoever serves it, and at whatever address."""
-        return self.token_for("identity")[:12]
+        """Return the identity of this data, the same at whatever address the store is served."""
+        return self.derive_token("identity")[:12]
 
-    def new_id(self) -> str:
-        """An id that looks like a random UUID and never comes twice from one store."""
+    def create_id(self) -> str:
+        """Return an id that looks like a random UUID and never comes twice from one store."""
         with self.transaction():
-            count = int(self.setting("ids") or 0) + 1
-            self.set("ids", count)
+            count = int(self.get_setting("ids") or 0) + 1
+            self.set_setting("ids", count)
+        # Computed from the seed, so that a test with a seed meets the same ids every time.
         digest = hmac.digest(self._seed.encode(), f"id {count}".encode(), hashlib.sha256)
         return str(uuid.UUID(bytes=digest[:16], version=4))
 
-    def token_for(self, name: str) -> str:
-        """A credential that stays the same for `name`; computed, so it is never in the file."""
+    def derive_token(self, name: str) -> str:
+        """Return a credential, always the same for `name`; computed, so it is never in the file."""
         return hmac.digest(self._seed.encode(), f"token {name}".encode(), hashlib.sha256).hex()
 
     # Objects, in the order of their creation.
 
     def put(self, kind: str, key: str, body: str, *, gone_at: float | None = None) -> None:
-        """Add or replace; from `gone_at` (unix seconds of the clock) on, `sweep` removes it."""
-        self._rows(
+        """Add or replace an object, to be removed from `gone_at` (unix seconds of the clock) on."""
+        self._execute(
             "INSERT INTO objects (kind, id, gone_at, body) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (kind, id)"
             " DO UPDATE SET gone_at = excluded.gone_at, body = excluded.body",
@@ -164,42 +172,48 @@ class Store:
         )
 
     def get(self, kind: str, key: str) -> str | None:
-        rows = self._rows("SELECT body FROM objects WHERE kind = ? AND id = ?", kind, key)
+        """Return the body of an object, or None if there is no such object."""
+        rows = self._execute("SELECT body FROM objects WHERE kind = ? AND id = ?", kind, key)
         return str(rows[0][0]) if rows else None
 
-    def all(self, kind: str) -> list[str]:
-        rows = self._rows("SELECT body FROM objects WHERE kind = ? ORDER BY seq", kind)
+    def list_all(self, kind: str) -> list[str]:
+        """Return the bodies of all objects of a kind, in the order of their creation."""
+        rows = self._execute("SELECT body FROM objects WHERE kind = ? ORDER BY seq", kind)
         return [str(body) for (body,) in rows]
 
     def remove(self, kind: str, key: str) -> None:
-        """Forget it now. Nothing happens when it is not there."""
-        self._rows("DELETE FROM objects WHERE kind = ? AND id = ?", kind, key)
+        """Remove an object now. Nothing happens where there is no such object."""
+        self._execute("DELETE FROM objects WHERE kind = ? AND id = ?", kind, key)
 
-    def sweep(self, now: float) -> None:
-        """Forget every object whose time has come."""
-        if self._rows("SELECT 1 FROM objects WHERE gone_at <= ? LIMIT 1", now):
-            self._rows("DELETE FROM objects WHERE gone_at <= ?", now)
+    def remove_expired(self, now: float) -> None:
+        """Remove every object whose `gone_at` has come."""
+        # A look before the delete: most requests find nothing to remove, and a delete writes to the
+        # file.
+        if self._execute("SELECT 1 FROM objects WHERE gone_at <= ? LIMIT 1", now):
+            self._execute("DELETE FROM objects WHERE gone_at <= ?", now)
 
     # The request log.
 
-    def log(self, body: str) -> None:
-        """Append; only the last 100 000 entries are kept."""
+    def append_to_log(self, body: str) -> None:
+        """Append a request to the log; only the last 100 000 are kept."""
         with self.transaction():
-            self._rows("INSERT INTO log (body) VALUES (?)", body)
-            self._rows("DELETE FROM log WHERE seq <= (SELECT max(seq) FROM log) - ?", _LOG_LIMIT)
+            self._execute("INSERT INTO log (body) VALUES (?)", body)
+            self._execute("DELETE FROM log WHERE seq <= (SELECT max(seq) FROM log) - ?", _LOG_LIMIT)
 
-    def logged(self) -> list[str]:
-        return [str(body) for (body,) in self._rows("SELECT body FROM log ORDER BY seq")]
+    def list_log(self) -> list[str]:
+        return [str(body) for (body,) in self._execute("SELECT body FROM log ORDER BY seq")]
 
     def clear_log(self) -> None:
-        self._rows("DELETE FROM log")
+        self._execute("DELETE FROM log")
 
     def reset(self) -> None:
-        """Forget objects and log; settings stay, so the clock and the ids go on."""
+        """Remove objects and log; settings stay, so that the clock and the ids go on."""
         with self.transaction():
-            self._rows("DELETE FROM objects")
+            self._execute("DELETE FROM objects")
             self.clear_log()
 
-    def _rows(self, statement: str, *values: str | float | None) -> list[tuple[str | float, ...]]:
+    def _execute(
+        self, statement: str, *values: str | float | None
+    ) -> list[tuple[str | float, ...]]:
         with self._lock:
             return self._db.execute(statement, values).fetchall()

@@ -75,7 +75,7 @@ class Events:
         for number, event in enumerate(self.events):
             if event.at is not None:
                 moment = begin + durations.seconds(event.at)
-                self.server.clock.at(moment, partial(self._play, number))
+                self.server.clock.schedule(moment, partial(self._play, number))
             elif event.on is None:
                 self._play(number)
 

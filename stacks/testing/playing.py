@@ -212,7 +212,7 @@ class _Stage:
         self._require_permissions()
         selected = SelectedStack(workspace, self._name)
         if state is not None:
-            server.clock.until(last_change(state) or 0.0)
+            server.clock.advance_to(last_change(state) or 0.0)
             declared = self._declared(selected)
             with _part_of_case("start", "state"):
                 seed(selected.open(), state, declared)

@@ -246,10 +246,10 @@ class HastyClock(Clock):
         super().__init__(store, start=START)
         self._hook = hook
 
-    def until(self, moment: float) -> float:
+    def advance_to(self, moment: float) -> float:
         is_in_haste = self._hook is None or self._hook.is_bored
         now = self.now()
-        return super().until(now + (HASTE if is_in_haste else 1.0) * max(0.0, moment - now))
+        return super().advance_to(now + (HASTE if is_in_haste else 1.0) * max(0.0, moment - now))
 
 
 class Counting(httpx.BaseTransport):

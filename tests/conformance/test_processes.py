@@ -53,7 +53,7 @@ for_leaving = for_each(kind for kind in MADE if kind.leaving)
 def described(request: pytest.FixtureRequest, platform: Platform) -> Described:
     """What differs between kinds is in the other files."""
     placed = platform.prepare(request.param)
-    platform.server.clock.until(time.time())
+    platform.server.clock.advance_to(time.time())
     return placed
 
 
@@ -132,7 +132,7 @@ def at(
         if begun.acquire(blocking=False):
             act()
             # It stood still while the process went on, however busy this machine is.
-            platform.server.clock.until(time.time())
+            platform.server.clock.advance_to(time.time())
             reached.set()
 
     with platform.watching(hook):

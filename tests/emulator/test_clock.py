@@ -15,19 +15,19 @@ def clock() -> Clock:
 
 def test_an_appointment_is_kept_at_its_time(clock: Clock) -> None:
     seen: list[tuple[str, float]] = []
-    clock.at(150.0, lambda: seen.append(("second", clock.now())))
-    clock.at(120.0, lambda: seen.append(("first", clock.now())))
-    clock.at(500.0, lambda: seen.append(("never", clock.now())))
+    clock.schedule(150.0, lambda: seen.append(("second", clock.now())))
+    clock.schedule(120.0, lambda: seen.append(("first", clock.now())))
+    clock.schedule(500.0, lambda: seen.append(("never", clock.now())))
     clock.advance(10)
     assert seen == []
-    clock.until(300.0)
+    clock.advance_to(300.0)
     assert seen == [("first", 120.0), ("second", 150.0)]
     assert clock.now() == 300.0
 
 
 def test_an_appointment_may_make_another(clock: Clock) -> None:
     seen: list[float] = []
-    clock.at(110.0, lambda: clock.at(115.0, lambda: seen.append(clock.now())))
+    clock.schedule(110.0, lambda: clock.schedule(115.0, lambda: seen.append(clock.now())))
     clock.advance(100)
     assert seen == [115.0]
     assert clock.now() == 200.0
@@ -35,8 +35,8 @@ def test_an_appointment_may_make_another(clock: Clock) -> None:
 
 def test_an_appointment_is_kept_once(clock: Clock) -> None:
     seen: list[float] = []
-    clock.at(150.0, lambda: seen.append(clock.now()))
-    movers = [threading.Thread(target=clock.until, args=(200.0,)) for _ in range(8)]
+    clock.schedule(150.0, lambda: seen.append(clock.now()))
+    movers = [threading.Thread(target=clock.advance_to, args=(200.0,)) for _ in range(8)]
     for each in movers:
         each.start()
     for each in movers:

@@ -52,7 +52,7 @@ def test_the_clock_never_goes_back(moves: list[tuple[bool, float]]) -> None:
         clock = Clock(store, start=1000.0)
         for is_advance, value in moves:
             before = clock.now()
-            after = clock.advance(value) if is_advance else clock.until(value)
+            after = clock.advance(value) if is_advance else clock.advance_to(value)
             assert after == clock.now() >= before
             assert after == (before + max(value, 0.0) if is_advance else max(before, value))
 
@@ -66,7 +66,7 @@ def test_a_clock_that_runs_goes_on_by_itself_and_is_moved_as_well() -> None:
         assert clock.now() == clock.now() == 1120.0
         assert clock.advance(10.0) == 1130.0
         real[0] += 1.0
-        assert clock.until(1000.0) == 1190.0
+        assert clock.advance_to(1000.0) == 1190.0
         real[0] -= 40.0  # never back, whatever the machine's clock does
         assert clock.now() == 1190.0
 

@@ -18,7 +18,7 @@ from together import (
 
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.faults import DroppedConnection, Faults, Rule
+from gpuform.providers.emulator.faults import DroppedConnection, FaultRule, Faults
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY
 
@@ -255,7 +255,7 @@ def test_a_rule_that_makes_no_sense_is_refused(emulator: Any, rule: dict[str, An
     assert answer.status_code == 422
     assert answer.json()["error"]
     with pytest.raises(ValidationError):
-        Rule.model_validate(rule)
+        FaultRule.model_validate(rule)
 
 
 @given(
@@ -273,10 +273,10 @@ def test_each_rule_passes_its_skips_and_meets_its_count(
     with Store(None) as store:
         faults = Faults(store)
         for skip, count, status in rules:
-            faults.add(Rule(skip=skip, count=count, status=status))
+            faults.add(FaultRule(skip=skip, count=count, status=status))
         taken = [faults.take("GET", "/x") for _ in range(requests)]
-        left = faults.live()
-        applied = faults.applied()
+        left = faults.list_live()
+        applied = faults.count_applications()
     for at, fault in enumerate(taken):
         alone = [
             status

@@ -125,7 +125,7 @@ def test_a_file_keeps_clusters_time_and_credential_for_the_next_server(
             seen.append(
                 (server.clock.now(), client.clusters.list(), client.clusters.storage.list())
             )
-            requests = server.store.logged()
+            requests = server.store.list_log()
     assert seen[0] == seen[1]
     assert seen[0][1].clusters[0].kube_config
     assert len(requests) == 5
@@ -222,11 +222,11 @@ def test_a_store_keeps_order_and_forgets_what_is_gone() -> None:
         for key in ("b", "a", "c"):
             store.put("kind", key, key)
         store.put("kind", "b", "B", gone_at=10.0)
-        assert store.all("kind") == ["B", "a", "c"]
-        store.sweep(9.9)
+        assert store.list_all("kind") == ["B", "a", "c"]
+        store.remove_expired(9.9)
         assert store.get("kind", "b") == "B"
-        store.sweep(10.0)
-        assert store.all("kind") == ["a", "c"]
+        store.remove_expired(10.0)
+        assert store.list_all("kind") == ["a", "c"]
 
 
 def test_a_transaction_is_all_or_nothing() -> None:
@@ -242,13 +242,13 @@ def test_a_transaction_is_all_or_nothing() -> None:
 
         with pytest.raises(ValueError):
             failing()
-        assert store.all("kind") == ["1"]
+        assert store.list_all("kind") == ["1"]
 
 
 def test_ids_are_repeatable_by_seed_and_never_repeated() -> None:
     def ids(seed: str | None) -> list[str]:
         with Store(None, seed=seed) as store:
-            return [store.new_id() for _ in range(100)]
+            return [store.create_id() for _ in range(100)]
 
     assert ids("a") == ids("a") != ids("b")
     assert len({*ids(None), *ids(None), *ids("a")}) == 300

@@ -249,7 +249,7 @@ class Records:
 
     def all(self) -> list[Document]:
         """Oldest first."""
-        return [json.loads(body) for body in self._store.all(_KIND)]
+        return [json.loads(body) for body in self._store.list_all(_KIND)]
 
     def get(self, cluster_id: str) -> Document:
         body = self._store.get(_KIND, cluster_id)
@@ -278,7 +278,7 @@ class Records:
     def remove(self, cluster_id: str) -> None:
         self.get(cluster_id)
         self._store.put(_KIND, cluster_id, "{}", gone_at=self._now)
-        self._store.sweep(self._now)
+        self._store.remove_expired(self._now)
 
     def _keep(self, record: Document) -> None:
         self._store.put(_KIND, str(record.get("id")), json.dumps(record))
@@ -292,4 +292,4 @@ class Records:
 
     def _new_id(self) -> str:
         """24 hexadecimal digits, of which the first eight are the time, as MongoDB makes them."""
-        return f"{int(self._now):08x}{self._store.new_id().replace('-', '')[:16]}"
+        return f"{int(self._now):08x}{self._store.create_id().replace('-', '')[:16]}"

@@ -12,9 +12,14 @@ from gpuform.providers.emulator.aios.mongo import ApiError, failed, is_match
 from gpuform.providers.emulator.aios.records import Document, Records
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import Parts
-from gpuform.providers.emulator.routing import Api, Controls, Table, answer
-from gpuform.providers.emulator.routing import Settings as _Settings
+from gpuform.providers.emulator.gate import EmulatorParts
+from gpuform.providers.emulator.routing import (
+    PlatformApi,
+    PlatformControls,
+    RouteTable,
+    answer_json,
+)
+from gpuform.providers.emulator.routing import PlatformSettings as _Settings
 from gpuform.providers.emulator.store import Store
 
 
@@ -37,13 +42,13 @@ _CLUSTERS = "/clusters"
 _LIVE = "live"
 
 
-class Aios(Api):
+class Aios(PlatformApi):
     """The platform as the app mounts it."""
 
     name = "aios"
     prefix = "/aios"
 
-    def _routes(self) -> Table:
+    def _list_routes(self) -> RouteTable:
         return (
             ("POST", f"{_CLUSTERS}/query", self._query),
             ("POST", _CLUSTERS, self._create),
@@ -53,11 +58,11 @@ class Aios(Api):
             ("POST", "/api/<action>", self._parse),
         )
 
-    def error(self, status: int, message: str) -> Response:
-        return answer({"error": message}, status)
+    def answer_error(self, status: int, message: str) -> Response:
+        return answer_json({"error": message}, status)
 
-    def objects(self) -> dict[str, list[dict[str, Any]]]:
-        records = self._moment().all()
+    def list_objects(self) -> dict[str, list[dict[str, Any]]]:
+        records = self._load_platform().all()
         return {
             "clusters": [
                 {"id": each["id"], "name": each["id"], "status": each.get("status") or ""}
@@ -70,21 +75,21 @@ class Aios(Api):
             ],
         }
 
-    def _moment(self) -> Records:
+    def _load_platform(self) -> Records:
         return Records(self._store, self._clock.now())
 
     def _create(self, records: Records) -> Response:
-        return answer(records.add(_body()))
+        return answer_json(records.add(_body()))
 
     def _get(self, records: Records, cluster_id: str) -> Response:
-        return answer(self._shown([records.get(cluster_id)])[0])
+        return answer_json(self._shown([records.get(cluster_id)])[0])
 
     def _update(self, records: Records, cluster_id: str) -> Response:
-        return answer(self._shown([records.update(cluster_id, _body())])[0])
+        return answer_json(self._shown([records.update(cluster_id, _body())])[0])
 
     def _delete(self, records: Records, cluster_id: str) -> Response:
         records.remove(cluster_id)
-        return answer({"message": "Cluster deleted"})
+        return answer_json({"message": "Cluster deleted"})
 
     def _query(self, records: Records) -> Response:
         """A filter that is not understood is none: all records are found."""
@@ -93,13 +98,13 @@ class Aios(Api):
         wanted = body["query"] if is_wrapped and envelope != "raw" else body
         if envelope == "wrapped" and not is_wrapped:
             wanted = {}
-        return answer(self._shown([each for each in records.all() if is_match(each, wanted)]))
+        return answer_json(self._shown([each for each in records.all() if is_match(each, wanted)]))
 
     def _parse(self, records: Records, action: str) -> Response:
         """`createCluster`: the record has what the Parser passes on, and a status of its own."""
         if action != "createCluster":
             told = f"Action {action} is not implemented"
-            return answer({"success": False, "message": told}, 400)
+            return answer_json({"success": False, "message": told}, 400)
         try:
             values = _body()["body"]["spec"]["values"]
         except (KeyError, TypeError) as error:
@@ -113,13 +118,13 @@ class Aios(Api):
             result: object = [False, error.message]
         else:
             result = made
-        return answer({"success": True, "task_id": "", "result": result})
+        return answer_json({"success": True, "task_id": "", "result": result})
 
     def _shown(self, records: list[Document]) -> list[Document]:
         """With the status that an injected fault imposes, or without any."""
         if not Settings.load(self._store).keeps_status:
             return [{k: v for k, v in each.items() if k != "status"} for each in records]
-        self._impose(records, _CLUSTERS)
+        self._apply_status_overrides(records, _CLUSTERS)
         return records
 
 
@@ -133,10 +138,10 @@ def _body() -> Document:
     return body
 
 
-class AiosControls(Controls):
+class AiosControls(PlatformControls):
     settings = Settings
 
-    def _routes(self) -> Table:
+    def _list_routes(self) -> RouteTable:
         return (
             ("DELETE", "/clusters/<cluster_id>", self._remove_cluster),
             ("DELETE", "/gpu-nodes/<cluster_id>/<node_id>", self._remove_node),
@@ -144,15 +149,17 @@ class AiosControls(Controls):
 
     def _remove_cluster(self, cluster_id: str) -> Response:
         Records(self._store, self._clock.now()).remove(cluster_id)
-        return answer({"id": cluster_id})
+        return answer_json({"id": cluster_id})
 
     def _remove_node(self, cluster_id: str, node_id: str) -> Response:
         """The entry alone; the sums stay as they are."""
         pull = {"$pull": {"nodes.nodeData": {"id": node_id}}}
         Records(self._store, self._clock.now()).update(cluster_id, pull)
-        return answer({"id": f"{cluster_id}/{node_id}"})
+        return answer_json({"id": f"{cluster_id}/{node_id}"})
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
     """AIOS's part of the emulator."""
-    return Parts((Aios(store, clock, faults),), {"aios": AiosControls(store, clock).blueprint()})
+    return EmulatorParts(
+        (Aios(store, clock, faults),), {"aios": AiosControls(store, clock).create_blueprint()}
+    )

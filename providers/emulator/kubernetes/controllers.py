@@ -91,7 +91,7 @@ def _tasks(store: Store, _: Objects, owner: Object, own: list[Object]) -> _Missi
 
 
 def _suffixed(store: Store, owner: Object) -> str:
-    return f"{owner['metadata']['name']}-{store.new_id()[:5]}"
+    return f"{owner['metadata']['name']}-{store.create_id()[:5]}"
 
 
 def _pod(kind: Kind, owner: Object, name: str, node: str | None) -> Object:

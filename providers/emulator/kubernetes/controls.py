@@ -13,7 +13,7 @@ from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, end_pods, ended
 from gpuform.providers.emulator.kubernetes.readiness import EngineSettings
 from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
-from gpuform.providers.emulator.routing import Controls, Table, answer
+from gpuform.providers.emulator.routing import PlatformControls, RouteTable, answer_json
 
 
 class _Pod(BaseModel):
@@ -35,10 +35,10 @@ class _Node(BaseModel):
     ready: bool
 
 
-class KubernetesControls(Controls):
+class KubernetesControls(PlatformControls):
     settings = EngineSettings
 
-    def _routes(self) -> Table:
+    def _list_routes(self) -> RouteTable:
         return (
             ("POST", "/<cluster_id>/pods", self._add_pod),
             ("POST", "/<cluster_id>/nodes/<name>", self._set_node),
@@ -53,18 +53,18 @@ class KubernetesControls(Controls):
             objects.add(NAMESPACE, {"metadata": {"name": wanted.namespace}})
         made = verbs.create(objects, ObjectAddress(POD, wanted.namespace), _pod(wanted))
         settle(self._store, objects)
-        return answer(objects.get(POD, made["metadata"]["name"], wanted.namespace), 201)
+        return answer_json(objects.get(POD, made["metadata"]["name"], wanted.namespace), 201)
 
     def _set_node(self, cluster_id: str, name: str) -> Response:
         wanted = _Node.model_validate_json(request.get_data())
         objects = self._objects(cluster_id)
         node = verbs.get(objects, ObjectAddress(NODE, name=name))
         changed = with_readiness(node, objects.now, ready=wanted.ready)
-        return answer(objects.replace(NODE, node, changed))
+        return answer_json(objects.replace(NODE, node, changed))
 
     def _list_ended(self, cluster_id: str) -> Response:
         now = self._clock.now()
-        self._store.sweep(now)
+        self._store.remove_expired(now)
         cluster = running_cluster(self._store, cluster_id, now)
         if cluster is not None:
             brought_to(self._store, cluster, now)
@@ -72,17 +72,17 @@ class KubernetesControls(Controls):
             objects = Objects(self._store, cluster_id, now)
             nodes = (str(pod["spec"].get("nodeName")) for pod in objects.of(POD))
             end_pods(self._store, cluster_id, objects, dict.fromkeys(nodes, now))
-        return answer(ended(self._store, cluster_id))
+        return answer_json(ended(self._store, cluster_id))
 
     def _remove_claim(self, cluster_id: str, namespace: str, name: str) -> Response:
         """It is gone at once, whoever uses it."""
         objects = self._objects(cluster_id)
         claim = verbs.get(objects, ObjectAddress(CLAIM, namespace, name))
-        return answer(objects.remove(CLAIM, claim))
+        return answer_json(objects.remove(CLAIM, claim))
 
     def _objects(self, cluster_id: str) -> Objects:
         now = self._clock.now()
-        self._store.sweep(now)
+        self._store.remove_expired(now)
         cluster = running_cluster(self._store, cluster_id, now)
         if cluster is None:
             raise StatusError(404, f"no cluster {cluster_id!r} has a control plane now")

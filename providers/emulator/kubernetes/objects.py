@@ -37,7 +37,7 @@ class Objects:
         self.now = now
         self._objects: dict[str, dict[tuple[str, str], Object]] = {}
         self._created: dict[str, int] = {}
-        for body in store.all(self._kept):
+        for body in store.list_all(self._kept):
             entry = json.loads(body)
             each = entry["object"]
             self._objects.setdefault(entry["kind"], {})[_place(each)] = each
@@ -61,7 +61,7 @@ class Objects:
         """The object with a uid, a version and the time of its creation."""
         metadata = {
             **new.get("metadata", {}),
-            "uid": new.get("metadata", {}).get("uid") or self._store.new_id(),
+            "uid": new.get("metadata", {}).get("uid") or self._store.create_id(),
             "creationTimestamp": new.get("metadata", {}).get("creationTimestamp")
             or timestamp(self.now),
             "generation": 1,
@@ -98,7 +98,7 @@ class Objects:
             for each in self.of(kind)
             if version(each) > since
         ]
-        entries = (json.loads(body) for body in self._store.all(self._removed))
+        entries = (json.loads(body) for body in self._store.list_all(self._removed))
         gone = [entry["object"] for entry in entries if entry["kind"] == kind.plural]
         changed += [Event("DELETED", version(each), each) for each in gone if version(each) > since]
         return sorted(changed, key=lambda event: event.version)

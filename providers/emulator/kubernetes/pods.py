@@ -138,7 +138,7 @@ def evicted(pod: Object, now: float) -> Object:
 
 def ended(store: Store, cluster_id: str) -> list[dict[str, Any]]:
     """How pods ended: succeeded, evicted, deleted or killed, in order."""
-    return [json.loads(body) for body in store.all(_notes(cluster_id))]
+    return [json.loads(body) for body in store.list_all(_notes(cluster_id))]
 
 
 def _is_evicted(pod: Object) -> bool:

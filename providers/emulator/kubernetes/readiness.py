@@ -28,7 +28,7 @@ from gpuform.providers.emulator.kubernetes.kinds import (
 from gpuform.providers.emulator.kubernetes.nodes import is_cordoned
 from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp, unix_time
 from gpuform.providers.emulator.kubernetes.pods import is_done
-from gpuform.providers.emulator.routing import Settings
+from gpuform.providers.emulator.routing import PlatformSettings
 from gpuform.providers.emulator.store import Store
 
 ENGINE_GROUPS: Final = (ENGINE_GROUP, "cre.nvidia.com")
@@ -52,7 +52,7 @@ _METRICS: Final = {
 }
 
 
-class EngineSettings(Settings):
+class EngineSettings(PlatformSettings):
     """The engine of all emulated clusters."""
 
     kind: ClassVar[str] = "kubernetes/engine"

@@ -37,7 +37,7 @@ from gpuform.providers.emulator.kubernetes.readiness import (
 )
 from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, watched
 from gpuform.providers.emulator.kubernetes.verbs import MERGE, ObjectAddress
-from gpuform.providers.emulator.routing import Api, answer
+from gpuform.providers.emulator.routing import PlatformApi, answer_json
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.operations import Operations
 
@@ -47,7 +47,7 @@ _TRUE = {"1", "t", "true"}
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
-class Kubernetes(Api):
+class Kubernetes(PlatformApi):
     """The API servers of all clusters, as the app mounts them.
 
     `execute` runs commands in pods; without one they are refused.
@@ -62,7 +62,7 @@ class Kubernetes(Api):
         super().__init__(store, clock, faults)
         self._execute = execute
 
-    def blueprint(self) -> Blueprint:
+    def create_blueprint(self) -> Blueprint:
         routes = Blueprint(self.name, __name__)
         routes.register_error_handler(StatusError, _refused)
         path = "/<cluster_id>/<path:path>"
@@ -71,25 +71,25 @@ class Kubernetes(Api):
         routes.add_url_rule(path, "exec", view_func=self._answer, websocket=True)
         return routes
 
-    def refusal(self, asked: Request) -> Response | None:
+    def refuse_unauthorized(self, client_request: Request) -> Response | None:
         """401 without the cluster's token; where no API server runs, nobody answers."""
-        cluster_id = (asked.view_args or {}).get("cluster_id", "")
+        cluster_id = (client_request.view_args or {}).get("cluster_id", "")
         with self._store.transaction():
             now = self._clock.now()
-            self._store.sweep(now)
+            self._store.remove_expired(now)
             cluster = running_cluster(self._store, cluster_id, now)
         if cluster is None:
-            asked.environ[DROPPED] = True
+            client_request.environ[DROPPED] = True
             return Response(status=204)
-        token = self._store.token_for(cluster_id)
-        if asked.headers.get("Authorization", "") != f"Bearer {token}":
-            return self.error(401, "Unauthorized")
+        token = self._store.derive_token(cluster_id)
+        if client_request.headers.get("Authorization", "") != f"Bearer {token}":
+            return self.answer_error(401, "Unauthorized")
         return None
 
-    def error(self, status: int, message: str) -> Response:
-        return answer(failure(status, message), status)
+    def answer_error(self, status: int, message: str) -> Response:
+        return answer_json(failure(status, message), status)
 
-    def objects(self) -> dict[str, list[dict[str, Any]]]:
+    def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         """The claims: what people make through this API and pay for."""
         with self._store.transaction():
             now = self._clock.now()
@@ -109,7 +109,7 @@ class Kubernetes(Api):
         if path in {"healthz", "livez", "readyz"}:
             return Response("ok", content_type="text/plain")
         if (found := _described(cluster_id, path, engine)) is not None:
-            return answer(found)
+            return answer_json(found)
         place = _place(path)
         if place is None:
             raise StatusError(404, "the server could not find the requested resource")
@@ -121,11 +121,11 @@ class Kubernetes(Api):
             if request.method != "GET":
                 content, status = _written(objects, place)
                 settle(self._store, objects)
-                return answer(shown(_as_it_is_now(objects, place, content), engine), status)
+                return answer_json(shown(_as_it_is_now(objects, place, content), engine), status)
             if place.name:
                 one = self._with_imposed_phase(verbs.get(objects, place))
-                return answer(shown(one, engine))
-            return answer(shown(_listed(objects, place), engine))
+                return answer_json(shown(one, engine))
+            return answer_json(shown(_listed(objects, place), engine))
 
     def _with_imposed_phase(self, found: Object) -> Object:
         """With the phase that an injected fault shows."""
@@ -139,7 +139,7 @@ class Kubernetes(Api):
     def _objects(self, cluster_id: str) -> Iterator[Objects]:
         with self._store.transaction():
             now = self._clock.now()
-            self._store.sweep(now)
+            self._store.remove_expired(now)
             cluster = running_cluster(self._store, cluster_id, now)
             if cluster is None:
                 raise StatusError(503, "the cluster is gone")
@@ -306,7 +306,7 @@ def _shown_claim(cluster_id: str, claim: Object) -> dict[str, Any]:
 
 
 def _refused(error: StatusError) -> Response:
-    response = answer(error.body, error.status)
+    response = answer_json(error.body, error.status)
     retry = (error.body.get("details") or {}).get("retryAfterSeconds")
     if retry:
         response.headers["Retry-After"] = str(retry)

@@ -6,7 +6,7 @@ class; that there is a default class beside it, which also makes volumes, is our
 
 from typing import Any
 
-from gpuform.providers.emulator.clock import value_at
+from gpuform.providers.emulator.clock import get_value_at
 from gpuform.providers.emulator.kubernetes.kinds import CLAIM, POD, STORAGE_CLASS, VOLUME
 from gpuform.providers.emulator.kubernetes.objects import Object, Objects, amount
 from gpuform.providers.emulator.kubernetes.pods import claims_of, is_done
@@ -30,7 +30,7 @@ def sync_volumes(store: Store, objects: Objects, cluster: Cluster) -> None:
     if cluster.volume_id is None:
         return
     volume = Operations(store, objects.now).volume(cluster.volume_id)
-    size = f"{value_at(volume.sizes, objects.now)}Ti"
+    size = f"{get_value_at(volume.sizes, objects.now)}Ti"
     old = objects.get(VOLUME, volume.volume_name)
     if old is None:
         objects.add(VOLUME, _shared(volume.volume_name, size))

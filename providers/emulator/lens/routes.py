@@ -6,10 +6,15 @@ from flask import Response, request
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import Parts
+from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.lens import views
 from gpuform.providers.emulator.lens.views import Node, Settings, nodes
-from gpuform.providers.emulator.routing import Api, Controls, Table, answer
+from gpuform.providers.emulator.routing import (
+    PlatformApi,
+    PlatformControls,
+    RouteTable,
+    answer_json,
+)
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.operations import Operations
 
@@ -17,32 +22,32 @@ _FOLDER = "/api/clusters"
 _DEGREES = "℃"
 
 
-class Lens(Api):
+class Lens(PlatformApi):
     """The platform as the app mounts it."""
 
     name = "lens"
     prefix = "/lens"
 
-    def _routes(self) -> Table:
+    def _list_routes(self) -> RouteTable:
         return (
             ("GET", f"{_FOLDER}/overview", self._overview),
             ("GET", f"{_FOLDER}/consumers", self._consumers),
             ("GET", f"{_FOLDER}/gpuHeatmap", self._heatmap),
         )
 
-    def error(self, status: int, message: str) -> Response:
+    def answer_error(self, status: int, message: str) -> Response:
         content = {"code": status, "message": message, "traceId": self._trace_id()}
-        return answer(content, status)
+        return answer_json(content, status)
 
-    def objects(self) -> dict[str, list[dict[str, Any]]]:
+    def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         with self._store.transaction():
-            found = self._moment()
+            found = self._load_platform()
             status = f"{sum(node.is_healthy for node in found)} of {len(found)} healthy"
             return {"overviews": [{"id": "overview", "name": "overview", "status": status}]}
 
-    def _moment(self) -> list[Node]:
+    def _load_platform(self) -> list[Node]:
         now = self._clock.now()
-        self._store.sweep(now)
+        self._store.remove_expired(now)
         return nodes(self._store, now)
 
     def _gpus(self, found: list[Node]) -> list[views.Gpu]:
@@ -72,7 +77,7 @@ class Lens(Api):
         except ValueError:
             number = size = 0
         if number < 1 or size < 1:
-            return self.error(400, "pageNum and pageSize must be positive integers")
+            return self.answer_error(400, "pageNum and pageSize must be positive integers")
         settings = Settings.load(self._store)
         page = settings.consumers[(number - 1) * size : number * size]
         total = len(settings.consumers) if settings.total is None else settings.total
@@ -90,10 +95,10 @@ class Lens(Api):
             content: dict[str, object] = failure.model_dump()
         else:
             content = {"code": 0, "message": "success", "data": data}
-        return answer({**content, "traceId": self._trace_id()})
+        return answer_json({**content, "traceId": self._trace_id()})
 
     def _trace_id(self) -> str:
-        return f"trace-{self._store.new_id()[:8]}"
+        return f"trace-{self._store.create_id()[:8]}"
 
 
 def _impose(view: dict[str, Any], status: str) -> None:
@@ -103,10 +108,12 @@ def _impose(view: dict[str, Any], status: str) -> None:
     holder[name] = int(value) if value.isdecimal() else value
 
 
-class LensControls(Controls):
+class LensControls(PlatformControls):
     settings = Settings
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
     """Lens's part of the emulator."""
-    return Parts((Lens(store, clock, faults),), {"lens": LensControls(store, clock).blueprint()})
+    return EmulatorParts(
+        (Lens(store, clock, faults),), {"lens": LensControls(store, clock).create_blueprint()}
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from gpuform.providers.emulator.routing import Settings as _Settings
+from gpuform.providers.emulator.routing import PlatformSettings as _Settings
 from gpuform.providers.emulator.scp.catalogue import PRODUCTS
 from gpuform.providers.emulator.scp.nodes import Estate as ScpEstate
 from gpuform.providers.emulator.store import Store

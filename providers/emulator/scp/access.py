@@ -23,7 +23,7 @@ from wsgiref.types import WSGIEnvironment
 from flask import Request
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
-from gpuform.providers.emulator.routing import Settings as _Settings
+from gpuform.providers.emulator.routing import PlatformSettings as _Settings
 from gpuform.providers.emulator.scp import (
     ACCESS_KEY,
     SECRET_KEY,
@@ -139,8 +139,8 @@ class Settings(_Settings):
     terminated_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """How long a node that is gone still shows, as TERMINATED; 0: it is 404 at once."""
 
-    def shown(self) -> dict[str, Any]:
-        """Without the secret keys."""
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return the settings without the secret keys."""
         return self.model_dump(mode="json", exclude={"keys": {"__all__": {"secret_key"}}})
 
 

@@ -154,7 +154,7 @@ def _made(
             appears_at=now + situation.settings.appears_seconds,
             states=creation(
                 situation.change(),
-                is_failing=_is_failing(situation.trouble.failing, server.gpu_node_name),
+                is_failing=_is_failing(situation.trouble.failing_pattern, server.gpu_node_name),
             ),
             memberships=memberships,
             nats=[(now, nat_of(server.public_ip_address_id or "") if server.nat_enabled else None)],

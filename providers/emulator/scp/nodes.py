@@ -14,7 +14,12 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.clock import (
+    Timeline,
+    get_value_at,
+    schedule_stages,
+    select_past_steps,
+)
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID, USER_ID
 from gpuform.providers.emulator.scp.errors import no_fabric, no_node
 from gpuform.providers.emulator.store import Store
@@ -89,7 +94,7 @@ class GpuNode(BaseModel, frozen=True):
         return self.identity.gpu_node_name
 
     def state(self, now: float) -> str:
-        return value_at(self.states, now)
+        return get_value_at(self.states, now)
 
     def has_appeared(self, now: float) -> bool:
         return self.appears_at <= now
@@ -98,10 +103,10 @@ class GpuNode(BaseModel, frozen=True):
         return self.state(now) != "TERMINATED"
 
     def membership(self, now: float) -> Membership:
-        return value_at(self.memberships, now)
+        return get_value_at(self.memberships, now)
 
     def nat(self, now: float) -> Nat | None:
-        return value_at(self.nats, now)
+        return get_value_at(self.nats, now)
 
     def holds_fabric(self, fabric_id: str, now: float) -> bool:
         """Whether it is a member, or is on its way to be one."""
@@ -127,12 +132,12 @@ class GpuNode(BaseModel, frozen=True):
 
     def with_nat(self, change: Change, nat: Nat | None) -> Self:
         edited, end = self._edited(change, _NAT_SECONDS)
-        nats = until(self.nats, change.now)
+        nats = select_past_steps(self.nats, change.now)
         return edited.model_copy(update={"nats": nats if end is None else [*nats, (end, nat)]})
 
     def moved(self, change: Change, target: Membership) -> Self:
         edited, end = self._edited(change, _MOVE_SECONDS)
-        kept = until(self.memberships, change.now)
+        kept = select_past_steps(self.memberships, change.now)
         memberships = kept if end is None else [*kept, (end, target)]
         return edited.model_copy(update={"memberships": memberships})
 
@@ -142,19 +147,23 @@ class GpuNode(BaseModel, frozen=True):
         end = None if change.is_stuck else planned.states[-1][0] + shown_seconds
         return planned.model_copy(
             update={
-                "memberships": until(self.memberships, change.now),
-                "nats": until(self.nats, change.now),
+                "memberships": select_past_steps(self.memberships, change.now),
+                "nats": select_past_steps(self.nats, change.now),
                 "gone_at": end,
             }
         )
 
     def in_state(self, now: float, state: str) -> Self:
         """From `now` on, for good."""
-        return self.model_copy(update={"states": [*until(self.states, now), (now, state)]})
+        return self.model_copy(
+            update={"states": [*select_past_steps(self.states, now), (now, state)]}
+        )
 
     def _planned(self, change: Change, stages: tuple[tuple[str, float], ...]) -> Self:
-        plan = scheduled(stages[:1] if change.is_stuck else stages, change.since)
-        return self.model_copy(update={"states": [*until(self.states, change.now), *plan]})
+        plan = schedule_stages(stages[:1] if change.is_stuck else stages, change.since)
+        return self.model_copy(
+            update={"states": [*select_past_steps(self.states, change.now), *plan]}
+        )
 
     def _edited(self, change: Change, seconds: float) -> tuple[Self, float | None]:
         """EDITING, then the old state again; and the time of that."""
@@ -201,7 +210,7 @@ class GpuNode(BaseModel, frozen=True):
 
 def creation(change: Change, *, is_failing: bool) -> Timeline[str]:
     stages = _FAILURE if is_failing else _CREATION
-    return scheduled(stages[:1] if change.is_stuck else stages, change.now)
+    return schedule_stages(stages[:1] if change.is_stuck else stages, change.now)
 
 
 def timestamp(moment: float) -> str:
@@ -211,7 +220,7 @@ def timestamp(moment: float) -> str:
 
 def _from(timeline: Timeline[T], now: float) -> list[T]:
     """The value that holds now, and those planned."""
-    return [value_at(timeline, now), *(value for at, value in timeline if at > now)]
+    return [get_value_at(timeline, now), *(value for at, value in timeline if at > now)]
 
 
 CREATION_SECONDS = 30.0
@@ -236,7 +245,7 @@ class Fabric(BaseModel, frozen=True):
         return self.appears_at <= now
 
     def state(self, now: float) -> str:
-        return value_at(self.states, now)
+        return get_value_at(self.states, now)
 
     def membership(self) -> Membership:
         return Membership(fabric_id=self.fabric_id, fabric_name=self.name)
@@ -259,7 +268,7 @@ class Fabric(BaseModel, frozen=True):
             "description": f"fabric of {self.node_pool_id}",
             "gpu_node_details": [node.fabric_view(now) for node in members],
             "id": self.fabric_id,
-            "modified_at": timestamp(until(self.states, now)[-1][0]),
+            "modified_at": timestamp(select_past_steps(self.states, now)[-1][0]),
             "modified_by": USER_ID,
             "node_pool_id": self.node_pool_id,
             "pirp_id": "20",
@@ -281,9 +290,11 @@ class Estate:
     def __init__(self, store: Store, now: float) -> None:
         self._store = store
         self.now = now
-        store.sweep(now)
-        self._nodes = {each.node_id: each for each in map(_read_node, store.all(_NODE))}
-        self._fabrics = {each.fabric_id: each for each in map(_read_fabric, store.all(_FABRIC))}
+        store.remove_expired(now)
+        self._nodes = {each.node_id: each for each in map(_read_node, store.list_all(_NODE))}
+        self._fabrics = {
+            each.fabric_id: each for each in map(_read_fabric, store.list_all(_FABRIC))
+        }
         for fabric in list(self._fabrics.values()):
             if not self._is_held(fabric):
                 del self._fabrics[fabric.fabric_id]
@@ -291,7 +302,7 @@ class Estate:
 
     def new_id(self) -> str:
         """32 hexadecimal digits, as the platform's ids."""
-        return self._store.new_id().replace("-", "")
+        return self._store.create_id().replace("-", "")
 
     # Nodes, oldest first.
 
@@ -317,7 +328,7 @@ class Estate:
         """At once, without a trace."""
         node = self.node(node_id).model_copy(update={"gone_at": self.now})
         self.keep_node(node)
-        self._store.sweep(self.now)
+        self._store.remove_expired(self.now)
 
     # Fabrics.
 

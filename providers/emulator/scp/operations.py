@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from gpuform.providers.emulator.routing import Trouble
+from gpuform.providers.emulator.routing import FaultEffects
 from gpuform.providers.emulator.scp.access import Settings
 from gpuform.providers.emulator.scp.catalogue import IMAGES, PRODUCTS, SUBNETS
 from gpuform.providers.emulator.scp.errors import ApiError, Message, no_node, refused
@@ -31,7 +31,7 @@ class Situation:
 
     estate: Estate
     settings: Settings
-    trouble: Trouble
+    trouble: FaultEffects
 
     @property
     def now(self) -> float:

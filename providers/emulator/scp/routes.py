@@ -10,8 +10,14 @@ from werkzeug.http import http_date
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import Parts
-from gpuform.providers.emulator.routing import Api, Controls, Table, answer, trouble
+from gpuform.providers.emulator.gate import EmulatorParts
+from gpuform.providers.emulator.routing import (
+    PlatformApi,
+    PlatformControls,
+    RouteTable,
+    answer_json,
+    get_fault_effects,
+)
 from gpuform.providers.emulator.scp.access import HEADER, VERSIONS, Settings, check_access, chosen
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID
 from gpuform.providers.emulator.scp.creating import create_nodes
@@ -63,20 +69,20 @@ _FABRIC_SORTS = (
 )  # fmt: skip
 
 
-class Scp(Api):
+class Scp(PlatformApi):
     """The platform as the app mounts it."""
 
     name = "scp"
     prefix = "/scp"
 
-    def blueprint(self) -> Blueprint:
-        routes = super().blueprint()
+    def create_blueprint(self) -> Blueprint:
+        routes = super().create_blueprint()
         routes.after_request(self._marked)
         for path in ("", "/"):
             routes.add_url_rule(path, "versions", self._list_versions, methods=["GET"])
         return routes
 
-    def _routes(self) -> Table:
+    def _list_routes(self) -> RouteTable:
         return (
             ("POST", f"{_NODE}/public-nat-ip", self._assign_nat),
             ("DELETE", f"{_NODE}/public-nat-ip", self._release_nat),
@@ -96,23 +102,23 @@ class Scp(Api):
             ("GET", f"{_FABRICS}/<cluster_fabric_id>", self._show_fabric),
         )
 
-    def refusal(self, asked: Request) -> Response | None:
+    def refuse_unauthorized(self, client_request: Request) -> Response | None:
         """401, 403, and 400 for a version that is not served. The list of versions is open."""
-        if asked.path.rstrip("/") == self.prefix:
+        if client_request.path.rstrip("/") == self.prefix:
             return None
         try:
-            check_access(asked, Settings.load(self._store), time.time())
-            g.version = chosen(asked.headers.get(HEADER))
+            check_access(client_request, Settings.load(self._store), time.time())
+            g.version = chosen(client_request.headers.get(HEADER))
         except ApiError as error:
-            return self._refused(error)
+            return self._answer_refusal(error)
         return None
 
-    def error(self, status: int, message: str) -> Response:
-        return self._refused(ApiError(status, "Error", Message(message, message)))
+    def answer_error(self, status: int, message: str) -> Response:
+        return self._answer_refusal(ApiError(status, "Error", Message(message, message)))
 
-    def objects(self) -> dict[str, list[dict[str, Any]]]:
+    def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         with self._store.transaction():
-            estate = self._moment().estate
+            estate = self._load_platform().estate
             now = estate.now
             return {
                 "gpu_nodes": [
@@ -125,13 +131,13 @@ class Scp(Api):
                 ],
             }
 
-    def _moment(self) -> Situation:
+    def _load_platform(self) -> Situation:
         estate = Estate(self._store, self._clock.now())
-        return Situation(estate, Settings.load(self._store), trouble())
+        return Situation(estate, Settings.load(self._store), get_fault_effects())
 
-    def _refused(self, error: ApiError) -> Response:
+    def _answer_refusal(self, error: ApiError) -> Response:
         language = request.accept_languages.best_match(_LANGUAGES, default=_LANGUAGES[0])
-        return answer(error.body(language, self._request_id()), error.status)
+        return answer_json(error.body(language, self._request_id()), error.status)
 
     def _marked(self, response: Response) -> Response:
         """With the version that answers, and the time of the clock that checks signatures."""
@@ -142,7 +148,7 @@ class Scp(Api):
         return response
 
     def _request_id(self) -> str:
-        return f"req-{self._store.new_id()}"
+        return f"req-{self._store.create_id()}"
 
     def _accepted(self, resource_id: str) -> Response:
         """The document's AsyncResponse."""
@@ -151,7 +157,7 @@ class Scp(Api):
             "request_id": self._request_id(),
             "resource_id": resource_id,
         }
-        return answer(content, 202)
+        return answer_json(content, 202)
 
     # Nodes.
 
@@ -185,25 +191,25 @@ class Scp(Api):
 
     def _show_node(self, situation: Situation, gpu_node_id: str) -> Response:
         view = situation.estate.node(gpu_node_id).view(situation.now)
-        self._impose([view], _NODES, field="state")
-        return answer(view)
+        self._apply_status_overrides([view], _NODES, field="state")
+        return answer_json(view)
 
     def _lock(self, situation: Situation, gpu_node_id: str) -> Response:
         lock_node(situation, gpu_node_id, enabled=True)
-        return answer({"gpu_node_id": gpu_node_id})
+        return answer_json({"gpu_node_id": gpu_node_id})
 
     def _unlock(self, situation: Situation, gpu_node_id: str) -> Response:
         lock_node(situation, gpu_node_id, enabled=False)
-        return answer({"gpu_node_id": gpu_node_id})
+        return answer_json({"gpu_node_id": gpu_node_id})
 
     def _assign_nat(self, situation: Situation, gpu_node_id: str) -> Response:
         body = parse(AssignPublicNatIp, request.get_data())
         assign_nat(situation, gpu_node_id, body.public_ip_address_id)
-        return answer({"gpu_node_id": gpu_node_id}, 202)
+        return answer_json({"gpu_node_id": gpu_node_id}, 202)
 
     def _release_nat(self, situation: Situation, gpu_node_id: str) -> Response:
         release_nat(situation, gpu_node_id)
-        return answer({"gpu_node_id": gpu_node_id}, 202)
+        return answer_json({"gpu_node_id": gpu_node_id}, 202)
 
     # Fabrics.
 
@@ -216,8 +222,8 @@ class Scp(Api):
     def _show_fabric(self, situation: Situation, cluster_fabric_id: str) -> Response:
         fabric = situation.estate.fabric(cluster_fabric_id)
         view = fabric.view(situation.now, situation.estate.members(fabric))
-        self._impose([view], _FABRICS, field="state")
-        return answer(view)
+        self._apply_status_overrides([view], _FABRICS, field="state")
+        return answer_json(view)
 
     def _modify_members(self, situation: Situation) -> Response:
         body = parse(ModifyMembers, request.get_data())
@@ -227,23 +233,23 @@ class Scp(Api):
     # What is offered.
 
     def _list_images(self, _: Situation) -> Response:
-        return answer(images(request.args))
+        return answer_json(images(request.args))
 
     def _list_products(self, _: Situation) -> Response:
-        return answer(products(request.args))
+        return answer_json(products(request.args))
 
     def _list_node_pools(self, situation: Situation) -> Response:
-        return answer(node_pools(request.args, situation.estate))
+        return answer_json(node_pools(request.args, situation.estate))
 
     def _list_versions(self) -> Response:
         url = request.url_root.rstrip("/") + self.prefix
-        return answer({"versions": [version.view(url) for version in VERSIONS]})
+        return answer_json({"versions": [version.view(url) for version in VERSIONS]})
 
     def _page(self, listing: Listing, views: list[View], folder: str, name: str) -> Response:
         found = listing.sorted(views)
         page = listing.paged(found)
-        self._impose(page, folder, field="state")
-        return answer({"count": len(found), name: page})
+        self._apply_status_overrides(page, folder, field="state")
+        return answer_json({"count": len(found), name: page})
 
 
 class _State(BaseModel):
@@ -251,10 +257,10 @@ class _State(BaseModel):
     state: str
 
 
-class ScpControls(Controls):
+class ScpControls(PlatformControls):
     settings = Settings
 
-    def _routes(self) -> Table:
+    def _list_routes(self) -> RouteTable:
         return (
             ("POST", "/gpu-nodes/<node_id>", self._set_state),
             ("DELETE", "/gpu-nodes/<node_id>", self._remove),
@@ -265,14 +271,16 @@ class ScpControls(Controls):
         body = _State.model_validate_json(request.get_data())
         estate = Estate(self._store, self._clock.now())
         estate.keep_node(estate.node(node_id).in_state(estate.now, body.state))
-        return answer({"id": node_id, "status": body.state})
+        return answer_json({"id": node_id, "status": body.state})
 
     def _remove(self, node_id: str) -> Response:
         """At once, without TERMINATING."""
         Estate(self._store, self._clock.now()).remove_node(node_id)
-        return answer({"id": node_id})
+        return answer_json({"id": node_id})
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
     """SCP's part of the emulator."""
-    return Parts((Scp(store, clock, faults),), {"scp": ScpControls(store, clock).blueprint()})
+    return EmulatorParts(
+        (Scp(store, clock, faults),), {"scp": ScpControls(store, clock).create_blueprint()}
+    )

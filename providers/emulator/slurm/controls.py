@@ -18,7 +18,7 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.kubernetes.streams import Execution
-from gpuform.providers.emulator.routing import Controls, Table, answer
+from gpuform.providers.emulator.routing import PlatformControls, RouteTable, answer_json
 from gpuform.providers.emulator.slurm.commands import Result, run
 from gpuform.providers.emulator.slurm.estate import Slurm
 from gpuform.providers.emulator.slurm.jobs import JobRequest, Measure
@@ -41,8 +41,8 @@ class _Measures(Measure):
     node: str = ""
 
 
-class SlurmControls(Controls):
-    def _routes(self) -> Table:
+class SlurmControls(PlatformControls):
+    def _list_routes(self) -> RouteTable:
         return (
             ("POST", "/<cluster_id>/run", self._run),
             ("POST", "/<cluster_id>/jobs", self._add_job),
@@ -56,18 +56,18 @@ class SlurmControls(Controls):
         wanted = _Command.model_validate_json(request.get_data())
         with self._slurm(cluster_id) as slurm:
             result = run(slurm, wanted.command)
-        return answer({"stdout": result.out, "stderr": result.err, "code": result.code})
+        return answer_json({"stdout": result.out, "stderr": result.err, "code": result.code})
 
     def _add_job(self, cluster_id: str) -> Response:
         """A job of any kind and length; it starts at once where there is room."""
         wanted = JobRequest.model_validate_json(request.get_data())
         with self._slurm(cluster_id) as slurm:
             (job,) = slurm.submit(wanted)
-        return answer(job.model_dump(mode="json"), 201)
+        return answer_json(job.model_dump(mode="json"), 201)
 
     def _list_jobs(self, cluster_id: str) -> Response:
         with self._slurm(cluster_id) as slurm:
-            return answer([job.model_dump(mode="json") for job in slurm.jobs])
+            return answer_json([job.model_dump(mode="json") for job in slurm.jobs])
 
     def _set_measure(self, cluster_id: str) -> Response:
         """What scripts find on a node: `{"node": "slurm-worker-1", "figure": 312.5}`.
@@ -77,19 +77,19 @@ class SlurmControls(Controls):
         wanted = _Measures.model_validate_json(request.get_data())
         with self._slurm(cluster_id) as slurm:
             slurm.set_measure(wanted.node, Measure(**wanted.model_dump(exclude={"node"})))
-        return answer(wanted.model_dump(mode="json"))
+        return answer_json(wanted.model_dump(mode="json"))
 
     def _set_controller(self, cluster_id: str) -> Response:
         """Whether slurmctld answers; jobs go on without it."""
         wanted = _Controller.model_validate_json(request.get_data())
         with self._slurm(cluster_id) as slurm:
             slurm.set_answering(is_answering=wanted.is_answering)
-        return answer({"is_answering": wanted.is_answering})
+        return answer_json({"is_answering": wanted.is_answering})
 
     @contextmanager
     def _slurm(self, cluster_id: str) -> Iterator[Slurm]:
         now = self._clock.now()
-        self._store.sweep(now)
+        self._store.remove_expired(now)
         cluster = Operations(self._store, now).cluster(cluster_id)
         if cluster.settings.cluster_type != "SLURM":
             raise ApiError(404, f"cluster {cluster_id!r} has no Slurm")

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuform.providers.emulator.routing import PlatformSettings as _Settings
 from gpuform.providers.emulator.routing import Refusal
-from gpuform.providers.emulator.routing import Settings as _Settings
 from gpuform.providers.emulator.tensorone import FREE_KEY, KEY, PRO_KEY, READER_KEY
 
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "ap-southeast-1")

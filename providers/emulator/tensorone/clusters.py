@@ -11,7 +11,12 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.clock import (
+    Timeline,
+    get_value_at,
+    schedule_stages,
+    select_past_steps,
+)
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.catalogue import (
     CORE_HOURLY,
@@ -116,10 +121,10 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
     gone_at: float | None = None
 
     def status(self, now: float) -> str:
-        return value_at(self.statuses, now)
+        return get_value_at(self.statuses, now)
 
     def last_change(self, now: float) -> float:
-        return until(self.statuses, now)[-1][0]
+        return select_past_steps(self.statuses, now)[-1][0]
 
     def updated_at(self, now: float) -> float:
         return max(self.changed_at, self.last_change(now))
@@ -127,7 +132,7 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
     def sessions(self, now: float) -> list[tuple[float, float]]:
         """From when to when it has run, oldest first; a running one until now."""
         found, start = [], None
-        for at, status in until(self.statuses, now):
+        for at, status in select_past_steps(self.statuses, now):
             if status == "running" and start is None:
                 start = at
             elif status != "running" and start is not None:
@@ -172,7 +177,7 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
             return self
         moment, why = found
         moment = max(moment, self.changed_at)
-        plan = scheduled((_STOPPING, ("stopped", 0.0)), moment)
+        plan = schedule_stages((_STOPPING, ("stopped", 0.0)), moment)
         return self.model_copy(
             update={
                 "statuses": [*self.statuses, *plan],
@@ -204,8 +209,8 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
     def _planned(
         self, now: float, stages: tuple[tuple[str, float], ...], *, is_stuck: bool, **changes: Any
     ) -> Self:
-        kept = until(self.statuses, now) if self.statuses else []
-        plan = scheduled(stages[:1] if is_stuck else stages, now)
+        kept = select_past_steps(self.statuses, now) if self.statuses else []
+        plan = schedule_stages(stages[:1] if is_stuck else stages, now)
         return self.changed(now, statuses=[*kept, *plan], **changes)
 
 
@@ -227,11 +232,11 @@ class Estate:
     def __init__(self, store: Store, now: float) -> None:
         self._store = store
         self.now = now
-        store.sweep(now)
+        store.remove_expired(now)
 
     def clusters(self) -> list[Cluster]:
         """Oldest first."""
-        return [_read_cluster(body).at(self.now) for body in self._store.all(_CLUSTER)]
+        return [_read_cluster(body).at(self.now) for body in self._store.list_all(_CLUSTER)]
 
     def cluster(self, cluster_id: str) -> Cluster:
         body = self._store.get(_CLUSTER, cluster_id)
@@ -245,7 +250,7 @@ class Estate:
 
     def snapshots(self, cluster_id: str | None = None) -> list[Snapshot]:
         """All, or those of a cluster; they outlive it."""
-        found = [Snapshot.model_validate_json(body) for body in self._store.all(_SNAPSHOT)]
+        found = [Snapshot.model_validate_json(body) for body in self._store.list_all(_SNAPSHOT)]
         return [each for each in found if cluster_id in {None, each.cluster_id}]
 
     def snapshot(self, snapshot_id: str) -> Snapshot:
@@ -261,11 +266,11 @@ class Estate:
         for each in self.snapshots(cluster_id):
             body = each.model_dump_json()
             self._store.put(_SNAPSHOT, each.snapshot_id, body, gone_at=self.now)
-        self._store.sweep(self.now)
+        self._store.remove_expired(self.now)
 
     def new_id(self, prefix: str) -> str:
         """Such as cluster_0f3a9c51d2e8."""
-        return f"{prefix}_{self._store.new_id().replace('-', '')[:12]}"
+        return f"{prefix}_{self._store.create_id().replace('-', '')[:12]}"
 
 
 # Kept, for records are immutable and most requests read what others have read before.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuform.providers.emulator.routing import Trouble
+from gpuform.providers.emulator.routing import FaultEffects
 from gpuform.providers.emulator.tensorone import catalogue
 from gpuform.providers.emulator.tensorone.catalogue import ApiError, Settings, conflict, invalid
 from gpuform.providers.emulator.tensorone.clusters import (
@@ -40,7 +40,7 @@ class Situation:
 
     estate: Estate
     settings: Settings
-    trouble: Trouble
+    trouble: FaultEffects
 
     @property
     def now(self) -> float:
@@ -246,5 +246,5 @@ def _refuse_deleting(cluster: Cluster, now: float) -> None:
 
 
 def _fails(at: Situation, name: str) -> bool:
-    failing = at.trouble.failing
+    failing = at.trouble.failing_pattern
     return failing is not None and re.search(failing, name) is not None

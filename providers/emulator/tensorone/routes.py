@@ -15,8 +15,14 @@ from werkzeug.http import http_date
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import Parts
-from gpuform.providers.emulator.routing import Api, Controls, Table, answer, trouble
+from gpuform.providers.emulator.gate import EmulatorParts
+from gpuform.providers.emulator.routing import (
+    PlatformApi,
+    PlatformControls,
+    RouteTable,
+    answer_json,
+    get_fault_effects,
+)
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import operations
 from gpuform.providers.emulator.tensorone.access import (
@@ -76,18 +82,18 @@ def cached(store: Store, key: str, now: float, seconds: float, look: Callable[[]
     return Cached(data)
 
 
-class TensorOne(Api):
+class TensorOne(PlatformApi):
     """The platform as the app mounts it."""
 
     name = "tensorone"
     prefix = "/tensorone/v1"
 
-    def blueprint(self) -> Blueprint:
-        routes = super().blueprint()
+    def create_blueprint(self) -> Blueprint:
+        routes = super().create_blueprint()
         routes.after_request(self._marked)
         return routes
 
-    def _routes(self) -> Table:
+    def _list_routes(self) -> RouteTable:
         return (
             ("POST", _CLUSTERS, self._create),
             ("GET", _CLUSTERS, self._list),
@@ -98,28 +104,28 @@ class TensorOne(Api):
             ("POST", f"{_CLUSTER}/stop", self._stop),
         )
 
-    def refusal(self, asked: Request) -> Response | None:
+    def refuse_unauthorized(self, client_request: Request) -> Response | None:
         """401, 429 and 403, in this order; what is refused for its key does not count."""
         now = self._clock.now()
-        path = asked.path.removeprefix(self.prefix)
+        path = client_request.path.removeprefix(self.prefix)
         try:
             with self._store.transaction():
-                name, key = key_of(asked, Settings.load(self._store))
-                budget = counted(self._store, name, key, (asked.method, path), now)
+                name, key = key_of(client_request, Settings.load(self._store))
+                budget = counted(self._store, name, key, (client_request.method, path), now)
                 g.budget = budget
             if budget.remaining < 0:
                 raise exceeded(budget, now)
-            check_permission(asked, key)
+            check_permission(client_request, key)
         except ApiError as error:
-            return self._refused(error)
+            return self._answer_refusal(error)
         return None
 
-    def error(self, status: int, message: str) -> Response:
-        return self._refused(ApiError(status, message))
+    def answer_error(self, status: int, message: str) -> Response:
+        return self._answer_refusal(ApiError(status, message))
 
-    def objects(self) -> dict[str, list[Json]]:
+    def list_objects(self) -> dict[str, list[Json]]:
         with self._store.transaction():
-            estate = self._moment().estate
+            estate = self._load_platform().estate
             return {
                 "clusters": [
                     {
@@ -135,12 +141,12 @@ class TensorOne(Api):
                 ],
             }
 
-    def _moment(self) -> Situation:
+    def _load_platform(self) -> Situation:
         estate = Estate(self._store, self._clock.now())
-        return Situation(estate, Settings.load(self._store), trouble())
+        return Situation(estate, Settings.load(self._store), get_fault_effects())
 
-    def _refused(self, error: ApiError) -> Response:
-        response = answer(
+    def _answer_refusal(self, error: ApiError) -> Response:
+        response = answer_json(
             error.body(self._request_id(), timestamp(self._clock.now())), error.status
         )
         if "retry_after" in error.details:
@@ -155,7 +161,7 @@ class TensorOne(Api):
         return response
 
     def _request_id(self) -> str:
-        return f"req_{self._store.new_id().replace('-', '')[:16]}"
+        return f"req_{self._store.create_id().replace('-', '')[:16]}"
 
     def _create(self, at: Situation) -> Response:
         made = operations.create(at, parse(CreateCluster, request.get_data()))
@@ -167,14 +173,14 @@ class TensorOne(Api):
             return {"clusters": [self._view(at, each) for each in page], "pagination": paging}
 
         found = self._cached(at, look)
-        self._impose(found.data["clusters"], _CLUSTERS)
+        self._apply_status_overrides(found.data["clusters"], _CLUSTERS)
         return self._enveloped(found)
 
     def _get(self, at: Situation, cluster_id: str) -> Response:
         # Gone is gone, whatever the cache remembers.
         cluster = at.estate.cluster(cluster_id)
         found = self._cached(at, lambda: self._view(at, cluster))
-        self._impose([found.data], _CLUSTERS)
+        self._apply_status_overrides([found.data], _CLUSTERS)
         return self._enveloped(found)
 
     def _update(self, at: Situation, cluster_id: str) -> Response:
@@ -217,7 +223,7 @@ class TensorOne(Api):
             "cache_hit": found.is_hit,
             "data_freshness_seconds": int(found.age),
         }
-        return answer({"success": True, "data": found.data, "meta": meta}, status)
+        return answer_json({"success": True, "data": found.data, "meta": meta}, status)
 
 
 def _flag(name: str) -> bool:
@@ -234,10 +240,10 @@ class _Change(BaseModel):
     hidden: list[str] | None = None
 
 
-class TensorOneControls(Controls):
+class TensorOneControls(PlatformControls):
     settings = Settings
 
-    def _routes(self) -> Table:
+    def _list_routes(self) -> RouteTable:
         return (("POST", "/clusters/<cluster_id>", self._change),)
 
     def _change(self, cluster_id: str) -> Response:
@@ -254,12 +260,12 @@ class TensorOneControls(Controls):
             changed["hidden"] = body.hidden
         cluster = estate.cluster(cluster_id)
         estate.keep(cluster.model_copy(update=changed))
-        return answer({"id": cluster_id, **body.model_dump(exclude_unset=True)})
+        return answer_json({"id": cluster_id, **body.model_dump(exclude_unset=True)})
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
     """TensorOne's part of the emulator."""
-    return Parts(
+    return EmulatorParts(
         (TensorOne(store, clock, faults),),
-        {"tensorone": TensorOneControls(store, clock).blueprint()},
+        {"tensorone": TensorOneControls(store, clock).create_blueprint()},
     )

@@ -10,7 +10,12 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.clock import (
+    Timeline,
+    get_value_at,
+    schedule_stages,
+    select_past_steps,
+)
 from gpuform.providers.emulator.together.catalogue import DriverVersion
 from gpuform.providers.emulator.together.nodes import (
     CONTROL_PLANE_SIZE,
@@ -145,7 +150,7 @@ class Cluster(BaseModel, frozen=True):
     gone_at: float | None = None
 
     def status(self, now: float) -> str:
-        return value_at(self.statuses, now)
+        return get_value_at(self.statuses, now)
 
     def has_control_plane(self, now: float) -> bool:
         return bool(self.control_plane) and all(node.runs(now) for node in self.control_plane)
@@ -158,10 +163,12 @@ class Cluster(BaseModel, frozen=True):
         self, now: float, start: float, new_id: Callable[[], str], *, stuck: bool
     ) -> Self:
         """Planned from nothing: it leaves `Scheduled` at `start`, never if stuck."""
-        kept = until(self.statuses, now) if self.statuses else [(now, "Scheduled")]
+        kept = select_past_steps(self.statuses, now) if self.statuses else [(now, "Scheduled")]
         if stuck:
             return self.model_copy(update={"statuses": kept})
-        plan = scheduled((_CONTROL_PLANE, _DATA_PLANE, *_NETWORK_AND_STORAGE, *_SOFTWARE), start)
+        plan = schedule_stages(
+            (_CONTROL_PLANE, _DATA_PLANE, *_NETWORK_AND_STORAGE, *_SOFTWARE), start
+        )
         control_plane_at, data_plane_at = plan[1][0], plan[2][0]
         control_plane = [
             Node.started(
@@ -190,8 +197,8 @@ class Cluster(BaseModel, frozen=True):
 
         When it shrinks, `taken_first` (host names) leave before the others, the newest first.
         """
-        plan = scheduled((_DATA_PLANE, *_SOFTWARE), now)
-        kept = until(self.statuses, now)
+        plan = schedule_stages((_DATA_PLANE, *_SOFTWARE), now)
+        kept = select_past_steps(self.statuses, now)
         if stuck:
             left, running = self._workers_at(now)
             return self.model_copy(
@@ -220,8 +227,8 @@ class Cluster(BaseModel, frozen=True):
 
     def reinstalled(self, now: float, *, stuck: bool) -> Self:
         """Planned for another cluster type: the software again, on the same nodes."""
-        plan = scheduled(_SOFTWARE, now)
-        statuses = [*until(self.statuses, now), *(plan[:1] if stuck else plan)]
+        plan = schedule_stages(_SOFTWARE, now)
+        statuses = [*select_past_steps(self.statuses, now), *(plan[:1] if stuck else plan)]
         return self.model_copy(update={"statuses": statuses})
 
     def with_credit(self, now: float, *, exhausted: bool) -> Self:
@@ -229,7 +236,7 @@ class Cluster(BaseModel, frozen=True):
 
         What is on demand as a whole is gone after a while.
         """
-        status, kept = self.status(now), until(self.statuses, now)
+        status, kept = self.status(now), select_past_steps(self.statuses, now)
         if exhausted and status == "Ready" and self.has_on_demand:
             paused = [*kept, (now, "OnDemandComputePaused")]
             is_all = self.settings.billing_type == "ON_DEMAND"
@@ -250,7 +257,7 @@ class Cluster(BaseModel, frozen=True):
     def deleted(self, now: float, *, stuck: bool) -> Self:
         return self.model_copy(
             update={
-                "statuses": [*until(self.statuses, now), (now, "Deleting")],
+                "statuses": [*select_past_steps(self.statuses, now), (now, "Deleting")],
                 "gone_at": None if stuck else now + _DELETION_SECONDS,
             }
         )
@@ -284,7 +291,9 @@ class Cluster(BaseModel, frozen=True):
 
     def view(self, now: float, volume: Volume | None, kube_config: str) -> dict[str, Any]:
         """The SDK's Cluster; fields without a value are left out."""
-        ready = [moment for moment, status in until(self.statuses, now) if status == "Ready"]
+        ready = [
+            moment for moment, status in select_past_steps(self.statuses, now) if status == "Ready"
+        ]
         optional = {
             "first_ready_at": timestamp(ready[0]) if ready else None,
             "reservation_start_time": _moment(self.reservation_start),
@@ -300,7 +309,7 @@ class Cluster(BaseModel, frozen=True):
             "status": self.status(now),
             "phase_transitions": [
                 {"phase": _PHASES[status], "transition_time": timestamp(moment)}
-                for moment, status in until(self.statuses, now)
+                for moment, status in select_past_steps(self.statuses, now)
             ],
             "kube_config": kube_config if self.has_control_plane(now) else "",
             "control_plane_ready": self.has_control_plane(now),

@@ -6,7 +6,12 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.clock import (
+    Timeline,
+    get_value_at,
+    schedule_stages,
+    select_past_steps,
+)
 from gpuform.providers.emulator.together.catalogue import MACHINES
 
 GPUS_PER_WORKER = 8
@@ -52,7 +57,7 @@ class Node(BaseModel, frozen=True):
         start, running_at = span
         length = 0.0 if running_at is None else running_at - start
         stages = [(phase, share * length) for phase, share in _START]
-        phases = scheduled(stages[:1] if running_at is None else stages, start)
+        phases = schedule_stages(stages[:1] if running_at is None else stages, start)
         return cls(
             node_id=ids[0],
             instance_id=ids[1],
@@ -122,10 +127,10 @@ class Node(BaseModel, frozen=True):
     def _status(self, now: float) -> str:
         if self.is_down(now):
             return "Booting"
-        return value_at(self.phases, now).removeprefix("NODE_PHASE_").capitalize()
+        return get_value_at(self.phases, now).removeprefix("NODE_PHASE_").capitalize()
 
     def _transitions(self, now: float) -> list[dict[str, str]]:
         return [
             {"phase": phase, "transition_time": timestamp(moment)}
-            for moment, phase in until(self.phases, now)
+            for moment, phase in select_past_steps(self.phases, now)
         ]

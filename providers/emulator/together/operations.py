@@ -10,10 +10,10 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from gpuform.providers.emulator.clock import value_at
+from gpuform.providers.emulator.clock import get_value_at
 from gpuform.providers.emulator.kubernetes.nodes import cordoned
-from gpuform.providers.emulator.routing import Trouble
-from gpuform.providers.emulator.server import AUTHORITY
+from gpuform.providers.emulator.routing import FaultEffects
+from gpuform.providers.emulator.server import CA_CERTIFICATE
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.admission import (
     check_change,
@@ -62,7 +62,7 @@ class Operations:
 
     # Clusters.
 
-    def create_cluster(self, body: CreateCluster, trouble: Trouble) -> Cluster:
+    def create_cluster(self, body: CreateCluster, trouble: FaultEffects) -> Cluster:
         now = self.now
         self._refuse_without_credit()
         check_new_cluster(body, now)
@@ -71,7 +71,7 @@ class Operations:
             raise ApiError(409, "Out of stock")
         start = body.reservation_start_time
         planned = Cluster(
-            cluster_id=self._store.new_id(),
+            cluster_id=self._store.create_id(),
             settings=settings_of(body),
             driver=driver_of(body),
             add_ons=new_add_ons(body.add_ons or []),
@@ -80,11 +80,11 @@ class Operations:
         ).brought_up(
             now,
             max(now + SCHEDULING_SECONDS, start.timestamp() if start else 0.0),
-            self._store.new_id,
+            self._store.create_id,
             stuck=trouble.is_stuck,
         )
         if body.shared_volume is not None:
-            made = self.create_volume(body.shared_volume, Trouble())
+            made = self.create_volume(body.shared_volume, FaultEffects())
             held = made.model_copy(update={"is_inline": True})
         if held is not None:
             self._keep_volume(held.attached(planned.cluster_id))
@@ -99,10 +99,12 @@ class Operations:
         return _read_cluster(body)
 
     def list_clusters(self, project: str | None = None) -> list[Cluster]:
-        found = (_read_cluster(body) for body in self._store.all(_CLUSTER))
+        found = (_read_cluster(body) for body in self._store.list_all(_CLUSTER))
         return [each for each in found if project in {None, each.settings.project_id}]
 
-    def update_cluster(self, cluster_id: str, body: UpdateCluster, trouble: Trouble) -> Cluster:
+    def update_cluster(
+        self, cluster_id: str, body: UpdateCluster, trouble: FaultEffects
+    ) -> Cluster:
         """Set the given fields; a change of size while one is under way starts that anew (ours)."""
         old = self.cluster(cluster_id)
         if old.status(self.now) == "Deleting":
@@ -114,7 +116,7 @@ class Operations:
         planned = self._planned(old, new, trouble)
         wanted = planned.settings.desired_preemptible_gpus
         if wanted != old.settings.desired_preemptible_gpus:
-            planned = planned.with_preemptible(self.now, self._store.new_id)
+            planned = planned.with_preemptible(self.now, self._store.create_id)
         self._keep_cluster(planned)
         return planned
 
@@ -143,31 +145,31 @@ class Operations:
 
     def preempt(self, cluster: Cluster) -> Cluster:
         """Take its preemptible nodes back."""
-        left = cluster.preempted(self.now, self._store.new_id)
+        left = cluster.preempted(self.now, self._store.create_id)
         self._keep_cluster(left)
         return left
 
-    def _planned(self, old: Cluster, new: Cluster, trouble: Trouble) -> Cluster:
+    def _planned(self, old: Cluster, new: Cluster, trouble: FaultEffects) -> Cluster:
         now = self.now
         if new.settings.num_gpus != old.settings.num_gpus or not old.is_progressing():
             if new.has_control_plane(now):
                 first = self._taken_first(old, trouble)
-                return new.scaled(now, self._store.new_id, first, stuck=trouble.is_stuck)
+                return new.scaled(now, self._store.create_id, first, stuck=trouble.is_stuck)
             start = max(now, new.reservation_start or 0.0)
-            return new.brought_up(now, start, self._store.new_id, stuck=trouble.is_stuck)
+            return new.brought_up(now, start, self._store.create_id, stuck=trouble.is_stuck)
         is_other_type = new.settings.cluster_type != old.settings.cluster_type
         if is_other_type and old.status(now) == "Ready":
             return new.reinstalled(now, stuck=trouble.is_stuck)
         return new
 
-    def _taken_first(self, cluster: Cluster, trouble: Trouble) -> frozenset[str]:
+    def _taken_first(self, cluster: Cluster, trouble: FaultEffects) -> frozenset[str]:
         """The workers that go first when it shrinks: cordoned ones ('Targeted Scale-down')."""
-        if trouble.takes is None:
+        if trouble.removed_first_pattern is None:
             return cordoned(self._store, cluster.cluster_id, self.now)
         names = (worker.host_name for worker in cluster.workers)
-        return frozenset(name for name in names if re.search(trouble.takes, name))
+        return frozenset(name for name in names if re.search(trouble.removed_first_pattern, name))
 
-    def delete_cluster(self, cluster_id: str, trouble: Trouble) -> None:
+    def delete_cluster(self, cluster_id: str, trouble: FaultEffects) -> None:
         """Its volume is free when it is gone; an inline one goes with it unless independent."""
         cluster = self.cluster(cluster_id)
         if cluster.gone_at is not None:
@@ -179,7 +181,7 @@ class Operations:
 
     def cluster_view(self, cluster: Cluster, volume: Volume | None) -> dict[str, Any]:
         """What the API shows of a cluster, with the volume of its `volume_id`."""
-        token = self._store.token_for(cluster.cluster_id)
+        token = self._store.derive_token(cluster.cluster_id)
         server = f"{self._address}/kubernetes/{cluster.cluster_id}"
         credential = kubeconfig(server, cluster.settings.cluster_name, token)
         view = cluster.view(self.now, volume, credential)
@@ -191,7 +193,7 @@ class Operations:
 
     # Volumes.
 
-    def create_volume(self, body: CreateVolume, trouble: Trouble) -> Volume:
+    def create_volume(self, body: CreateVolume, trouble: FaultEffects) -> Volume:
         now = self.now
         self._refuse_without_credit()
         region_named(body.region)
@@ -200,7 +202,7 @@ class Operations:
             if beside.settings.region != body.region:
                 raise ApiError(400, "instance_cluster_id names a cluster of another region")
         volume = Volume(
-            volume_id=self._store.new_id(),
+            volume_id=self._store.create_id(),
             volume_name=body.volume_name,
             region=body.region,
             project_id=body.project_id or DEFAULT_PROJECT,
@@ -219,13 +221,13 @@ class Operations:
         return _read_volume(body)
 
     def list_volumes(self, project: str | None = None) -> list[Volume]:
-        found = (_read_volume(body) for body in self._store.all(_VOLUME))
+        found = (_read_volume(body) for body in self._store.list_all(_VOLUME))
         return [each for each in found if project in {None, each.project_id}]
 
-    def update_volume(self, body: UpdateVolume, trouble: Trouble) -> Volume:
+    def update_volume(self, body: UpdateVolume, trouble: FaultEffects) -> Volume:
         now = self.now
         volume = self.volume(body.volume_id)
-        size = value_at(volume.sizes, now)
+        size = get_value_at(volume.sizes, now)
         if body.size_tib is None or body.size_tib == size:
             return volume
         if body.size_tib < size:
@@ -236,7 +238,7 @@ class Operations:
         self._keep_volume(resized)
         return resized
 
-    def delete_volume(self, volume_id: str, trouble: Trouble) -> None:
+    def delete_volume(self, volume_id: str, trouble: FaultEffects) -> None:
         """Refused with 409 while a cluster holds it (the platform documents no code)."""
         volume = self.volume(volume_id)
         if volume.is_held(self.now):
@@ -330,7 +332,7 @@ def _with_changes(cluster: Cluster, body: UpdateCluster) -> Cluster:
     return cluster.model_copy(update=update)
 
 
-_AUTHORITY = base64.b64encode(AUTHORITY.encode()).decode()
+_AUTHORITY = base64.b64encode(CA_CERTIFICATE.encode()).decode()
 _TEMPLATE = """\
 apiVersion: v1
 kind: Config

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.clock import Timeline, until, value_at
+from gpuform.providers.emulator.clock import Timeline, get_value_at, select_past_steps
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import ApiError, not_found
 from gpuform.providers.emulator.together.clusters import Cluster
@@ -68,14 +68,14 @@ class Remediation(BaseModel, frozen=True):
     alerts_resolved_at: float | None = None
 
     def state(self, now: float) -> str:
-        return value_at(self.states, now)
+        return get_value_at(self.states, now)
 
     def is_open(self, now: float) -> bool:
         return self.state(now) not in _ENDED
 
     def begun(self, now: float) -> Self:
         """Queued from now on, then run."""
-        states, at = [*until(self.states, now)], now
+        states, at = [*select_past_steps(self.states, now)], now
         length = _RUNNING[self.mode]
         for state, seconds in (*_QUEUE, ("RUNNING", length)):
             states.append((at, state))
@@ -84,7 +84,9 @@ class Remediation(BaseModel, frozen=True):
         return self.model_copy(update={"states": states, "error_message": self.fails})
 
     def ended(self, state: str, now: float) -> Self:
-        return self.model_copy(update={"states": [*until(self.states, now), (now, state)]})
+        return self.model_copy(
+            update={"states": [*select_past_steps(self.states, now), (now, state)]}
+        )
 
     def span(self) -> tuple[float, float]:
         """When its run begins and ends."""
@@ -93,7 +95,7 @@ class Remediation(BaseModel, frozen=True):
 
     def view(self, now: float) -> dict[str, Any]:
         """The SDK's Remediation; fields without a value are left out."""
-        happened = until(self.states, now)
+        happened = select_past_steps(self.states, now)
         started = next((at for at, state in happened if state == "RUNNING"), None)
         ended = next((at for at, state in happened if state in _ENDED), None)
         optional = {
@@ -158,7 +160,7 @@ class Remediations:
 
     def of(self, cluster_id: str, instance_id: str = "") -> list[Remediation]:
         """Those of a cluster or of one machine, the newest first."""
-        found = (Remediation.model_validate_json(body) for body in self._store.all(_KIND))
+        found = (Remediation.model_validate_json(body) for body in self._store.list_all(_KIND))
         those = [
             each
             for each in found
@@ -191,7 +193,7 @@ class Remediations:
             if each.instance_id == instance_id and each.is_open(self._now):
                 raise ApiError(409, f"instance {instance_id!r} has remediation {each.id} open")
         asked = Remediation(
-            id=id_ or self._store.new_id(),
+            id=id_ or self._store.create_id(),
             cluster_id=cluster.cluster_id,
             instance_id=instance_id,
             instance_name=worker.host_name,
@@ -214,7 +216,7 @@ class Remediations:
             raise not_found("worker", wanted.instance_name)
         is_proposed = wanted.state == PROPOSED
         proposed = Remediation(
-            id=wanted.id or self._store.new_id(),
+            id=wanted.id or self._store.create_id(),
             cluster_id=cluster.cluster_id,
             instance_id=worker.instance_id,
             instance_name=worker.host_name,
@@ -321,7 +323,9 @@ def _planned(cluster: Cluster, repair: Remediation, store: Store) -> Cluster:
             return node.model_copy(update={"down": down, "revived_at": revived_at})
         if repair.mode in _NEW_MACHINE:
             name = f"{cluster.settings.cluster_name}-worker-{index}"
-            new.append(Node.started((store.new_id(), store.new_id()), name, index, (start, end)))
+            new.append(
+                Node.started((store.create_id(), store.create_id()), name, index, (start, end))
+            )
         return node.model_copy(update={"removed_at": start})
 
     workers = [changed(each) for each in cluster.workers]

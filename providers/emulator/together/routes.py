@@ -7,10 +7,16 @@ from pydantic import BaseModel, ConfigDict
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import Parts
+from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.kubernetes.controls import KubernetesControls
 from gpuform.providers.emulator.kubernetes.routes import Kubernetes
-from gpuform.providers.emulator.routing import Api, Controls, Table, answer, trouble
+from gpuform.providers.emulator.routing import (
+    PlatformApi,
+    PlatformControls,
+    RouteTable,
+    answer_json,
+    get_fault_effects,
+)
 from gpuform.providers.emulator.slurm.controls import SlurmControls, SlurmExecutor
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
@@ -47,13 +53,13 @@ _ERROR_TYPES = {
 }
 
 
-class Together(Api):
+class Together(PlatformApi):
     """The platform as the app mounts it."""
 
     name = "together"
     prefix = "/together/v1"
 
-    def _routes(self) -> Table:
+    def _list_routes(self) -> RouteTable:
         return (
             ("GET", "/compute/regions", self._list_regions),
             ("POST", _VOLUMES, self._create_volume),
@@ -74,24 +80,26 @@ class Together(Api):
             ("POST", f"{_REMEDIATIONS}/<remediation_id>/cancel", self._cancel_remediation),
         )
 
-    def refusal(self, asked: Request) -> Response | None:
+    def refuse_unauthorized(self, client_request: Request) -> Response | None:
         """401 without a known key, 403 when a Member writes."""
-        scheme, _, key = asked.headers.get("Authorization", "").partition(" ")
+        scheme, _, key = client_request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or key not in {ADMIN_KEY, MEMBER_KEY}:
-            return self.error(401, "Invalid API key provided")
-        if key == MEMBER_KEY and asked.method != "GET":
-            return self.error(403, "A Member may only view GPU clusters; this needs an Admin key")
+            return self.answer_error(401, "Invalid API key provided")
+        if key == MEMBER_KEY and client_request.method != "GET":
+            return self.answer_error(
+                403, "A Member may only view GPU clusters; this needs an Admin key"
+            )
         return None
 
-    def error(self, status: int, message: str) -> Response:
+    def answer_error(self, status: int, message: str) -> Response:
         kind = _ERROR_TYPES.get(
             status, "server_error" if status >= 500 else "invalid_request_error"
         )
-        return answer({"error": {"message": message, "type": kind, "code": status}}, status)
+        return answer_json({"error": {"message": message, "type": kind, "code": status}}, status)
 
-    def objects(self) -> dict[str, list[dict[str, Any]]]:
+    def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         with self._store.transaction():
-            operations = self._moment()
+            operations = self._load_platform()
             now = operations.now
             return {
                 "clusters": [
@@ -108,61 +116,63 @@ class Together(Api):
                 ],
             }
 
-    def _moment(self) -> Operations:
+    def _load_platform(self) -> Operations:
         now = self._clock.now()
-        self._store.sweep(now)
+        self._store.remove_expired(now)
         return Operations(self._store, now, _address())
 
     def _list_regions(self, _: Operations) -> Response:
-        return answer({"regions": [region.view() for region in REGIONS.values()]})
+        return answer_json({"regions": [region.view() for region in REGIONS.values()]})
 
     def _create_cluster(self, operations: Operations) -> Response:
         body = parse(CreateCluster, request.get_data())
-        return self._cluster(operations, operations.create_cluster(body, trouble()))
+        return self._cluster(operations, operations.create_cluster(body, get_fault_effects()))
 
     def _list_clusters(self, operations: Operations) -> Response:
         found = operations.list_clusters(request.args.get("projectId"))
-        if trouble().is_preempted:
+        if get_fault_effects().is_preempted:
             found = [operations.preempt(each) for each in found]
         volumes = {each.volume_id: each for each in operations.list_volumes()}
         views = [operations.cluster_view(each, volumes.get(each.volume_id or "")) for each in found]
         self._override(operations, views, _CLUSTERS, "cluster_id")
-        return answer({"clusters": views})
+        return answer_json({"clusters": views})
 
     def _get_cluster(self, operations: Operations, cluster_id: str) -> Response:
         cluster = operations.cluster(cluster_id)
         return self._cluster(
-            operations, operations.preempt(cluster) if trouble().is_preempted else cluster
+            operations, operations.preempt(cluster) if get_fault_effects().is_preempted else cluster
         )
 
     def _update_cluster(self, operations: Operations, cluster_id: str) -> Response:
         body = parse(UpdateCluster, request.get_data())
-        return self._cluster(operations, operations.update_cluster(cluster_id, body, trouble()))
+        return self._cluster(
+            operations, operations.update_cluster(cluster_id, body, get_fault_effects())
+        )
 
     def _delete_cluster(self, operations: Operations, cluster_id: str) -> Response:
-        operations.delete_cluster(cluster_id, trouble())
-        return answer({"cluster_id": cluster_id})
+        operations.delete_cluster(cluster_id, get_fault_effects())
+        return answer_json({"cluster_id": cluster_id})
 
     def _create_volume(self, operations: Operations) -> Response:
         body = parse(CreateVolume, request.get_data())
-        return self._volume(operations, operations.create_volume(body, trouble()))
+        return self._volume(operations, operations.create_volume(body, get_fault_effects()))
 
     def _list_volumes(self, operations: Operations) -> Response:
         found = operations.list_volumes(request.args.get("projectId"))
         views = [volume.view(operations.now) for volume in found]
         self._override(operations, views, _VOLUMES, "volume_id")
-        return answer({"volumes": views})
+        return answer_json({"volumes": views})
 
     def _get_volume(self, operations: Operations, volume_id: str) -> Response:
         return self._volume(operations, operations.volume(volume_id))
 
     def _update_volume(self, operations: Operations) -> Response:
         body = parse(UpdateVolume, request.get_data())
-        return self._volume(operations, operations.update_volume(body, trouble()))
+        return self._volume(operations, operations.update_volume(body, get_fault_effects()))
 
     def _delete_volume(self, operations: Operations, volume_id: str) -> Response:
-        operations.delete_volume(volume_id, trouble())
-        return answer({"success": True})
+        operations.delete_volume(volume_id, get_fault_effects())
+        return answer_json({"success": True})
 
     # Remediations (SDK, `clusters.remediations`).
 
@@ -172,7 +182,7 @@ class Together(Api):
         body = parse(CreateRemediation, request.get_data())
         id_ = request.args.get("remediation_id")
         made = operations.create_remediation(cluster_id, instance_id, id_, body)
-        return answer(made.view(operations.now))
+        return answer_json(made.view(operations.now))
 
     def _list_remediations(
         self, operations: Operations, cluster_id: str, instance_id: str
@@ -195,20 +205,20 @@ class Together(Api):
         has_next = first + size < len(views)
         token = str(first + size) if has_next else ""
         page = views[first : first + size]
-        return answer({"remediations": page, "has_next": has_next, "next_page_token": token})
+        return answer_json({"remediations": page, "has_next": has_next, "next_page_token": token})
 
     def _get_remediation(
         self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
         found = operations.remediations.one(cluster_id, instance_id, remediation_id)
-        return answer(found.view(operations.now))
+        return answer_json(found.view(operations.now))
 
     def _approve_remediation(
         self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
         found = operations.remediations.one(cluster_id, instance_id, remediation_id)
         body = parse(ApproveRemediation, request.get_data() or b"{}")
-        return answer(operations.approve_remediation(found, body).view(operations.now))
+        return answer_json(operations.approve_remediation(found, body).view(operations.now))
 
     def _reject_remediation(
         self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
@@ -216,31 +226,31 @@ class Together(Api):
         found = operations.remediations.one(cluster_id, instance_id, remediation_id)
         body = parse(RejectRemediation, request.get_data() or b"{}")
         rejected = operations.remediations.reject(found, body.comment)
-        return answer(rejected.view(operations.now))
+        return answer_json(rejected.view(operations.now))
 
     def _cancel_remediation(
         self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
         found = operations.remediations.one(cluster_id, instance_id, remediation_id)
-        return answer(operations.cancel_remediation(found).view(operations.now))
+        return answer_json(operations.cancel_remediation(found).view(operations.now))
 
     def _cluster(self, operations: Operations, cluster: Cluster) -> Response:
         volume_id = cluster.volume_id
         volume = None if volume_id is None else operations.volume(volume_id)
         view = operations.cluster_view(cluster, volume)
         self._override(operations, [view], _CLUSTERS, "cluster_id")
-        return answer(view)
+        return answer_json(view)
 
     def _volume(self, operations: Operations, volume: Volume) -> Response:
         view = volume.view(operations.now)
         self._override(operations, [view], _VOLUMES, "volume_id")
-        return answer(view)
+        return answer_json(view)
 
     def _override(
         self, operations: Operations, views: list[dict[str, Any]], folder: str, key: str
     ) -> None:
         """Show the status that an injected fault imposes."""
-        for view, rule in self._impose(views, folder, key=key):
+        for view, rule in self._apply_status_overrides(views, folder, key=key):
             phase = rule.phase or phase_of(str(rule.status_override))
             if phase and "phase_transitions" in view:
                 moment = timestamp(operations.now)
@@ -276,8 +286,8 @@ class _Credit(BaseModel):
     exhausted: bool
 
 
-class TogetherControls(Controls):
-    def _routes(self) -> Table:
+class TogetherControls(PlatformControls):
+    def _list_routes(self) -> RouteTable:
         return (
             ("POST", "/credit", self._set_credit),
             ("POST", "/remediations", self._propose),
@@ -290,43 +300,43 @@ class TogetherControls(Controls):
         wanted = parse(ProposeRemediation, request.get_data())
         operations = self._operations()
         proposed = operations.remediations.propose(operations.cluster(wanted.cluster_id), wanted)
-        return answer(proposed.view(operations.now), 201)
+        return answer_json(proposed.view(operations.now), 201)
 
     def _resolve(self, remediation_id: str) -> Response:
         """The alerts of a proposal have ended."""
         operations = self._operations()
-        return answer(operations.remediations.resolve(remediation_id).view(operations.now))
+        return answer_json(operations.remediations.resolve(remediation_id).view(operations.now))
 
     def _set_worker(self, name: str) -> Response:
         """Every repair fails that is asked for this worker, with these words; empty: none."""
         wanted = parse(_Worker, request.get_data())
         self._operations().remediations.fail_next(name, wanted.repair_fails)
-        return answer(wanted.model_dump())
+        return answer_json(wanted.model_dump())
 
     def _operations(self) -> Operations:
         now = self._clock.now()
-        self._store.sweep(now)
+        self._store.remove_expired(now)
         return Operations(self._store, now)
 
     def _set_credit(self) -> Response:
         """From now on there is none, or some again; what is lost by then stays lost."""
         body = _Credit.model_validate_json(request.get_data())
         now = self._clock.now()
-        self._store.sweep(now)
+        self._store.remove_expired(now)
         Operations(self._store, now).set_credit(exhausted=body.exhausted)
-        return answer({"exhausted": body.exhausted})
+        return answer_json({"exhausted": body.exhausted})
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
     """Together's part of the emulator, with the Kubernetes and the Slurm of its clusters."""
-    return Parts(
+    return EmulatorParts(
         (
             Together(store, clock, faults),
             Kubernetes(store, clock, faults, SlurmExecutor(store, clock)),
         ),
         {
-            "together": TogetherControls(store, clock).blueprint(),
-            "kubernetes": KubernetesControls(store, clock).blueprint(),
-            "slurm": SlurmControls(store, clock).blueprint(),
+            "together": TogetherControls(store, clock).create_blueprint(),
+            "kubernetes": KubernetesControls(store, clock).create_blueprint(),
+            "slurm": SlurmControls(store, clock).create_blueprint(),
         },
     )

@@ -8,7 +8,12 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.clock import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.clock import (
+    Timeline,
+    get_value_at,
+    schedule_stages,
+    select_past_steps,
+)
 
 # Seconds; ours, for the platform documents none.
 _CREATION = (("scheduled", 10.0), ("provisioning", 50.0), ("available", 0.0))
@@ -37,14 +42,14 @@ class Volume(BaseModel, frozen=True):
 
     def status(self, now: float) -> str:
         """One of the SDK's statuses; `bound` is an available volume that a cluster holds."""
-        status = value_at(self.statuses, now)
+        status = get_value_at(self.statuses, now)
         return "bound" if status == "available" and self.is_held(now) else status
 
     def is_held(self, now: float) -> bool:
         return any(until is None or now < until for until in self.holders.values())
 
     def is_settled(self, now: float) -> bool:
-        return value_at(self.statuses, now) == "available"
+        return get_value_at(self.statuses, now) == "available"
 
     def attached(self, cluster_id: str) -> Self:
         return self.model_copy(update={"holders": {**self.holders, cluster_id: None}})
@@ -60,18 +65,18 @@ class Volume(BaseModel, frozen=True):
         )
 
     def resized(self, size_tib: int, now: float, *, stuck: bool) -> Self:
-        sizes = [(now, value_at(self.sizes, now))]
+        sizes = [(now, get_value_at(self.sizes, now))]
         if not stuck:
             sizes.append((now + _RESIZE, size_tib))
         return self.model_copy(update={"sizes": sizes})
 
     def with_credit(self, now: float, *, exhausted: bool) -> Self:
         """Access to it ends a while after the credit, and comes back with it."""
-        kept = until(self.statuses, now)
-        if exhausted and value_at(self.statuses, now) == "available":
+        kept = select_past_steps(self.statuses, now)
+        if exhausted and get_value_at(self.statuses, now) == "available":
             shut = (now + _REVOCATION, "access_revoked")
             return self.model_copy(update={"statuses": [*kept, shut]})
-        if not exhausted and value_at(self.statuses, now) in ("available", "access_revoked"):
+        if not exhausted and get_value_at(self.statuses, now) in ("available", "access_revoked"):
             return self.model_copy(update={"statuses": [*kept, (now, "available")]})
         return self
 
@@ -88,10 +93,10 @@ class Volume(BaseModel, frozen=True):
         return {
             "volume_id": self.volume_id,
             "volume_name": self.volume_name,
-            "size_tib": value_at(self.sizes, now),
+            "size_tib": get_value_at(self.sizes, now),
             "status": self.status(now),
         }
 
 
 def creation(now: float, *, stuck: bool) -> Timeline[str]:
-    return scheduled(_CREATION[:1] if stuck else _CREATION, now)
+    return schedule_stages(_CREATION[:1] if stuck else _CREATION, now)

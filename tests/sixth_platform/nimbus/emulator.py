@@ -7,8 +7,8 @@ from flask import Blueprint, Request, Response, request
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import Parts
-from gpuform.providers.emulator.routing import answer
+from gpuform.providers.emulator.gate import EmulatorParts
+from gpuform.providers.emulator.routing import answer_json
 from gpuform.providers.emulator.store import Store
 
 KIND = "nimbus-cluster"
@@ -16,12 +16,12 @@ BUILDING, DELETING = 300.0, 60.0
 """Seconds that both take."""
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
     """What `gpuform.providers.platform.Platform.emulator` names."""
     nimbus = Nimbus(store, clock, faults)
     controls = Blueprint("nimbus-controls", __name__)
     controls.delete("/clusters/<id_>")(nimbus.vanish)
-    return Parts((nimbus,), {"nimbus": controls})
+    return EmulatorParts((nimbus,), {"nimbus": controls})
 
 
 class Nimbus:
@@ -33,7 +33,7 @@ class Nimbus:
     def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
         self._store, self._clock, self._faults = store, clock, faults
 
-    def blueprint(self) -> Blueprint:
+    def create_blueprint(self) -> Blueprint:
         routes = Blueprint(self.name, __name__)
         routes.post("/clusters")(self.create)
         routes.get("/clusters")(self.list)
@@ -42,31 +42,33 @@ class Nimbus:
         routes.delete("/clusters/<id_>")(self.delete)
         return routes
 
-    def refusal(self, asked: Request) -> Response | None:
-        if asked.headers.get("Authorization") != "Bearer emulator-nimbus-key":
-            return self.error(401, "the key is not known")
+    def refuse_unauthorized(self, client_request: Request) -> Response | None:
+        if client_request.headers.get("Authorization") != "Bearer emulator-nimbus-key":
+            return self.answer_error(401, "the key is not known")
         return None
 
-    def error(self, status: int, message: str) -> Response:
-        return answer({"code": f"status_{status}", "message": message}, status)
+    def answer_error(self, status: int, message: str) -> Response:
+        return answer_json({"code": f"status_{status}", "message": message}, status)
 
-    def objects(self) -> dict[str, list[dict[str, Any]]]:
+    def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         found = [self._shown(each) for each in self._all()]
         return {"clusters": [{k: each[k] for k in ("id", "name", "status")} for each in found]}
 
     def create(self) -> Response:
-        cluster = {**json.loads(request.get_data()), "id": self._store.new_id()}
+        cluster = {**json.loads(request.get_data()), "id": self._store.create_id()}
         self._keep({**cluster, "runs_at": self._clock.now() + BUILDING})
-        return answer(self._shown(self._get(cluster["id"]) or {}), 201)
+        return answer_json(self._shown(self._get(cluster["id"]) or {}), 201)
 
     def list(self) -> Response:
-        return answer({"clusters": self._overridden([self._shown(each) for each in self._all()])})
+        return answer_json(
+            {"clusters": self._overridden([self._shown(each) for each in self._all()])}
+        )
 
     def get(self, id_: str) -> Response:
         cluster = self._get(id_)
         if cluster is None:
             return self._gone()
-        return answer(self._overridden([self._shown(cluster)])[0])
+        return answer_json(self._overridden([self._shown(cluster)])[0])
 
     def update(self, id_: str) -> Response:
         cluster = self._get(id_)
@@ -81,19 +83,19 @@ class Nimbus:
             return self._gone()
         leaving = {**cluster, "is_leaving": True}
         self._store.put(KIND, id_, json.dumps(leaving), gone_at=self._clock.now() + DELETING)
-        return answer(self._shown(leaving))
+        return answer_json(self._shown(leaving))
 
     def vanish(self, id_: str) -> Response:
         """A control: the cluster is gone at once, without a trace."""
         self._store.remove(KIND, id_)
-        return answer({})
+        return answer_json({})
 
     def _keep(self, cluster: dict[str, Any]) -> None:
         self._store.put(KIND, cluster["id"], json.dumps(cluster))
 
     def _all(self) -> Any:
-        self._store.sweep(self._clock.now())
-        return map(json.loads, self._store.all(KIND))
+        self._store.remove_expired(self._clock.now())
+        return map(json.loads, self._store.list_all(KIND))
 
     def _get(self, id_: str) -> dict[str, Any] | None:
         return next((each for each in self._all() if each["id"] == id_), None)
@@ -114,4 +116,4 @@ class Nimbus:
         return shown
 
     def _gone(self) -> Response:
-        return answer({"code": "no_such_cluster", "message": "there is no such cluster"}, 404)
+        return answer_json({"code": "no_such_cluster", "message": "there is no such cluster"}, 404)

@@ -232,7 +232,7 @@ def test_an_emulator_whose_clock_runs(run: Run, monkeypatch: pytest.MonkeyPatch)
 
     def run_forever(server: Server) -> None:
         real = [0.0]
-        server.clock._real, server.clock._seen = lambda: real[0], 0.0
+        server.clock._read_real_time, server.clock._last_real_time = lambda: real[0], 0.0
         for _ in range(2):
             told.append(httpx.get(f"{server.url}/_emulator/clock", verify=False).json()["now"])
             real[0] += 2.0

@@ -85,7 +85,7 @@ class World:
     @property
     def writes(self) -> list[str]:
         """The requests to platforms that are no reads."""
-        log = (json.loads(entry) for entry in self.server.store.logged())
+        log = (json.loads(entry) for entry in self.server.store.list_log())
         return [
             f"{each['method']} {each['path']}"
             for each in log
