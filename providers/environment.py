@@ -19,9 +19,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import CLOCK_VARIABLE, Call, find_emulator
+from gpuform.providers.context import CLOCK_VARIABLE, ProviderContext, find_emulator
 from gpuform.providers.errors import GpuformError, NotAllowed
+from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import platforms
 from gpuform.providers.platform import platforms as all_platforms
@@ -107,14 +107,14 @@ RECORD: Final = "world"
 _lock = threading.Lock()
 
 
-class OtherWorld(GpuformError):
+class WrongEnvironment(GpuformError):
     """A stack's objects live in another world than the one that would be asked about them."""
 
     page = "concepts/stack"
 
 
 @dataclass(frozen=True)
-class World:
+class StackEnvironment:
     """`addresses` are those of real platforms by their names, as far as the stack has used them.
 
     `emulator` is the identity of the emulator's data. Empty: the stack has met no emulator yet, and
@@ -125,20 +125,20 @@ class World:
     addresses: Mapping[str, str] = field(default_factory=dict)
     emulator: str | None = None
 
-    def with_address(self, platform: str, address: str) -> "World":
+    def with_address(self, platform: str, address: str) -> "StackEnvironment":
         """The world once this platform is used at this address."""
         return replace(self, addresses={**self.addresses, platform: address})
 
 
-def world_of(records: Records) -> World | None:
+def read_environment(records: Records) -> StackEnvironment | None:
     """The world that is recorded; None for a stack that has used no platform yet."""
-    return read_as(records, RECORD, World)
+    return read_as(records, RECORD, StackEnvironment)
 
 
-def record_world(records: Records, world: World) -> None:
+def record_environment(records: Records, environment: StackEnvironment) -> None:
     """Keeps it with the state."""
-    fields = asdict(world)
-    if world.emulator is None:
+    fields = asdict(environment)
+    if environment.emulator is None:
         del fields["emulator"]
     records.write(RECORD, fields)
 
@@ -155,13 +155,13 @@ def address_of(platform: str, settings: Settings) -> str | None:
     return f"{parts.scheme}://{place}{parts.path}" if place else None
 
 
-def enter(call: Call, platform: str, settings: Settings) -> None:
-    """Record the environment that a call is about to use, or raise OtherWorld.
+def enter(context: ProviderContext, platform: str, settings: Settings) -> None:
+    """Record the environment that a call is about to use, or raise WrongEnvironment.
 
     Nothing is recorded where records are of several stacks: beside a project whose state is out of
     reach. The clock has to be the platform's all the same.
     """
-    records = call.intents.records
+    records = context.intents.records
     address = address_of(platform, settings)
     if address is None:
         return
@@ -170,21 +170,28 @@ def enter(call: Call, platform: str, settings: Settings) -> None:
             refuse_foreign_clock(settings.environ, f"{platform} would be asked at {address}")
         return
     with _lock:
-        known = world_of(records)
-        world = agreed(known, platform, address, settings)
-        if world != known:
-            record_world(records, world)
-    if known is not None and known.emulated and known.emulator is None and world.emulator:
-        call.on_warning(
-            f"the stack does not say which emulator it lives on: from now on it is {world.emulator}"
+        known = read_environment(records)
+        environment = agreed(known, platform, address, settings)
+        if environment != known:
+            record_environment(records, environment)
+    if known is not None and known.emulated and known.emulator is None and environment.emulator:
+        context.on_warning(
+            "the stack does not say which emulator it lives on: from now on it is "
+            f"{environment.emulator}"
         )
 
 
-def agreed(known: World | None, platform: str, address: str, settings: Settings) -> World:
-    """The stack's world with this platform in it. Raises OtherWorld when it is in the other one."""
+def agreed(
+    known: StackEnvironment | None, platform: str, address: str, settings: Settings
+) -> StackEnvironment:
+    """Return the stack's environment with this platform in it.
+
+    Raises:
+        WrongEnvironment: the stack is in another environment.
+    """
     emulated = is_emulated(address, settings.environ)
     if known is None:
-        known = World(emulated)
+        known = StackEnvironment(emulated)
     if known.emulated != emulated:
         raise refusal(known, f"{platform} would be asked at {address}")
     if emulated:
@@ -193,7 +200,7 @@ def agreed(known: World | None, platform: str, address: str, settings: Settings)
     before = known.addresses.get(platform, address)
     is_meant = settings.given or Permission.NEW_ADDRESS in permissions.given(settings.environ)
     if before != address and not is_meant:
-        raise OtherWorld(
+        raise WrongEnvironment(
             f"the stack's objects of {platform} are at {before}, and {platform} would be asked at "
             f"{address}",
             hint="correct the address; if the platform has moved: "
@@ -203,11 +210,11 @@ def agreed(known: World | None, platform: str, address: str, settings: Settings)
     return known.with_address(platform, address)
 
 
-def on_emulator(known: World, environ: Mapping[str, str]) -> World:
+def on_emulator(known: StackEnvironment, environ: Mapping[str, str]) -> StackEnvironment:
     """Return the environment of an emulated stack once it uses the emulator of `environ`.
 
     Raises:
-        OtherWorld: the stack lives on another emulator.
+        WrongEnvironment: the stack lives on another emulator.
     """
     identity = find_emulator(environ)
     if not known.emulator:
@@ -215,7 +222,7 @@ def on_emulator(known: World, environ: Mapping[str, str]) -> World:
     if identity == known.emulator:
         return known
     address = environ.get(CLOCK_VARIABLE, "")
-    raise OtherWorld(
+    raise WrongEnvironment(
         f"the stack lives on emulator {known.emulator}, and this run would be on another one: "
         f"{identity or 'of unknown identity'} at {address}",
         hint="start the emulator with that stack's data (`gpuform emulator start --store FILE`, or "
@@ -224,7 +231,7 @@ def on_emulator(known: World, environ: Mapping[str, str]) -> World:
 
 
 def refuse_foreign_clock(environ: Mapping[str, str], because: str) -> None:
-    """Raise OtherWorld if an emulator's clock would count for a real platform.
+    """Raise WrongEnvironment if an emulator's clock would count for a real platform.
 
     An emulator's clock may be years ahead: a time to live would be over at once.
 
@@ -234,22 +241,22 @@ def refuse_foreign_clock(environ: Mapping[str, str], because: str) -> None:
     """
     clock = environ.get(CLOCK_VARIABLE)
     if clock:
-        raise OtherWorld(
+        raise WrongEnvironment(
             f"{because}, and {CLOCK_VARIABLE} names an emulator's clock at {clock}",
             hint=f"unset {CLOCK_VARIABLE}, which is left over from an emulator; "
             'eval "$(gpuform emulator stop)" unsets all of its variables',
         )
 
 
-def refusal(known: World, because: str) -> OtherWorld:
+def refusal(known: StackEnvironment, because: str) -> WrongEnvironment:
     """The error of a run in the other world."""
     if known.emulated:
-        return OtherWorld(
+        return WrongEnvironment(
             f"the stack lives on the emulator, and {because}",
             hint="add --emulate, or set the variables of `gpuform emulator env`; for "
             "real platforms make another stack: `gpuform stack init NAME`",
         )
-    return OtherWorld(
+    return WrongEnvironment(
         f"the stack lives on real platforms, and {because}",
         hint="leave out --emulate (or the emulator's variables, GPUFORM_CLOCK among them); to try "
         "something out make another stack: `gpuform stack init NAME --emulate`",

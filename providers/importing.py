@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 from pulumi.dynamic import ReadResult
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.offering import held_by
+from gpuform.providers.operations import Settings
 from gpuform.providers.properties import Properties
 from gpuform.schemas.rules import rules_of
 

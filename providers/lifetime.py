@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import end_of, ends_at, hours_of, idleness_of
@@ -64,7 +64,7 @@ def written(moment: float) -> str:
 def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator[Problem]:
     """What is wrong with a declaration now: an end that is over, running of what is stopped."""
     expires = declared.get("expires")
-    if is_new and isinstance(expires, str) and end_of(expires) <= current_call().clock.now():
+    if is_new and isinstance(expires, str) and end_of(expires) <= get_current_context().clock.now():
         yield Problem(
             "expires",
             f"ended at {written(end_of(expires))}, and nothing is made that has expired: declare a "
@@ -81,13 +81,13 @@ def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator
 def is_out_of_hours(declared: Values) -> bool:
     """Whether it is declared to run in some hours, and these are not among them."""
     hours = hours_of(declared)
-    return hours is not None and not hours.covers(current_call().clock.now())
+    return hours is not None and not hours.covers(get_current_context().clock.now())
 
 
 def resting(power: Power, declared: Values) -> FieldChange:
     """For a plan to say why it does not start what is out of its hours; it is no change."""
     hours, because = hours_of(declared), "outside of its running hours"
-    begin = hours.next_change(current_call().clock.now()) if hours else None
+    begin = hours.next_change(get_current_context().clock.now()) if hours else None
     if hours and begin is not None:
         because += f", until {hours.written(begin)}"
     return FieldChange(power.field, Action.KEEP, power.off, power.off, because=because)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Final
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import platform_of
+from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 
 REGION: Final = "region"

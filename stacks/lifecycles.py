@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import has_kind, lifecycle_class
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.operations import Settings
 from gpuform.stacks.engine.urn import own_type
 
 if TYPE_CHECKING:

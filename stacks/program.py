@@ -12,9 +12,9 @@ import pulumi
 from pulumi.runtime import config as pulumi_config
 from pydantic import BaseModel
 
-from gpuform.providers.actions import Settings, looking_up
 from gpuform.providers.catalog import lookup
 from gpuform.providers.environment import are_emulated
+from gpuform.providers.operations import Settings, looking_up
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.language_host import Program, TopologyRun
 from gpuform.stacks.expressions.sandbox import Function

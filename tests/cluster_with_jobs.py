@@ -40,7 +40,7 @@ class Cluster:
 
     def leaving(self, news: Properties) -> dict[str, tuple[str, list[str]]] | None:
         with self.emulator.serving(preview=True):
-            found = self.lifecycle.leaving(self.id, {**self.outs, **PROGRAM}, news)
+            found = self.lifecycle.predict_removed_nodes(self.id, {**self.outs, **PROGRAM}, news)
         if found is None:
             return None
         return {node.name: (node.because, [job.id for job in node.jobs]) for node in found.nodes}

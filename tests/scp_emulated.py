@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.client.connection import Connection
 from gpuform.providers.scp.client.credentials import find_credentials
@@ -97,7 +97,7 @@ def emulated() -> Iterator[Emulated]:
         platform = Emulated(server.url, ScpClient(Connection(find_credentials(settings))))
         clock = EmulatorClock(server.url)
         platform.call("POST", "/scp/settings", {"create_answer": "all"})
-        with serving(Call(clock=clock)):
+        with use_context(ProviderContext(clock=clock)):
             try:
                 yield platform
             finally:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pydantic import ValidationError
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import (
     ApiError,
     Conflict,
@@ -32,6 +31,7 @@ from gpuform.providers.http import (
     ask_once,
     at,
 )
+from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import Document
 from gpuform.schemas.aios.filters import Filter, filter_problems, matches

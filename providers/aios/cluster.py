@@ -15,7 +15,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.aios.client import client_for
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
@@ -37,10 +36,11 @@ from gpuform.providers.aios.records import (
     warn_of_gaps,
 )
 from gpuform.providers.aios.taking import EntryTaking
-from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.creating import SETTLE, Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.schemas.access import Access
@@ -145,7 +145,9 @@ class ClusterActions:
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def planning_problems(
+        self, call: ProviderContext, values: Mapping[str, Any]
+    ) -> Iterator[Problem]:
         """Find nothing wrong: the registry has nothing to look up.
 
         A new record needs the Parser, whose address may be missing: that is told to the call.
@@ -157,14 +159,14 @@ class ClusterActions:
             )
         return iter(())
 
-    def create(self, call: Call, want: ClusterInputs) -> str:
-        """Through the Parser, which drops a declared status: `settle` sets it."""
-        directly = want.create_mode == "direct"
-        document = cluster_document(want.declared(), with_status=directly)
-        declared = {name: want.declared()[name] for name in TELLING if name in want.declared()}
+    def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
+        """Through the Parser, which drops a declared status: `wait_until_ready` sets it."""
+        directly = inputs.create_mode == "direct"
+        document = cluster_document(inputs.declared(), with_status=directly)
+        declared = {name: inputs.declared()[name] for name in TELLING if name in inputs.declared()}
 
         def candidates() -> list[Candidate]:
-            found = find_present(call, self._client, want.cluster_id)
+            found = find_present(call, self._client, inputs.cluster_id)
             if found is None:
                 return []
             shown = compared(declared_cluster(found), declared)
@@ -175,7 +177,7 @@ class ClusterActions:
             make = client.create_directly if directly else client.create_by_parser
             return make(document).id
 
-        target = Target("aios", "Cluster", want.cluster_id, region="")
+        target = Target("aios", "Cluster", inputs.cluster_id, region="")
         creation = Creation(
             target,
             candidates,
@@ -185,55 +187,59 @@ class ClusterActions:
         )
         return create_once(call, creation)
 
-    def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
+    def wait_until_ready(
+        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> Seen:
         """Live, or of the declared status, which is set once where the record has another."""
-        left = [] if want.status is None else [Request({"$set": {"status": want.status}})]
+        left = [] if inputs.status is None else [Request({"$set": {"status": inputs.status}})]
         began = call.clock.now()
-        made = self._client.last_answered(id_) if call.just_created else None
+        made = self._client.last_answered(object_id) if call.just_created else None
 
-        def probe() -> Look[Any]:
-            found = find(self._client, id_)
+        def probe() -> PollResult[Any]:
+            found = find(self._client, object_id)
             if found and made and found.object_id != made.object_id:
                 found = None  # an earlier record of the same id, which is gone
             if found is None:  # a GET may be older than the record
                 late = call.clock.now() - began >= SETTLE
-                missing = f"cluster {id_} is not in the registry" if late else None
-                return Look(None, "not shown yet", failed=missing)
-            if left and found.status not in (None, want.status):
-                found = self._client.update(id_, left[0])
+                missing = f"cluster {object_id} is not in the registry" if late else None
+                return PollResult(None, "not shown yet", failure=missing)
+            if left and found.status not in (None, inputs.status):
+                found = self._client.update(object_id, left[0])
                 left.clear()
-            return look_at(found, want.status)
+            return look_at(found, inputs.status)
 
-        nodes = value_at(want.declared(), "nodes.node_data")
+        nodes = value_at(inputs.declared(), "nodes.node_data")
         if call.known.get("ready") is False and nodes is not None:
             # An earlier change may be done in part, whatever was declared then.
-            change(call, self._client, id_, lambda record: entries_request(record, [], nodes))
-        seen: Seen = wait_until(call, probe, what=f"cluster {id_}", interval=INTERVAL)
+            change(call, self._client, object_id, lambda record: entries_request(record, [], nodes))
+        seen: Seen = wait_until_done(call, probe, label=f"cluster {object_id}", interval=INTERVAL)
         return seen
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+    def read(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Seen | None:
         """Return the record without what Mongo and the system add; None when there is none.
 
         A status that was as declared when it was last seen still is. A record that differs from
         what the state knows is confirmed: a GET may be older. Entries that the state does not
         declare are somebody else's and stay so: no plan removes them, and a delete asks for them.
         """
-        found = self._find_ours(call, id_, known)
+        found = self._find_ours(call, object_id, known_inputs)
         if found is None:
             return None
-        if value_at(known, "nodes.node_data") is not None:
+        if value_at(known_inputs, "nodes.node_data") is not None:
             require_nodes(found)
         wanted = call.known.get("status") if call.known.get("ready") else None
         seen = look_at(found, wanted).value
-        if not known:
+        if not known_inputs:
             return seen
-        own = _declared_nodes(known)
-        if value_at(known, "nodes.node_data") is not None:
+        own = _declared_nodes(known_inputs)
+        if value_at(known_inputs, "nodes.node_data") is not None:
             _warn_of_others(call, found, own)
-        return replace(seen, inputs=_without_others(without_totals(seen.inputs, known), own))
+        return replace(seen, inputs=_without_others(without_totals(seen.inputs, known_inputs), own))
 
     def _find_ours(
-        self, call: Call, id_: str, known: Mapping[str, Any] = MappingProxyType({})
+        self, call: ProviderContext, id_: str, known: Mapping[str, Any] = MappingProxyType({})
     ) -> wire.Cluster | None:
         """Return the record that the state knows, or None if it is gone."""
 
@@ -247,13 +253,13 @@ class ClusterActions:
 
     def update(
         self,
-        call: Call,
-        id_: str,
-        want: ClusterInputs,
+        call: ProviderContext,
+        object_id: str,
+        inputs: ClusterInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - paths of free maps are ambiguous
     ) -> None:
         """The changed paths alone; entries of nodes are added and removed one by one."""
-        before, after = dict(call.known), want.declared()
+        before, after = dict(call.known), inputs.declared()
         fields = changed_fields(rules_of(ClusterInputs), before, after)
         old, new = (value_at(values, "nodes.node_data") for values in (before, after))
         entries = (old or [], new or []) if new is not None else ([], [])
@@ -263,39 +269,49 @@ class ClusterActions:
 
         def plan(record: wire.Cluster) -> Request | None:
             if is_another(call, record.object_id):
-                raise gone(f"cluster {id_}")
+                raise gone(f"cluster {object_id}")
             return entries_request(record, *entries) if has_entries else None
 
-        with _taking(call, id_, after).taken(_gone(*entries)), unfinished():
-            record = change(call, self._client, id_, plan, fields)
+        with _taking(call, object_id, after).taken(_gone(*entries)), unfinished():
+            record = change(call, self._client, object_id, plan, fields)
             if has_entries:
                 warn_of_gaps(call, record)
 
-    def leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:
+    def predict_removed_nodes(
+        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> Leaving | None:
         """The nodes whose entries would go."""
-        after = want.declared()
+        after = inputs.declared()
         old, new = (value_at(values, "nodes.node_data") for values in (call.known, after))
-        return None if new is None else _taking(call, id_, after).leaving(_gone(old or [], new))
+        return (
+            None if new is None else _taking(call, object_id, after).leaving(_gone(old or [], new))
+        )
 
-    def all_leaving(
+    def predict_nodes_removed_with_object(
         self,
-        call: Call,
-        id_: str,
-        known: Mapping[str, Any],
-        because: str,  # noqa: ARG002 - the shape of TakesNodes
+        call: ProviderContext,
+        object_id: str,
+        known_inputs: Mapping[str, Any],
+        because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
     ) -> Leaving | None:
         """Those that the record declares itself."""
-        return _taking(call, id_, known).leaving(_declared_nodes(known))
+        return _taking(call, object_id, known_inputs).leaving(_declared_nodes(known_inputs))
 
-    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def uncordon_leftover_nodes(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Uncordons nodes whose record is gone."""
-        _taking(call, id_, known).release()
+        _taking(call, object_id, known_inputs).release()
 
-    def others_within(self, call: Call, id_: str, known: Mapping[str, Any]) -> Sequence[str]:
+    def find_foreign_objects(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Sequence[str]:
         """Return the nodes of the record that neither it nor another resource of the stack has."""
-        return find_others(call, self._client, id_, _declared_nodes(known))
+        return find_others(call, self._client, object_id, _declared_nodes(known_inputs))
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Delete the record, when no job runs on the nodes that it declares itself any more.
 
         The answer of the registry to that is believed when it shows no record.
@@ -304,19 +320,19 @@ class ClusterActions:
         def is_ours(record: wire.Cluster) -> bool:
             return not is_another(call, record.object_id)
 
-        def probe() -> Look[object] | None:
-            found = find(self._client, id_)
+        def probe() -> PollResult[object] | None:
+            found = find(self._client, object_id)
             is_there = found is not None and is_ours(found)
-            return Look(None, found.status or "still there") if found and is_there else None
+            return PollResult(None, found.status or "still there") if found and is_there else None
 
-        if self._find_ours(call, id_) is None:
+        if self._find_ours(call, object_id) is None:
             return
-        with _taking(call, id_, known).taken(_declared_nodes(known)):
+        with _taking(call, object_id, known_inputs).taken(_declared_nodes(known_inputs)):
             try:
-                self._client.delete(id_)
+                self._client.delete(object_id)
             except NotFound as error:
-                require_gone(call, self._client, id_, error, is_ours)
-            wait_until_gone(call, probe, what=f"cluster {id_}", interval=INTERVAL)
+                require_gone(call, self._client, object_id, error, is_ours)
+            wait_until_gone(call, probe, label=f"cluster {object_id}", interval=INTERVAL)
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
@@ -327,7 +343,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     inputs = ClusterInputs
     outputs = ClusterOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=600)
-    actions = ClusterActions
+    operations = ClusterActions
     id_example = "west-vision-001"
     planned = frozenset({"status"})
     moving = frozenset({"network_reputation", "totals"})
@@ -364,7 +380,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         yield FieldChange("status", Action.UPDATE, before, after, because=because)
 
 
-def _warn_of_others(call: Call, record: wire.Cluster, declared: Collection[str]) -> None:
+def _warn_of_others(call: ProviderContext, record: wire.Cluster, declared: Collection[str]) -> None:
     """Warn of entries that somebody else has added to a list of nodes that is declared."""
     others = others_in(call, record, declared)
     if others:
@@ -392,7 +408,7 @@ def _is_changed(found: wire.Cluster, known: Mapping[str, Any]) -> bool:
     return request is not None and request != sums_request(found)
 
 
-def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
+def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
     return EntryTaking(call, id_, f"cluster {id_}", declared)
 
 
@@ -406,7 +422,7 @@ def _gone(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) ->
     return [str(each["id"]) for each in old if each["id"] not in kept]
 
 
-def look_at(found: wire.Cluster, wanted: str | None) -> Look[Seen]:
+def look_at(found: wire.Cluster, wanted: str | None) -> PollResult[Seen]:
     """A record as seen by somebody who wants a status, or one that is live."""
     status = found.status
     done = status in (None, wanted or LIVE)
@@ -422,4 +438,6 @@ def look_at(found: wire.Cluster, wanted: str | None) -> Look[Seen]:
         totals=totals,
         totals_agree=agree,
     )
-    return Look(Observed(declared_cluster(found), outputs), status or "no status", done=done)
+    return PollResult(
+        Observed(declared_cluster(found), outputs), status or "no status", is_done=done
+    )

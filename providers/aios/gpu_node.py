@@ -8,7 +8,6 @@ registry answers, whoever else adds nodes at the same time.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.aios.client import Duplicate, client_for
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
@@ -29,10 +28,11 @@ from gpuform.providers.aios.records import (
     warn_of_gaps,
 )
 from gpuform.providers.aios.taking import EntryTaking
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, ServerError
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
@@ -61,13 +61,17 @@ class GpuNodeActions:
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002 - the shape of Actions
+    def planning_problems(
+        self,
+        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
+    ) -> Iterator[Problem]:
         """The registry has nothing to look up."""
         return iter(())
 
-    def create(self, call: Call, want: GpuNodeInputs) -> str:
+    def create(self, call: ProviderContext, inputs: GpuNodeInputs) -> str:
         """Add the entry and return its id; its cluster has to have a record."""
-        cluster_id, node_id = want.cluster_id, want.node_id
+        cluster_id, node_id = inputs.cluster_id, inputs.node_id
         id_ = f"{cluster_id}/{node_id}"
         looked: list[tuple[wire.Cluster, wire.Cluster | None]] = []
 
@@ -86,13 +90,13 @@ class GpuNodeActions:
                 Candidate(
                     id_,
                     wire.moment_of(each.object_id),
-                    shown=compared(declared_node(each), _entry(want)),
+                    shown=compared(declared_node(each), _entry(inputs)),
                 )
                 for each in entries
             ]
 
         def send() -> str:
-            self._add(*looked[0], _entry(want))
+            self._add(*looked[0], _entry(inputs))
             return id_
 
         target = Target("aios", "GpuNode", node_id, region=cluster_id)
@@ -116,7 +120,7 @@ class GpuNodeActions:
         cluster_id = looked.id
         with self._client.editing(cluster_id):
             # Other threads may have added nodes since the look. What neither shows of the sums,
-            # `settle` corrects.
+            # `wait_until_ready` corrects.
             latest = self._client.last_answered(cluster_id)
             base = looked if latest is None or latest is answered else latest
             record = require_nodes(self._client.update(cluster_id, node_added(base, entry)))
@@ -133,48 +137,55 @@ class GpuNodeActions:
                 status=200,
             )
 
-    def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
+    def wait_until_ready(
+        self,
+        call: ProviderContext,
+        object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
+        inputs: GpuNodeInputs,
+    ) -> Seen:
         """Wait until the record has the entry once, as declared, and its sums with it."""
-        entry, cluster_id = _entry(want), want.cluster_id
+        entry, cluster_id = _entry(inputs), inputs.cluster_id
 
         def plan(record: wire.Cluster) -> Request | None:
             return node_changed(record, entry)
 
         # A GET may be older than the last change, and show an earlier entry of the same id.
         record = self._client.last_answered(cluster_id) if call.just_created else None
-        if record is None or record.entry(want.node_id) is None or plan(record):
+        if record is None or record.entry(inputs.node_id) is None or plan(record):
             record = change(call, self._client, cluster_id, plan)
         warn_of_gaps(call, record)
-        entries = [each for each in record.nodes.node_data if each.id == want.node_id]
+        entries = [each for each in record.nodes.node_data if each.id == inputs.node_id]
         if not entries:
-            raise NotReady(f"node {want.node_id} is not in the record of {cluster_id}")
+            raise NotReady(f"node {inputs.node_id} is not in the record of {cluster_id}")
         seen = _observed(cluster_id, entries[0])
         if len(entries) > 1:
             raise NotReady(
-                f"node {want.node_id} is in the record of {cluster_id} {len(entries)} times: "
+                f"node {inputs.node_id} is in the record of {cluster_id} {len(entries)} times: "
                 "remove those that are not this stack's",
                 last=seen,
             )
         return seen
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+    def read(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Seen | None:
         """Return the entry; None when the record has no such entry, or there is no record.
 
         An entry that differs from what the state knows is confirmed: a GET may be older.
         """
-        cluster_id, _, node_id = id_.partition("/")
+        cluster_id, _, node_id = object_id.partition("/")
 
         def look() -> Seen | None:
             record = find(self._client, cluster_id)
             if record is not None and record.entry(node_id) is None:
                 record = find_alone(self._client, cluster_id)
-            if record and known and _is_changed(record, node_id, known):
+            if record and known_inputs and _is_changed(record, node_id, known_inputs):
                 record = confirm(call, self._client, record)
             call.falls_with = "" if record else cluster_id
             entry = require_nodes(record).entry(node_id) if record else None
             if record is None or entry is None or is_another(call, entry.object_id):
                 return None
-            # What kept it from being ready may have been the sums: `settle` has to go on.
+            # What kept it from being ready may have been the sums: `wait_until_ready` has to go on.
             is_due = call.known.get("ready") is False and sums_request(record) is not None
             return _observed(cluster_id, entry, "the sums are without it" if is_due else None)
 
@@ -182,58 +193,67 @@ class GpuNodeActions:
 
     def update(
         self,
-        call: Call,
-        id_: str,
-        want: GpuNodeInputs,
+        call: ProviderContext,
+        object_id: str,
+        inputs: GpuNodeInputs,
         changes: Sequence[FieldChange],
     ) -> None:
         """The changed paths of the entry, and what that changes of the sums."""
         names = {"id", *(change.path.partition(".")[0] for change in changes)}
-        node = {name: value for name, value in _entry(want).items() if name in names}
+        node = {name: value for name, value in _entry(inputs).items() if name in names}
 
         def plan(record: wire.Cluster) -> Request | None:
-            entry = record.entry(want.node_id)
+            entry = record.entry(inputs.node_id)
             if entry is None or is_another(call, entry.object_id):
-                raise gone(f"node {id_}")
+                raise gone(f"node {object_id}")
             return node_changed(record, node)
 
         with unfinished():
-            change(call, self._client, want.cluster_id, plan)
+            change(call, self._client, inputs.cluster_id, plan)
 
-    def leaving(self, call: Call, id_: str, want: GpuNodeInputs) -> Leaving | None:  # noqa: ARG002 - the shape of TakesNodes
+    def predict_removed_nodes(
+        self,
+        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
+        inputs: GpuNodeInputs,  # noqa: ARG002 - the shape of ResourceOperations
+    ) -> Leaving | None:
         """None: a change takes no node."""
         return None
 
-    def all_leaving(
+    def predict_nodes_removed_with_object(
         self,
-        call: Call,
-        id_: str,
-        known: Mapping[str, Any],
-        because: str,  # noqa: ARG002 - the shape of TakesNodes
+        call: ProviderContext,
+        object_id: str,
+        known_inputs: Mapping[str, Any],
+        because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
     ) -> Leaving | None:
         """The node."""
-        return _taking(call, id_, known).leaving([id_.partition("/")[2]])
+        return _taking(call, object_id, known_inputs).leaving([object_id.partition("/")[2]])
 
-    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def uncordon_leftover_nodes(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Uncordons the node whose entry is gone."""
-        _taking(call, id_, known).release()
+        _taking(call, object_id, known_inputs).release()
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Removes the entry when no job runs on the node; one that is not there is no error."""
-        cluster_id, _, node_id = id_.partition("/")
-        object_id = wire.own_id(call.known.get("object_id"))
+        cluster_id, _, node_id = object_id.partition("/")
+        entry_object_id = wire.own_id(call.known.get("object_id"))
         removed: list[Request] = []
 
         def plan(record: wire.Cluster) -> Request | None:
             entry = record.entry(node_id)
             is_ours = entry is not None and not is_another(call, entry.object_id)
             if is_ours or not removed:  # a GET may be older than the entry
-                removed.append(node_removed(record, node_id, object_id))
+                removed.append(node_removed(record, node_id, entry_object_id))
                 return removed[-1]
             return sums_request(record)
 
         try:
-            with _taking(call, id_, known).taken([node_id]):
+            with _taking(call, object_id, known_inputs).taken([node_id]):
                 change(call, self._client, cluster_id, plan)
         except NotFound as error:
             require_gone(call, self._client, cluster_id, error)
@@ -247,12 +267,12 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     inputs = GpuNodeInputs
     outputs = GpuNodeOutputs
     timeouts = Timeouts(create=600, update=600, delete=600)
-    actions = GpuNodeActions
+    operations = GpuNodeActions
     id_example = "west-vision-001/node-1"
     remains = HARDWARE_STAYS
 
 
-def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
+def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
     return EntryTaking(call, id_, f"node {id_}", declared)
 
 

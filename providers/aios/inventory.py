@@ -1,8 +1,8 @@
 """What a registry of AIOS holds: records of clusters, with the nodes that each has."""
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.aios.client import client_for
 from gpuform.providers.offering import Held
+from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuform.providers.actions import lookup_settings
 from gpuform.providers.aios.client import Envelope, client_for
+from gpuform.providers.operations import lookup_settings
 from gpuform.schemas.aios.wire import Cluster
 
 

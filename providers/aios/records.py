@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gpuform.providers.aios.client import AiosClient
-from gpuform.providers.calls import PASSING, Call, Look, wait_until
+from gpuform.providers.context import PASSING, PollResult, ProviderContext, wait_until_done
 from gpuform.providers.creating import SETTLE, Candidate, is_of_another_time
 from gpuform.providers.errors import (
     Cancelled,
@@ -96,7 +96,7 @@ def find_alone(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
 
 
 def find_present(
-    call: Call,
+    call: ProviderContext,
     client: AiosClient,
     cluster_id: str,
     may_create: Callable[[wire.Cluster], bool] | None = None,
@@ -116,7 +116,7 @@ def find_present(
     return record if can_create or call.finds_only else _confirmed_or_none(client, cluster_id)
 
 
-def confirm(call: Call, client: AiosClient, record: wire.Cluster) -> wire.Cluster | None:
+def confirm(call: ProviderContext, client: AiosClient, record: wire.Cluster) -> wire.Cluster | None:
     """Return a record as it is now, by a PUT that changes nothing; None when it is gone.
 
     A preview sends no PUT and returns `record`, which the state is not to keep.
@@ -144,7 +144,9 @@ def require_nodes(record: wire.Cluster) -> wire.Cluster:
     return record
 
 
-def look_past_lag(call: Call, client: AiosClient, look: Callable[[], T | None]) -> T | None:
+def look_past_lag(
+    call: ProviderContext, client: AiosClient, look: Callable[[], T | None]
+) -> T | None:
     """Return what `look` finds, or None when the registry had time to show it and does not.
 
     Nothing is waited for where the state knows of no object.
@@ -177,14 +179,14 @@ def _contains(found: Any, declared: Any) -> bool:
     return declared is None or same(found, declared, unordered=True)
 
 
-def is_still_there(call: Call, target: Target, present: Sequence[Candidate]) -> bool:
+def is_still_there(call: ProviderContext, target: Target, present: Sequence[Candidate]) -> bool:
     """Whether what an earlier attempt made is there: its id alone is no proof, for people choose
     it, and somebody may have made another one since."""
     intent = call.intents.find(call.urn, target)
     return any(intent is not None and not is_of_another_time(each, intent) for each in present)
 
 
-def is_another(call: Call, object_id: object) -> bool:
+def is_another(call: ProviderContext, object_id: object) -> bool:
     """Whether somebody has made a record or an entry anew since the state was written."""
     known, now = call.known.get("object_id"), wire.own_id(object_id)
     return known is not None and now is not None and known != now
@@ -199,7 +201,7 @@ def gone(what: str) -> GpuformError:
 
 
 def require_gone(
-    call: Call,
+    call: ProviderContext,
     client: AiosClient,
     cluster_id: str,
     error: NotFound,
@@ -223,7 +225,9 @@ def require_gone(
         call.sleep(INTERVAL)
 
 
-def find_others(call: Call, client: AiosClient, id_: str, declared: Sequence[str]) -> list[str]:
+def find_others(
+    call: ProviderContext, client: AiosClient, id_: str, declared: Sequence[str]
+) -> list[str]:
     """Return the nodes of a record that are in it by somebody else, none if there is no record.
 
     Those are not the stack's that the record does not declare, and no other resource of the stack.
@@ -237,13 +241,13 @@ def find_others(call: Call, client: AiosClient, id_: str, declared: Sequence[str
     return others_in(call, found, declared)
 
 
-def others_in(call: Call, record: wire.Cluster, declared: Collection[str]) -> list[str]:
+def others_in(call: ProviderContext, record: wire.Cluster, declared: Collection[str]) -> list[str]:
     """Return the nodes of `record` that it does not declare, and no other resource of the stack."""
     ids = [node.id or "one without an id" for node in record.nodes.node_data]
     return [id_ for id_ in ids if id_ not in declared and not call.is_ours(f"{record.id}/{id_}")]
 
 
-def warn_of_gaps(call: Call, record: wire.Cluster) -> None:
+def warn_of_gaps(call: ProviderContext, record: wire.Cluster) -> None:
     """Warn of the sums that are left alone because a node does not tell its part of them."""
     gaps = [f"{node} tells no {path}" for node, path in _untold(record)]
     if find_gaps(WRITE_SUMS, Observation(f"cluster {record.id}", gaps)):
@@ -265,7 +269,11 @@ def unfinished() -> Iterator[None]:
 
 
 def change(
-    call: Call, client: AiosClient, cluster_id: str, plan: Plan, fields: Body | None = None
+    call: ProviderContext,
+    client: AiosClient,
+    cluster_id: str,
+    plan: Plan,
+    fields: Body | None = None,
 ) -> wire.Cluster:
     """Send `fields`, then what `plan` leaves to do, until the answer of a PUT needs no more.
 
@@ -281,7 +289,7 @@ def change(
 class _Edit:
     """One change of a record, which may take several updates."""
 
-    call: Call
+    call: ProviderContext
     client: AiosClient
     cluster_id: str
     sum_rounds: int = 0
@@ -336,11 +344,11 @@ class _Edit:
         return self._ask(lambda: self.client.update(self.cluster_id, NOTHING))
 
     def _ask(self, fetch: Callable[[], wire.Cluster]) -> wire.Cluster:
-        def probe() -> Look[wire.Cluster]:
-            return Look(require_nodes(fetch()), "read", done=True)
+        def probe() -> PollResult[wire.Cluster]:
+            return PollResult(require_nodes(fetch()), "read", is_done=True)
 
         what = f"change of cluster {self.cluster_id}"
-        return wait_until(self.call, probe, what=what, interval=INTERVAL, limit=PATIENCE)
+        return wait_until_done(self.call, probe, label=what, interval=INTERVAL, limit=PATIENCE)
 
     def _send(self, request: Request, before: wire.Cluster) -> wire.Cluster | None:
         """Return the record after the request; None if its answer was lost.
@@ -461,7 +469,7 @@ def _confirmed_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | No
         return None
 
 
-def _too_young(call: Call, began: float, now: float) -> list[str]:
+def _too_young(call: ProviderContext, began: float, now: float) -> list[str]:
     """Return why an object that the state knows may be there though no answer shows it."""
     if not call.known:
         return []

@@ -8,8 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gpuform.providers.calls import Call
-from gpuform.providers.draining import DrainedObject, Draining, Scheduler, Taking, Worker, undo
+from gpuform.providers.context import ProviderContext
+from gpuform.providers.draining import (
+    DrainedObject,
+    Draining,
+    NodeEviction,
+    Scheduler,
+    Worker,
+    undo,
+)
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
 from gpuform.providers.slurm import declared_scheduler
@@ -22,7 +29,9 @@ class EntryTaking:
     `what` is for people, as `cluster west`.
     """
 
-    def __init__(self, call: Call, id_: str, what: str, declared: Mapping[str, Any]) -> None:
+    def __init__(
+        self, call: ProviderContext, id_: str, what: str, declared: Mapping[str, Any]
+    ) -> None:
         self._call = call
         self._id = id_
         self._what = what
@@ -35,7 +44,7 @@ class EntryTaking:
         Raises GpuformError before it when they must not go; after it the nodes take jobs again.
         """
         if names and self._wanted.has_scheduler:
-            with self._draining(names).taken(Taking(dict.fromkeys(names, "deleted"))):
+            with self._draining(names).taken(NodeEviction(dict.fromkeys(names, "deleted"))):
                 yield
         else:
             yield
@@ -48,7 +57,7 @@ class EntryTaking:
         """
         if not names or not self._wanted.has_scheduler:
             return None
-        return self._draining(names).leaving(Taking(dict.fromkeys(names, "deleted")))
+        return self._draining(names).leaving(NodeEviction(dict.fromkeys(names, "deleted")))
 
     def release(self) -> None:
         """Uncordons what was taken. Raises GpuformError when nodes may stay cordoned."""

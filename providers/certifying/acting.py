@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from gpuform.providers.actions import Observed, Settings
-from gpuform.providers.calls import Call
 from gpuform.providers.certifying.judging import Machine
 from gpuform.providers.certifying.running import (
     Certifying,
@@ -20,7 +18,9 @@ from gpuform.providers.certifying.running import (
     remove,
     with_gaps,
 )
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
+from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.records import Verdict, Verdicts
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
@@ -70,31 +70,35 @@ class CertificationActions(ABC, Generic[Want]):
         """How many nodes are declared."""
 
     @abstractmethod
-    def _reach(self, call: Call, id_: str, want: Want) -> Reach | None:
+    def _reach(self, call: ProviderContext, id_: str, want: Want) -> Reach | None:
         """The nodes; None when what they belong to is gone, which `call` is told.
 
         Raises NotReady when they cannot be reached yet.
         """
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002 - the shape of Actions
+    def planning_problems(
+        self,
+        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
+    ) -> Iterator[Problem]:
         """None: the nodes may not be there yet."""
         return iter(())
 
-    def create(self, call: Call, want: Want) -> str:
+    def create(self, call: ProviderContext, inputs: Want) -> str:
         """Makes nothing: the tests begin when they are waited for. Finds out whether they can."""
-        id_ = self._id_of(want)
-        self._reached(call, id_, want).tester().find()
+        id_ = self._id_of(inputs)
+        self._reached(call, id_, inputs).tester().find()
         return id_
 
-    def settle(self, call: Call, id_: str, want: Want) -> Seen:
+    def wait_until_ready(self, call: ProviderContext, object_id: str, inputs: Want) -> Seen:
         """Tests the nodes that are not proven. Not ready while one is not."""
-        reach = self._reached(call, id_, want)
+        reach = self._reached(call, object_id, inputs)
         wanted = Wanted(
-            what=f"certification {want.name}",
-            categories=want.categories,
-            every=want.nodes == "all",
-            limit=60.0 * (want.wait_minutes or WAIT_MINUTES),
-            number=self._number_of(want),
+            what=f"certification {inputs.name}",
+            categories=inputs.categories,
+            every=inputs.nodes == "all",
+            limit=60.0 * (inputs.wait_minutes or WAIT_MINUTES),
+            number=self._number_of(inputs),
         )
         try:
             certifying = Certifying(call, reach.tester(), wanted, reach.machines, reach.now)
@@ -105,17 +109,21 @@ class CertificationActions(ABC, Generic[Want]):
         if not outputs.ready and not call.keeps_unready:
             _forget_run(call, certifying.tester, wanted.what)
         failures = [each.model_dump() for each in outputs.failures if each.is_alone]
-        Verdicts.beside(call.intents).record(Verdict(self._owner_of(want), id_, tuple(failures)))
+        Verdicts.beside(call.intents).record(
+            Verdict(self._owner_of(inputs), object_id, tuple(failures))
+        )
         return Observed({}, outputs)
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+    def read(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Seen | None:
         """What was proven, and which nodes of now that does not cover."""
         outputs = known_outputs(call.known)
-        if not known:
-            return self._imported(call, id_)
-        want = self._want(known)
+        if not known_inputs:
+            return self._imported(call, object_id)
+        want = self._want(known_inputs)
         try:
-            reach = self._reach(call, id_, want)
+            reach = self._reach(call, object_id, want)
             if reach is None:
                 return None
             outputs = with_gaps(outputs, reach.machines(), want.categories)
@@ -125,7 +133,7 @@ class CertificationActions(ABC, Generic[Want]):
             call.on_unchecked(f"nodes of certification {want.name}: {error.message}")
         return Observed({}, outputs)
 
-    def _imported(self, call: Call, id_: str) -> Seen | None:
+    def _imported(self, call: ProviderContext, id_: str) -> Seen | None:
         """Nothing is proven of what the state has no proof of; its id says what it is of."""
         try:
             inputs = self._inputs_of(id_)
@@ -134,15 +142,19 @@ class CertificationActions(ABC, Generic[Want]):
             return None
         return Observed(inputs, CertificationOutputs(ready=False, not_ready_reason="never tested"))
 
-    def update(self, call: Call, id_: str, want: Want, changes: Sequence[FieldChange]) -> None:
-        """Sends nothing: `settle` tests what is not proven by then."""
+    def update(
+        self, call: ProviderContext, object_id: str, inputs: Want, changes: Sequence[FieldChange]
+    ) -> None:
+        """Sends nothing: `wait_until_ready` tests what is not proven by then."""
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Removes the last test, and what is held against the nodes."""
-        want = self._want(known)
-        Verdicts.beside(call.intents).forget(self._owner_of(want), id_)
+        want = self._want(known_inputs)
+        Verdicts.beside(call.intents).forget(self._owner_of(want), object_id)
         try:
-            reach = self._reach(call, id_, want)
+            reach = self._reach(call, object_id, want)
             if reach is None:
                 return
             tester = reach.tester()
@@ -158,7 +170,7 @@ class CertificationActions(ABC, Generic[Want]):
     def _want(self, known: Mapping[str, Any]) -> Want:
         return self.inputs.model_validate(known)  # type: ignore[return-value]
 
-    def _reached(self, call: Call, id_: str, want: Want) -> Reach:
+    def _reached(self, call: ProviderContext, id_: str, want: Want) -> Reach:
         found = self._reach(call, id_, want)
         if found is None:
             raise GpuformError(
@@ -168,7 +180,7 @@ class CertificationActions(ABC, Generic[Want]):
         return found
 
 
-def _forget_run(call: Call, tester: Tester, what: str) -> None:
+def _forget_run(call: ProviderContext, tester: Tester, what: str) -> None:
     """The state will not know that this run was judged: the next one is to test anew."""
     run = tester.find()
     if run is not None:

@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
-from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.certifying.judging import (
     Job,
     Machine,
@@ -21,6 +20,7 @@ from gpuform.providers.certifying.judging import (
     judge,
     told_gaps,
 )
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.errors import NotReady
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import digest
@@ -92,7 +92,7 @@ class Wanted:
 class Certifying:
     """The tests of one certification. `machines` are the nodes now, `now` the platform's time."""
 
-    call: Call
+    call: ProviderContext
     tester: Tester
     want: Wanted
     machines: Callable[[], Sequence[Machine]]
@@ -183,13 +183,13 @@ class Certifying:
             call.on_progress(f"testing {len(names)} node{'s' * (len(names) > 1)} by {tester.by}")
             tester.begin(names, purpose)
 
-        def probe() -> Look[Run]:
+        def probe() -> PollResult[Run]:
             run = tester.find()
             if run is None or run.purpose != purpose:
                 raise NotReady(f"{what}: its run is gone: somebody has removed it")
-            return Look(run, run.phase, done=run.ended)
+            return PollResult(run, run.phase, is_done=run.ended)
 
-        return wait_until(call, probe, what=what, interval=INTERVAL, limit=self.want.limit)
+        return wait_until_done(call, probe, label=what, interval=INTERVAL, limit=self.want.limit)
 
 
 def known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
@@ -202,7 +202,7 @@ def known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
         return CertificationOutputs(ready=False)
 
 
-def last_run(call: Call) -> str:
+def last_run(call: ProviderContext) -> str:
     """The id of the run that the state tells of, if there is one."""
     return known_outputs(call.known).run or ""
 
@@ -253,15 +253,15 @@ def _purpose(chosen: Sequence[Machine], categories: Sequence[CategoryInputs]) ->
     return digest("\n".join((digest_of(categories), *machines)))
 
 
-def remove(call: Call, tester: Tester, what: str, run: Run) -> None:
+def remove(call: ProviderContext, tester: Tester, what: str, run: Run) -> None:
     """Removes a run, and waits until it is gone."""
     tester.remove(run)
 
-    def probe() -> Look[object] | None:
+    def probe() -> PollResult[object] | None:
         left = tester.find()
-        return Look(None, "being removed") if left is not None and left.id == run.id else None
+        return PollResult(None, "being removed") if left is not None and left.id == run.id else None
 
-    wait_until_gone(call, probe, what=f"earlier run of {what}", interval=INTERVAL)
+    wait_until_gone(call, probe, label=f"earlier run of {what}", interval=INTERVAL)
 
 
 def with_gaps(

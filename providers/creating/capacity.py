@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from gpuform.providers.calls import Call, duration
+from gpuform.providers.context import ProviderContext, format_duration
 from gpuform.providers.errors import ApiError, OutOfCapacity
 
 T = TypeVar("T")
@@ -13,7 +13,7 @@ ROUND = 60.0
 
 
 def first_with_capacity(
-    call: Call,
+    context: ProviderContext,
     attempts: Sequence[Callable[[], T]],
     patience: float = 0.0,
     names: Sequence[str] = (),
@@ -25,26 +25,26 @@ def first_with_capacity(
     of a round, so that each line names all. Raises the last OutOfCapacity then, Cancelled when the
     run is interrupted, and at once whatever else an attempt raises.
     """
-    until, begin = call.clock.now() + patience, "trying"
+    until, begin = context.clock.now() + patience, "trying"
     while True:
         for at, attempt in enumerate(attempts):
             if names:
-                call.on_progress(_trying(begin, names, at))
+                context.on_progress(_trying(begin, names, at))
             try:
                 found = attempt()
             except OutOfCapacity as error:
                 last = error
             else:
                 if names and at > 0:
-                    call.on_progress(f"took {names[at]}{_without(names[:at])}")
+                    context.on_progress(f"took {names[at]}{_without(names[:at])}")
                 return found
-            call.raise_if_cancelled()
-        left = min(until - call.clock.now(), call.remaining() or 0.0)
+            context.raise_if_cancelled()
+        left = min(until - context.clock.now(), context.remaining() or 0.0)
         if left <= 0:
             raise last
         which = f": {', '.join(names)}" if names else ""
-        call.on_progress(f"out of stock{which}; trying again for {duration(left)}")
-        call.sleep(min(ROUND, left))
+        context.on_progress(f"out of stock{which}; trying again for {format_duration(left)}")
+        context.sleep(min(ROUND, left))
         begin = "trying again"
 
 

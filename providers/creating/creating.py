@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import PASSING, Call
+from gpuform.providers.context import PASSING, ProviderContext
 from gpuform.providers.creating.capacity import first_with_capacity
 from gpuform.providers.creating.evidence import (
     SKEW,
@@ -110,30 +110,30 @@ class Creation:
         ]
 
 
-def create_once(call: Call, creation: Creation) -> str:
+def create_once(context: ProviderContext, creation: Creation) -> str:
     """The id of the object: created now, or found again from an earlier attempt.
 
     Raises NameTaken, AdoptionQuestion, UnknownOutcome (the intent stays), or what the platform
     refused (nothing exists). For a call that only finds: NothingMade when there is nothing.
     """
     target = creation.target
-    call.held.enter_context(call.intents.claim(target))
-    earlier = call.intents.find(call.urn, target)
+    context.held.enter_context(context.intents.claim(target))
+    earlier = context.intents.find(context.urn, target)
     if earlier is not None:
-        found = _of_earlier_attempt(call, creation, earlier)
+        found = _of_earlier_attempt(context, creation, earlier)
         if found is not None:
-            if not call.finds_only:
-                call.on_progress(f"found {found} again, created by an earlier attempt")
-            call.intents.record_id(earlier, found)
+            if not context.finds_only:
+                context.on_progress(f"found {found} again, created by an earlier attempt")
+            context.intents.record_id(earlier, found)
             return found
-    call.refuse_to_make(target)
+    context.refuse_to_make(target)
     listed: list[Sequence[Candidate]] = [creation.candidates()]
-    ignored = {call.replaces, *_not_in_the_way(earlier, listed[0])}
+    ignored = {context.replaces, *_not_in_the_way(earlier, listed[0])}
     taken = creation.in_the_way(listed[0], ignored)
     if taken:
         raise _not_ours(target, earlier, taken)
     creation.before()
-    _warn_of_renamed(call, target)
+    _warn_of_renamed(context, target)
 
     def make(attempt: Attempt) -> str:
         if listed:
@@ -142,11 +142,11 @@ def create_once(call: Call, creation: Creation) -> str:
             objects = creation.candidates()
             if taken := creation.in_the_way(objects, ignored):
                 raise name_taken(target, taken)
-        return _make(call, creation, attempt, objects)
+        return _make(context, creation, attempt, objects)
 
     makers = [partial(make, attempt) for attempt in creation.attempts]
     names = [each.what for each in creation.attempts] if len(makers) > 1 else []
-    return first_with_capacity(call, makers, creation.patience, names)
+    return first_with_capacity(context, makers, creation.patience, names)
 
 
 def _not_ours(target: Target, earlier: Intent | None, taken: Sequence[Candidate]) -> GpuformError:
@@ -164,55 +164,57 @@ def _not_in_the_way(earlier: Intent | None, present: Iterable[Candidate]) -> set
     return set()
 
 
-def _make(call: Call, creation: Creation, attempt: Attempt, present: Sequence[Candidate]) -> str:
+def _make(
+    context: ProviderContext, creation: Creation, attempt: Attempt, present: Sequence[Candidate]
+) -> str:
     """Makes the object by one attempt, while `present` is all that has its name."""
     target = creation.target
     intent = Intent(
-        urn=call.urn,
+        urn=context.urn,
         platform=target.platform,
         kind=target.kind,
         name=target.name,
         region=target.region,
         started_at=0.0,
         present_ids=tuple(each.id for each in present),
-        sent=kept_properties(call, attempt.sent),
+        sent=kept_properties(context, attempt.sent),
         tried_region=attempt.region,
         tried_gpu_type=attempt.gpu_type,
     )
-    earlier = call.intents.find(call.urn, target)
-    call.raise_if_cancelled()
-    kept = Timed(call, intent, creation.clock_ahead)
+    earlier = context.intents.find(context.urn, target)
+    context.raise_if_cancelled()
+    kept = Timed(context, intent, creation.clock_ahead)
     if earlier is not None and (earlier.urn is None) != (intent.urn is None):
-        call.intents.forget(intent=earlier)  # of the other engine, and now settled
+        context.intents.forget(intent=earlier)  # of the other engine, and now settled
     try:
-        with call.before_each_change(kept.again):
+        with context.before_each_change(kept.again):
             id_ = attempt.send()
     except Conflict as error:
         if is_refusal(error):
-            call.intents.forget(intent=kept.intent)
+            context.intents.forget(intent=kept.intent)
             raise
-        id_ = _find_after_conflict(call, creation, kept.intent, error)
+        id_ = _find_after_conflict(context, creation, kept.intent, error)
     except (ApiError, MissingCredentials, Unreachable, UnknownOutcome) as error:
         if is_refusal(error):
-            call.intents.forget(intent=kept.intent)
+            context.intents.forget(intent=kept.intent)
             raise
-        id_ = _find_after_unknown_outcome(call, creation, kept.intent, error.message)
+        id_ = _find_after_unknown_outcome(context, creation, kept.intent, error.message)
     else:
         if creation.has_hints:
-            id_ = _confirm(call, creation, kept.intent, id_)
-    call.intents.record_id(kept.intent, id_)
+            id_ = _confirm(context, creation, kept.intent, id_)
+    context.intents.record_id(kept.intent, id_)
     return id_
 
 
-def _confirm(call: Call, creation: Creation, intent: Intent, hint: str) -> str:
+def _confirm(context: ProviderContext, creation: Creation, intent: Intent, hint: str) -> str:
     """Return the id of what a create has made, whose answer has a hint or none.
 
     Raises:
         UnknownOutcome: the platform did not show the object in time; the intent stays.
     """
     if hint:
-        intent = call.intents.record_id(intent, hint)
-    found = find_made(call, creation, intent)
+        intent = context.intents.record_id(intent, hint)
+    found = find_made(context, creation, intent)
     if found is None:
         raise UnknownOutcome(
             f"{intent.platform} accepted the create of the {intent.kind} {intent.name!r}, and "
@@ -222,7 +224,9 @@ def _confirm(call: Call, creation: Creation, intent: Intent, hint: str) -> str:
     return found
 
 
-def _find_after_conflict(call: Call, creation: Creation, intent: Intent, error: Conflict) -> str:
+def _find_after_conflict(
+    context: ProviderContext, creation: Creation, intent: Intent, error: Conflict
+) -> str:
     """Return the id of what our own request made although its answer was a 409.
 
     Raises:
@@ -230,19 +234,19 @@ def _find_after_conflict(call: Call, creation: Creation, intent: Intent, error: 
         Conflict: nothing appeared. The intent stays for the next run, but for a documented lack of
             capacity: then the next attempt may be made.
     """
-    now, _ = call.platform_time(creation.clock_ahead())
+    now, _ = context.platform_time(creation.clock_ahead())
     try:
-        verdict = judge(call, intent, creation.candidates(), now)
+        verdict = judge(context, intent, creation.candidates(), now)
     except PASSING:
         raise error from None
     ours = verdict.ours
     if ours is not None and credible_time(ours, intent, now) is not None:
-        call.on_warning(f"the create was refused ({error.message}), and yet it made {ours.id}")
+        context.on_warning(f"the create was refused ({error.message}), and yet it made {ours.id}")
         return ours.id
     if ours is not None or verdict.doubtful:
         raise question(intent, verdict.doubtful if ours is None else [ours])
     if isinstance(error, OutOfCapacity):
-        call.intents.forget(intent=intent)
+        context.intents.forget(intent=intent)
     raise error
 
 
@@ -254,9 +258,12 @@ class Timed:
     """
 
     def __init__(
-        self, call: Call, intent: Intent, clock_ahead: Callable[[], float | None] = lambda: None
+        self,
+        context: ProviderContext,
+        intent: Intent,
+        clock_ahead: Callable[[], float | None] = lambda: None,
     ) -> None:
-        self._call = call
+        self._call = context
         self._clock_ahead = clock_ahead
         self.intent = intent
         self._record()
@@ -275,21 +282,23 @@ class Timed:
         return self._call.platform_time(self._clock_ahead())
 
 
-def kept_properties(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
+def kept_properties(context: ProviderContext, sent: Mapping[str, Any]) -> dict[str, Any]:
     """What a record may have of a request: nothing with a secret."""
-    return {name: value for name, value in sent.items() if call.kept(str(value)) == str(value)}
+    return {name: value for name, value in sent.items() if context.kept(str(value)) == str(value)}
 
 
-def _find_after_unknown_outcome(call: Call, creation: Creation, intent: Intent, reason: str) -> str:
+def _find_after_unknown_outcome(
+    context: ProviderContext, creation: Creation, intent: Intent, reason: str
+) -> str:
     target = creation.target
     try:
-        found = find_made(call, creation, intent)
+        found = find_made(context, creation, intent)
     except (AdoptionQuestion, Cancelled):
         raise
     except GpuformError as error:
         reason, found = f"{reason}; {error.message}", None
     if found is not None:
-        call.on_warning(f"the answer to the create was lost ({reason}); found {found} again")
+        context.on_warning(f"the answer to the create was lost ({reason}); found {found} again")
         return found
     raise UnknownOutcome(
         f"it is not known whether the {target.kind} {target.name!r} was created: {reason}",
@@ -298,12 +307,12 @@ def _find_after_unknown_outcome(call: Call, creation: Creation, intent: Intent, 
     )
 
 
-def _of_earlier_attempt(call: Call, creation: Creation, intent: Intent) -> str | None:
+def _of_earlier_attempt(context: ProviderContext, creation: Creation, intent: Intent) -> str | None:
     """The object of an earlier attempt of this resource, None when it never came to be."""
-    return None if intent.outcome else find_made(call, creation, intent)
+    return None if intent.outcome else find_made(context, creation, intent)
 
 
-def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
+def find_made(context: ProviderContext, creation: Creation, intent: Intent) -> str | None:
     """Return the id of what the intent's request made, None when it made nothing.
 
     Looks until the settle time is over, by the id that the intent has and, where that is none or a
@@ -315,12 +324,12 @@ def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
     """
     found, failure, began = None, None, None
     doubtful: Sequence[Candidate] = ()
-    with call.searching(creation.settle_time):
+    with context.searching(creation.settle_time):
         while True:
-            now, _ = call.platform_time(creation.clock_ahead())
+            now, _ = context.platform_time(creation.clock_ahead())
             began = now if began is None else began
             try:
-                found, doubtful = _look_for(call, creation, intent, now)
+                found, doubtful = _look_for(context, creation, intent, now)
                 failure = None
             except PASSING as error:
                 failure = error
@@ -331,14 +340,14 @@ def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
                 seconds_until_settled(intent, now, creation.settle_time),
                 began + creation.settle_time - now,
             )
-            if left <= 0 or call.remaining() == 0:
+            if left <= 0 or context.remaining() == 0:
                 break
-            call.on_progress("looking for what an interrupted create may have made")
-            call.sleep(min(AGAIN, left))
+            context.on_progress("looking for what an interrupted create may have made")
+            context.sleep(min(AGAIN, left))
     if failure is not None:
         raise failure
     if intent.looked_at is None and left <= 0:  # a search that was cut short proves nothing
-        call.intents.record(replace(intent, looked_at=now))
+        context.intents.record(replace(intent, looked_at=now))
     if doubtful:
         raise question(intent, doubtful)
     require_absence(intent, [intent.name], left)
@@ -346,14 +355,14 @@ def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
 
 
 def _look_for(
-    call: Call, creation: Creation, intent: Intent, now: float
+    context: ProviderContext, creation: Creation, intent: Intent, now: float
 ) -> tuple[str | None, Sequence[Candidate]]:
     """Return the id of what the intent's request made, if it shows; and what it may have made."""
     if intent.id is not None and creation.exists(intent.id):
         return intent.id, ()
     if intent.id is not None and not creation.has_hints:
         return None, ()
-    verdict = judge(call, intent, creation.candidates(), now)
+    verdict = judge(context, intent, creation.candidates(), now)
     return verdict.ours.id if verdict.ours is not None else None, verdict.doubtful
 
 
@@ -372,13 +381,13 @@ def name_taken(target: Target, taken: Sequence[Candidate]) -> NameTaken:
     )
 
 
-def _warn_of_renamed(call: Call, target: Target) -> None:
+def _warn_of_renamed(context: ProviderContext, target: Target) -> None:
     """An attempt under another name may have left an object that nobody will look for again."""
-    for other in call.intents.of_urn(call.urn) if call.urn else ():
+    for other in context.intents.of_urn(context.urn) if context.urn else ():
         if other.target != target and not other.outcome:
             region = other.tried_region or other.region
             which = f"{other.name!r} in {region}" + (f" ({other.id})" if other.id else "")
-            call.on_warning(
+            context.on_warning(
                 f"an earlier attempt may have created the {other.kind} {which}: look whether it "
                 "exists and delete it if so"
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import AdoptionQuestion
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import ADOPT_CREATED
@@ -82,7 +82,9 @@ class Verdict:
     doubtful: Sequence[Candidate] = ()
 
 
-def judge(call: Call, intent: Intent, present: Iterable[Candidate], now: float) -> Verdict:
+def judge(
+    context: ProviderContext, intent: Intent, present: Iterable[Candidate], now: float
+) -> Verdict:
     """Tells what the intent's request made, at the platform's time `now`.
 
     Ours is the one object that was not there right before the request, appeared within the time in
@@ -93,9 +95,9 @@ def judge(call: Call, intent: Intent, present: Iterable[Candidate], now: float) 
     chosen = permissions.adopted()
     there = {each.id: each for each in present if not each.leaving}.values()
     for each in there:
-        if each.id in chosen and not call.is_elsewhere(each.id):
+        if each.id in chosen and not context.is_elsewhere(each.id):
             return Verdict(each)
-    theirs = {id_ for other in call.intents.all() if other != intent for id_ in other.made}
+    theirs = {id_ for other in context.intents.all() if other != intent for id_ in other.made}
     region = intent.tried_region or intent.region
     new = [
         each
@@ -103,7 +105,7 @@ def judge(call: Call, intent: Intent, present: Iterable[Candidate], now: float) 
         if each.is_at(region, intent.tried_gpu_type)
         and each.id not in intent.present_ids
         and each.id not in theirs
-        and not call.is_elsewhere(each.id)
+        and not context.is_elsewhere(each.id)
     ]
     if permissions.creates_anew():
         return Verdict(None)

@@ -5,7 +5,7 @@ Creates of single objects (`creating`) and of parts of a pool (the ledger of SCP
 
 from collections.abc import Sequence
 
-from gpuform.providers.calls import duration
+from gpuform.providers.context import format_duration
 from gpuform.providers.errors import ApiError, GpuformError, MissingCredentials, Unreachable
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import FORGET_CREATE
@@ -33,7 +33,7 @@ def require_absence(
     """
     missing = [] if failure is None else [failure.message]
     if seconds_left > 0:
-        missing.append(f"it may lack what is new for another {duration(seconds_left)}")
+        missing.append(f"it may lack what is new for another {format_duration(seconds_left)}")
     seen = Observation(f"the list of {intent.platform}", missing)
     require_evidence(FORGET_CREATE, f"{intent.kind} {', '.join(names)}", seen)
 

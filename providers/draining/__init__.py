@@ -4,7 +4,13 @@ Lifecycles that scale down use it; each scheduler is a room of its own (`slurm`,
 """
 
 from gpuform.providers.draining.answering import answered
-from gpuform.providers.draining.draining import DrainedObject, Draining, Taking, conclude, undo
+from gpuform.providers.draining.draining import (
+    DrainedObject,
+    Draining,
+    NodeEviction,
+    conclude,
+    undo,
+)
 from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.draining.slurm_on_kubernetes import SlurmOnKubernetes
 from gpuform.providers.draining.victims import Worker, problems
@@ -12,10 +18,10 @@ from gpuform.providers.draining.victims import Worker, problems
 __all__ = [
     "DrainedObject",
     "Draining",
+    "NodeEviction",
     "ScheduledNode",
     "Scheduler",
     "SlurmOnKubernetes",
-    "Taking",
     "Worker",
     "answered",
     "conclude",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Final, TypeVar
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import Cancelled
 
 T = TypeVar("T")
@@ -20,7 +20,9 @@ LAST_WORD: Final = 3.0
 _BEAT: Final = 0.05
 
 
-def answered(call: Call, question: Callable[[], T], *, patience: float | None = None) -> T:
+def answered(
+    call: ProviderContext, question: Callable[[], T], *, patience: float | None = None
+) -> T:
     """What `question` returns or raises; Cancelled when the run is interrupted meanwhile.
 
     Then it has `patience` more seconds to answer, by default `FIRST_WORD`; if it does not, it goes

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Final
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import Call, Look, duration, wait_until
+from gpuform.providers.context import PollResult, ProviderContext, format_duration, wait_until_done
 from gpuform.providers.draining.answering import LAST_WORD, answered
 from gpuform.providers.draining.matching import match_nodes
 from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
@@ -69,7 +69,7 @@ class NamesRefused(GpuformError):
 
 
 @dataclass(frozen=True)
-class Taking:
+class NodeEviction:
     """What is taken: `these` nodes, by the platform's names, each with what is done to it; and
     `count` others: those that are `named`, else those that are missed least."""
 
@@ -108,7 +108,7 @@ class Draining:
 
     def __init__(
         self,
-        call: Call,
+        call: ProviderContext,
         subject: DrainedObject,
         ask: Callable[[], Scheduler],
         wanted: DrainInputs,
@@ -122,7 +122,7 @@ class Draining:
         self._looked_at = 0.0
         self._joined: set[str] = set()
 
-    def leaving(self, taking: Taking) -> Leaving | None:
+    def leaving(self, taking: NodeEviction) -> Leaving | None:
         """The nodes that would go now, for a plan; None when the scheduler cannot be asked.
 
         Raises GpuformError for names that cannot be meant.
@@ -146,7 +146,7 @@ class Draining:
         )
 
     @contextmanager
-    def taken(self, taking: Taking) -> Iterator[None]:
+    def taken(self, taking: NodeEviction) -> Iterator[None]:
         """A block that asks the platform for the nodes, on which no job runs any more.
 
         Raises GpuformError before it when they must not go. After an error of the block that says
@@ -163,7 +163,7 @@ class Draining:
                 undo(self._call, drain, self._ask)
             raise
 
-    def clear(self, taking: Taking) -> Drain | None:
+    def clear(self, taking: NodeEviction) -> Drain | None:
         """Chooses nodes and waits until no job runs on them: the platform may be asked.
 
         None where nobody could be asked, and the run may end jobs. Raises GpuformError, or
@@ -222,7 +222,7 @@ class Draining:
     def _scheduler(self) -> Scheduler:
         return self._ask()
 
-    def _chosen(self, seen: Sequence[Worker], taking: Taking) -> list[Victim]:
+    def _chosen(self, seen: Sequence[Worker], taking: NodeEviction) -> list[Victim]:
         these = [
             Victim(each, taking.these[each.name]) for each in seen if each.name in taking.these
         ]
@@ -345,10 +345,10 @@ class Draining:
         """The record when no job runs on the chosen nodes any more."""
         last: list[Worker] = []
 
-        def probe() -> Look[None]:
+        def probe() -> PollResult[None]:
             nonlocal drain
             drain, last[:], found = self._look_at_chosen(drain)
-            if found.done:
+            if found.is_done:
                 # One answer proves nothing: the scheduler may show what was some seconds ago.
                 self._call.sleep(SETTLING)
                 drain, last[:], found = self._look_at_chosen(drain)
@@ -357,11 +357,11 @@ class Draining:
         self._call.sleep(SETTLING)
         what, limit = f"waiting for jobs on {', '.join(drain.chosen)}", self._wanted.patience
         try:
-            wait_until(self._call, probe, what=what, interval=INTERVAL, limit=limit)
+            wait_until_done(self._call, probe, label=what, interval=INTERVAL, limit=limit)
         except Cancelled:
             raise
         except NotReady as error:
-            jobs = f"after {duration(limit)} jobs still run on {jobs_text(last)}"
+            jobs = f"after {format_duration(limit)} jobs still run on {jobs_text(last)}"
             raise GpuformError(
                 jobs if last else error.reason,
                 hint="run it again when they have ended; drain.wait_minutes waits longer, "
@@ -369,28 +369,28 @@ class Draining:
             ) from None
         return drain
 
-    def _look_at_chosen(self, drain: Drain) -> tuple[Drain, Sequence[Worker], Look[None]]:
+    def _look_at_chosen(self, drain: Drain) -> tuple[Drain, Sequence[Worker], PollResult[None]]:
         """Look once; return the record, the nodes with jobs, and whether all chosen are idle."""
         seen = self._look()
         looked, may_guess = self._observed(seen, drain.chosen), self._may_end_jobs
         if looked.missing and not may_guess:
             if self._policy == "fail":
                 require_evidence(REMOVE_NODE, self._subject.what, looked, hint=_UNKNOWN_HINT)
-            return drain, (), Look(None, f"{looked.source}: {'; '.join(looked.missing)}")
+            return drain, (), PollResult(None, f"{looked.source}: {'; '.join(looked.missing)}")
         busy = self._busy(seen, drain)
         if any(each.name in drain.chosen and _is_open(each) for each in seen):
             # Somebody has uncordoned it meanwhile, or it was not known when it was chosen.
             drain = self._with_all(drain, seen)
             self._cordon(drain)
-            return drain, busy, Look(None, "cordoned again")
+            return drain, busy, PollResult(None, "cordoned again")
         if not busy:
             is_proven = may_guess or not find_gaps(REMOVE_NODE, looked)
-            return drain, (), Look(None, "no job runs on them", done=is_proven)
+            return drain, (), PollResult(None, "no job runs on them", is_done=is_proven)
         if self._policy == "fail":
             self._refuse_busy(busy)
         if self._policy == "evict":
             answered(self._call, lambda: self._scheduler.evict(drain.cordoned))
-        return drain, busy, Look(None, f"waiting for {jobs_text(busy)}")
+        return drain, busy, PollResult(None, f"waiting for {jobs_text(busy)}")
 
     def _with_all(self, drain: Drain, seen: Sequence[Worker]) -> Drain:
         """The record with what its scheduler calls each chosen node that it knows now."""
@@ -442,7 +442,7 @@ class Draining:
         return kind(text, hint="; ".join(hints))
 
 
-def undo(call: Call, drain: Drain, ask: Callable[[], Scheduler]) -> bool:
+def undo(call: ProviderContext, drain: Drain, ask: Callable[[], Scheduler]) -> bool:
     """Uncordons what bears the mark and forgets the record; whether that could be done.
 
     Otherwise the record stays, and somebody is told.
@@ -460,7 +460,7 @@ def undo(call: Call, drain: Drain, ask: Callable[[], Scheduler]) -> bool:
 
 
 def conclude(
-    call: Call, drain: Drain, ask: Callable[[], Scheduler], present: Sequence[str]
+    call: ProviderContext, drain: Drain, ask: Callable[[], Scheduler], present: Sequence[str]
 ) -> None:
     """Ends a removal that the platform is done with; `present` are the nodes that it has now.
 
@@ -484,7 +484,7 @@ def conclude(
         )
 
 
-def _not_told(call: Call, what: str, error: GpuformError) -> None:
+def _not_told(call: ProviderContext, what: str, error: GpuformError) -> None:
     """Says in a plan why it does not show which nodes go."""
     call.on_unchecked(
         f"which nodes of {what} go, and which jobs run on them: {_line(error)}. Nothing is removed "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import (
     ApiError,
     AuthError,
@@ -114,7 +114,9 @@ class ErrorAnswers:
         Nor has it what the current call hides.
         """
         sent = [(body or {}).get(name) for name in self.secret_members]
-        return Redactor([*self.secrets, *texts_in(sent), *current_call().secrets]).redact(text)
+        return Redactor([*self.secrets, *texts_in(sent), *get_current_context().secrets]).redact(
+            text
+        )
 
     def _is_gone(self, response: "httpx.Response") -> bool:
         try:
@@ -155,7 +157,7 @@ def retry_after(header: str | None) -> float | None:
         at = email.utils.parsedate_to_datetime(header).timestamp()
     except ValueError:
         return None
-    return max(0.0, at - current_call().clock.now())
+    return max(0.0, at - get_current_context().clock.now())
 
 
 def clock_ahead(response: "httpx.Response", now: float) -> float | None:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
 
-from gpuform.providers.calls import current_call, get_trust, mounted, span
+from gpuform.providers.context import get_current_context, get_trust, mounted, span
 from gpuform.providers.errors import (
     ApiError,
     ForeignAnswer,
@@ -157,7 +157,7 @@ class ApiClient:
 
         headers = self._headers()
         retrying = tenacity.Retrying(
-            sleep=lambda seconds: current_call().sleep(seconds),
+            sleep=lambda seconds: get_current_context().sleep(seconds),
             wait=self._pause,
             stop=self._is_enough,
             retry=tenacity.retry_if_exception(lambda error: self._may_repeat(error, retry)),
@@ -223,10 +223,10 @@ class ApiClient:
         started = time.monotonic()
         content = None if body is None else json.dumps(body).encode()
         typed = {} if body is None else {"Content-Type": "application/json"}
-        shown = current_call().redacted(path)
+        shown = get_current_context().redacted(path)
         what = f"{self.platform}: {method} {shown}"
         if not (method in _ONLY_LOOK or (method == "POST" and path in self._looks)):
-            current_call().changing()
+            get_current_context().changing()
         with (
             span("request", what),
             httpx_errors(what, self.base_url),
@@ -241,10 +241,10 @@ class ApiClient:
         took = (time.monotonic() - started) * 1000
         logger.debug("%s %s -> %d in %.0f ms", method, shown, response.status_code, took)
         self.clock_ahead = clock_ahead(response, time.time())
-        current_call().on_clock(self.platform, self.clock_ahead)
+        get_current_context().on_clock(self.platform, self.clock_ahead)
         self._on_answer(response)
         if method == "DELETE" and response.is_success:
-            current_call().accepted_deletions += 1
+            get_current_context().accepted_deletions += 1
         if response.is_success or response.is_redirect:
             return response
         raise self._error_of(response, method, path, body)
@@ -303,7 +303,7 @@ class ApiClient:
         )
 
     def _is_enough(self, state: "tenacity.RetryCallState") -> bool:
-        remaining = current_call().remaining()
+        remaining = get_current_context().remaining()
         too_late = remaining is not None and state.upcoming_sleep >= remaining
         return state.attempt_number >= self.ATTEMPTS or too_late
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import mounted
+from gpuform.providers.context import mounted
 from gpuform.providers.http.client import ApiClient, Retry
+from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 
 if TYPE_CHECKING:

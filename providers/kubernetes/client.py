@@ -7,7 +7,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.calls import get_trust, mounted
+from gpuform.providers.context import get_trust, mounted
 from gpuform.providers.errors import ApiError, Conflict
 from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, at
 from gpuform.providers.kubernetes.kubeconfig import Access, access_by

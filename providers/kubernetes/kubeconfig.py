@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gpuform.providers.calls import mounted
+from gpuform.providers.context import mounted
 from gpuform.providers.environment import require_asked
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.schemas.kubeconfig import OF_THIS_MACHINE, Kubeconfig, UserPart

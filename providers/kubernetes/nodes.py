@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.providers.kubernetes.client import KubernetesClient, Object
 
 NODES: Final = "/api/v1/nodes"
@@ -32,7 +32,7 @@ class NodeState:
 
 def node_states(client: KubernetesClient) -> dict[str, NodeState]:
     """Every node by its name, in one request that is sent once."""
-    nodes, now = client.list_once(NODES), current_call().clock.now()
+    nodes, now = client.list_once(NODES), get_current_context().clock.now()
     return {name: state_of(node, now) for node in nodes if (name := _name_of(node))}
 
 

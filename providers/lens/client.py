@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import MissingCredentials, ServerError
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import TRUST_WORKLOADS
 from gpuform.providers.http import Answered, ApiClient, Clients, ErrorAnswers, Retry, with_path
+from gpuform.providers.operations import Settings
 from gpuform.schemas.lens import wire
 from gpuform.schemas.visible import visible
 

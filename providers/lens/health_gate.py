@@ -8,14 +8,14 @@ now, and closes nothing.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, wait_until
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import OPEN_HEALTH_GATE
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient, client_for
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.lens.conditions import amiss, asks_heatmap, numbers_of
 from gpuform.schemas.lens.contradictions import find_in_heatmap, find_in_overview
@@ -45,39 +45,50 @@ class HealthGateActions:
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002 - the shape of Actions
+    def planning_problems(
+        self,
+        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
+    ) -> Iterator[Problem]:
         """What is not so now may be so when it is waited for."""
         return iter(())
 
-    def create(self, call: Call, want: HealthGateInputs) -> str:  # noqa: ARG002 - the shape of Actions
+    def create(self, call: ProviderContext, inputs: HealthGateInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
         """There is nothing to make; without an address there is nothing to wait for."""
         self._client.require_address()
         return ID
 
-    def settle(self, call: Call, id_: str, want: HealthGateInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
+    def wait_until_ready(
+        self,
+        call: ProviderContext,
+        object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
+        inputs: HealthGateInputs,
+    ) -> Seen:
         """Waits until the condition holds. Says what was seen when it does not in time."""
 
-        def probe() -> Look[Seen]:
-            overview, heatmap = _look(self._client, want.condition)
-            reason = _find_reason(want.condition, overview, heatmap)
+        def probe() -> PollResult[Seen]:
+            overview, heatmap = _look(self._client, inputs.condition)
+            reason = _find_reason(inputs.condition, overview, heatmap)
             outputs = outputs_of(overview, heatmap, reason)
-            return Look(Observed({}, outputs), reason or "passed", done=not reason)
+            return PollResult(Observed({}, outputs), reason or "passed", is_done=not reason)
 
-        limit = 60.0 * (want.wait_minutes or WAIT_MINUTES)
-        return wait_until(call, probe, what="health gate", interval=INTERVAL, limit=limit)
+        limit = 60.0 * (inputs.wait_minutes or WAIT_MINUTES)
+        return wait_until_done(call, probe, label="health gate", interval=INTERVAL, limit=limit)
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+    def read(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Seen | None:
         """The gate as it was when it was last passed, and what would keep it closed now.
 
         An import sees the overview of now.
         """
-        if id_ != ID:
+        if object_id != ID:
             return None
-        if not known:
+        if not known_inputs:
             return Observed({}, outputs_of(self._client.overview(), None, ""))
         names = HealthGateOutputs.model_fields
         stored = {name: value for name, value in call.known.items() if name in names}
-        stored["amiss_now"] = self._amiss_now(known) if stored.get("ready") else None
+        stored["amiss_now"] = self._amiss_now(known_inputs) if stored.get("ready") else None
         return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored}))
 
     def _amiss_now(self, known: Mapping[str, Any]) -> str | None:
@@ -91,11 +102,17 @@ class HealthGateActions:
         return f"the gate would not be passed now: {reason}" if reason else None
 
     def update(
-        self, call: Call, id_: str, want: HealthGateInputs, changes: Sequence[FieldChange]
+        self,
+        call: ProviderContext,
+        object_id: str,
+        inputs: HealthGateInputs,
+        changes: Sequence[FieldChange],
     ) -> None:
-        """There is nothing to send: `settle` waits anew."""
+        """There is nothing to send: `wait_until_ready` waits anew."""
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """There is nothing to delete."""
 
 
@@ -107,7 +124,7 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     inputs = HealthGateInputs
     outputs = HealthGateOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=60)  # `wait_minutes` is what ends waiting
-    actions = HealthGateActions
+    operations = HealthGateActions
     id_example = ID
     is_bound = True
     makes_nothing = True

@@ -1,7 +1,7 @@
 """Lens holds nothing: it tells what others have."""
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.offering import Held
+from gpuform.providers.operations import Settings
 
 
 def held(settings: Settings) -> list[Held]:  # noqa: ARG001 - nothing is asked

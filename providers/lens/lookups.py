@@ -9,9 +9,9 @@ GpuformError when Lens does not answer, or answers with an error, which has Lens
 
 from collections.abc import Collection, Mapping, Sequence
 
-from gpuform.providers.actions import Settings, lookup_settings
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import PAGE_SIZE, LensClient, client_for
+from gpuform.providers.operations import Settings, lookup_settings
 from gpuform.schemas.lens.conditions import Capacity, degrees_of
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Actions, HoldsOthers, Observed
-from gpuform.providers.calls import Call, duration
+from gpuform.providers.context import ProviderContext, format_duration
 from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import FORGET_OBJECT
 from gpuform.providers.lifecycle.comparing import at_this_hour, echo
 from gpuform.providers.lifecycle.traits import Traits, shown
+from gpuform.providers.operations import ForeignObjectLookup, Observed, ResourceOperations
 from gpuform.providers.permissions import Permission
 from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.properties import Properties
@@ -24,8 +24,8 @@ from gpuform.schemas.changes import refusals
 LOOK_AGAIN = 20.0
 """Seconds between looks for an object that the platform does not show."""
 
-Reach: TypeAlias = Callable[[], Actions[Any, Any]]
-"""What finds the platform. Raises OtherWorld."""
+Reach: TypeAlias = Callable[[], ResourceOperations[Any, Any]]
+"""What finds the platform. Raises WrongEnvironment."""
 
 
 def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> None:
@@ -50,20 +50,20 @@ def require_for_change(kind: Traits, old: Properties, declared: Properties) -> N
 
 
 def look_before_deletion(
-    kind: Traits, reach: Reach, call: Call, id_: str, known: Properties
+    kind: Traits, reach: Reach, context: ProviderContext, id_: str, known: Properties
 ) -> None:
     """Refuses what the platform itself shows as guarded, whatever was declared or stored.
 
     Raises as well when the platform does not tell. Sets `found_gone` of the call.
     """
-    seen = read_until_settled(kind, reach, call, id_, known)
-    call.found_gone = seen is None
+    seen = read_until_settled(kind, reach, context, id_, known)
+    context.found_gone = seen is None
     if seen is not None:
-        current = {**call.known, **seen.inputs, **shown(kind, call, seen)}
+        current = {**context.known, **seen.inputs, **shown(kind, context, seen)}
         require_for_destruction(kind, current, "the platform says so, and this deletes it")
         actions = reach()
-        if isinstance(actions, HoldsOthers):
-            require_for_others(actions.others_within(call, id_, known), kind.kind)
+        if isinstance(actions, ForeignObjectLookup):
+            require_for_others(actions.find_foreign_objects(context, id_, known), kind.kind)
 
 
 def require_for_others(others: Sequence[str], kind: str) -> None:
@@ -76,7 +76,7 @@ def require_for_others(others: Sequence[str], kind: str) -> None:
 
 
 def read_until_settled(
-    kind: Traits, reach: Reach, call: Call, id_: str, known: Properties
+    kind: Traits, reach: Reach, context: ProviderContext, id_: str, known: Properties
 ) -> Observed[Any] | None:
     """Return the object, or None when the platform has not shown it for the settle time.
 
@@ -86,39 +86,43 @@ def read_until_settled(
     Raises:
         NotEnoughEvidence: the call's time was over before.
     """
-    seen = reach().read(call, id_, known)
-    if seen is not None or not kind.lags or call.preview or "ready" not in call.known:
+    seen = reach().read(context, id_, known)
+    if seen is not None or not kind.lags or context.preview or "ready" not in context.known:
         return seen
-    missed_at = call.clock.now()
-    call.on_progress(f"{kind.platform} does not show {id_}: looking again before it counts as gone")
-    with call.searching(SETTLE):
+    missed_at = context.clock.now()
+    context.on_progress(
+        f"{kind.platform} does not show {id_}: looking again before it counts as gone"
+    )
+    with context.searching(SETTLE):
         while seen is None:
-            left = missed_at + SETTLE - call.clock.now()
-            missing = [f"it was missed {duration(SETTLE - left)} ago for the first time"]
+            left = missed_at + SETTLE - context.clock.now()
+            missing = [f"it was missed {format_duration(SETTLE - left)} ago for the first time"]
             observed = Observation("its list and its lookup", missing if left > 0 else [])
-            if left <= 0 or call.remaining() == 0:
+            if left <= 0 or context.remaining() == 0:
                 require_evidence(FORGET_OBJECT, f"{kind.platform}: {id_}", observed)
                 break
-            call.sleep(min(LOOK_AGAIN, left))
-            seen = reach().read(call, id_, known)
+            context.sleep(min(LOOK_AGAIN, left))
+            seen = reach().read(context, id_, known)
     return seen
 
 
-def delete_when_shown(kind: Traits, reach: Reach, call: Call, id_: str, known: Properties) -> None:
+def delete_when_shown(
+    kind: Traits, reach: Reach, context: ProviderContext, id_: str, known: Properties
+) -> None:
     """Delete the object and wait until it is gone, although the platform may hide it for a moment.
 
     Gone at once is what the platform has accepted to delete.
     """
     while True:
-        accepted = call.accepted_deletions
-        reach().delete(call, id_, known)
-        if call.accepted_deletions > accepted or not kind.lags:
+        accepted = context.accepted_deletions
+        reach().delete(context, id_, known)
+        if context.accepted_deletions > accepted or not kind.lags:
             return
-        if read_until_settled(kind, reach, call, id_, known) is None:
+        if read_until_settled(kind, reach, context, id_, known) is None:
             return
 
 
-def refuse_to_leave(call: Call) -> None:
+def refuse_to_leave(context: ProviderContext) -> None:
     """Refuse a `pulumi destroy` in the dynamic form that would leave what no state has.
 
     Decided at the first delete of the process, for all: the destroy itself changes the state.
@@ -126,12 +130,12 @@ def refuse_to_leave(call: Call) -> None:
     Raises:
         GpuformError: an interrupted create has, or may have, made an object.
     """
-    if call.keeps_unready or not call.stores_answers:
+    if context.keeps_unready or not context.stores_answers:
         return
     with _deciding:
         if not _decided:
             try:
-                refuse_to_forget(call.intents)
+                refuse_to_forget(context.intents)
             except GpuformError as error:
                 _decided.append(error)
             else:
@@ -141,14 +145,14 @@ def refuse_to_leave(call: Call) -> None:
         raise GpuformError(refusal.message, hint=refusal.hint)
 
 
-def refuse_to_forget_others(call: Call) -> None:
+def refuse_to_forget_others(context: ProviderContext) -> None:
     """Raise UnknownOutcome if the resource has a create of another object than the call sought.
 
     The declaration has changed since that create, its region for example, and nobody has looked for
     what it made.
     """
-    intents = call.intents.of_urn(call.urn) if call.urn and call.sought else []
-    others = [each for each in intents if each.target != call.sought and not each.outcome]
+    intents = context.intents.of_urn(context.urn) if context.urn and context.sought else []
+    others = [each for each in intents if each.target != context.sought and not each.outcome]
     if not others or permissions.creates_anew():
         return
     intent = others[0]
@@ -172,10 +176,10 @@ class ObjectGone(GpuformError):
     """The object of an id is not there: it was deleted, or does not show yet."""
 
 
-def refuse_gone(reach: Reach, call: Call, id_: str, reason: str) -> None:
+def refuse_gone(reach: Reach, context: ProviderContext, id_: str, reason: str) -> None:
     """Raises ObjectGone when another look finds nothing, too; unanswered, the object may exist."""
     try:
-        found = reach().read(call, id_, {})
+        found = reach().read(context, id_, {})
     except GpuformError:
         return
     if found is None:

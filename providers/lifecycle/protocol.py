@@ -19,8 +19,12 @@ from pulumi.dynamic import (
 )
 
 from gpuform.providers import lifetime
-from gpuform.providers.actions import Actions, HoldsOthers, Settings, TakesNodes
-from gpuform.providers.calls import Call, Edge, adapt_to_stock_host, current_call
+from gpuform.providers.context import (
+    HostBoundary,
+    ProviderContext,
+    adapt_to_stock_host,
+    get_current_context,
+)
 from gpuform.providers.environment import enter
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade, Unfinished
 from gpuform.providers.forms import PROVIDER_KEY
@@ -47,6 +51,12 @@ from gpuform.providers.lifecycle.guarding import (
 )
 from gpuform.providers.lifecycle.settling import INTERRUPTED, settle
 from gpuform.providers.lifecycle.traits import Traits, shown
+from gpuform.providers.operations import (
+    ForeignObjectLookup,
+    NodeRemovalOperations,
+    ResourceOperations,
+    Settings,
+)
 from gpuform.providers.properties import Properties, plain, to_pulumi
 from gpuform.providers.records import SETTLE, Drains
 from gpuform.schemas.changes import FieldChange, is_change, project, refusals
@@ -71,7 +81,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
     serialize_as_secret_always = False  # there is no secret in a dotted path
 
-    actions: ClassVar[type[Actions[Any, Any]]]
+    operations: ClassVar[type[ResourceOperations[Any, Any]]]
 
     _settings: Settings | None = None
 
@@ -97,22 +107,22 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Unknown values are skipped. The platform is asked only when it can be, and only when the
         inputs are right by themselves.
         """
-        with self._serving("check", _olds, news) as call:
-            call.known = plain(_olds)
+        with self._serving("check", _olds, news) as context:
+            context.known = plain(_olds)
             values, problems = check(self.inputs, plain(news))
             for name, now in self.inputs.former_names.items():
                 if news.get(name) is not None:
-                    call.on_warning(f"{name} is called {now} now: write {now}")
-            problems = problems or refusals(self.inputs, echo(self, call.known), values)
+                    context.on_warning(f"{name} is called {now} now: write {now}")
+            problems = problems or refusals(self.inputs, echo(self, context.known), values)
             problems = problems or list(
-                lifetime.problems(self.power, values, is_new=not call.known)
+                lifetime.problems(self.power, values, is_new=not context.known)
             )
             if not problems:
-                actions = self._actions()
-                values, problems = self._completed(call, values)
-                problems = problems or list(actions.planning_problems(call, values))
+                actions = self._open_operations()
+                values, problems = self._completed(context, values)
+                problems = problems or list(actions.planning_problems(context, values))
             failures = [
-                CheckFailure(problem.path, call.redacted(problem.reason)) for problem in problems
+                CheckFailure(problem.path, context.redacted(problem.reason)) for problem in problems
             ]
             return CheckResult(to_pulumi(values), failures)
 
@@ -127,21 +137,23 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _changes(
         self, id_: str, old: Properties, declared: Properties, is_unclaimed: bool
     ) -> list[FieldChange]:
-        call = current_call()
+        context = get_current_context()
         return changes(
             self,
             old,
             declared,
-            is_interrupted=_was_interrupted(call, id_),
+            is_interrupted=_was_interrupted(context, id_),
             is_unclaimed=is_unclaimed,
-            begun=self._find_begun_parts(call, id_, old),
+            begun=self._find_begun_parts(context, id_, old),
         )
 
-    def _find_begun_parts(self, call: Call, id_: str, old: Properties) -> Sequence[str]:
+    def _find_begun_parts(
+        self, context: ProviderContext, id_: str, old: Properties
+    ) -> Sequence[str]:
         """Return the names of parts that an interrupted update may have made beside the state."""
         if not self.parts or not id_:
             return ()
-        return call.intents.begun_parts(call.urn, id_, old.get(self.parts) or ())
+        return context.intents.begun_parts(context.urn, id_, old.get(self.parts) or ())
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Whether to update or replace, from what is given alone: no client is built.
@@ -155,14 +167,16 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         self, _id: str, _olds: Properties, _news: Properties
     ) -> tuple[DiffResult, list[FieldChange]]:
         """What `diff` answers, and the changes that it decides on."""
-        with self._serving("diff", _olds, _news) as call:
+        with self._serving("diff", _olds, _news) as context:
             # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
             # update and delete refuse what may not be done.
-            is_planning = call.urn is not None and not call.refreshing and not call.stores_answers
+            is_planning = (
+                context.urn is not None and not context.refreshing and not context.stores_answers
+            )
             old, declared = plain(_olds), typed(self, plain(_news))
-            recorded_for = "" if call.refreshing else _id
+            recorded_for = "" if context.refreshing else _id
             found = self._changes(recorded_for, old, declared, _is_unclaimed(_olds, _news))
-            if call.refreshing:  # that a node is broken is news, and no drift
+            if context.refreshing:  # that a node is broken is news, and no drift
                 found = [change for change in found if change.repair is None]
             replaces = [change.path for change in found if change.replaces]
             if is_planning:
@@ -185,48 +199,52 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         Once an id exists it is returned, with `ready: false` and the reason when waiting fails.
         """
-        with self._serving("create", props) as call:
-            call.known = {}
-            call.begin(self.timeouts.create)
+        with self._serving("create", props) as context:
+            context.known = {}
+            context.begin(self.timeouts.create)
             declared = self._declared(props)
-            actions, want = self._actions(), self.inputs.model_validate(declared)
-            with call.held:
-                id_, outs = self._make(call, actions, want, declared)
-            self._refuse_unready(call, outs)
-            if call.urn is None:
+            actions, want = self._open_operations(), self.inputs.model_validate(declared)
+            with context.held:
+                id_, outs = self._make(context, actions, want, declared)
+            self._refuse_unready(context, outs)
+            if context.urn is None:
                 # Nobody would settle the intent later. Another host may be gone before it gets this
                 # answer: its next call about the object shows that it has stored the id.
-                call.intents.forget(id_=id_, stored=outs.get(self.parts) if self.parts else None)
+                context.intents.forget(id_=id_, stored=outs.get(self.parts) if self.parts else None)
             return CreateResult(id_, outs)
 
     def _make(
-        self, call: Call, actions: Actions[Any, Any], want: Any, declared: Properties
+        self,
+        context: ProviderContext,
+        actions: ResourceOperations[Any, Any],
+        want: Any,
+        declared: Properties,
     ) -> tuple[str, Properties]:
         """Create the object, wait until it is ready, and return its id and outputs.
 
         Platforms answer a create before lookups show the object. One that is not there is looked
         for like that of an interrupted create, until the settle time is over.
         """
-        id_ = actions.create(call, want)
-        began = call.clock.now()
+        id_ = actions.create(context, want)
+        began = context.clock.now()
         while True:
-            call.just_created = True
+            context.just_created = True
             try:
-                return id_, settle(self, self._actions, call, id_, declared, {})
+                return id_, settle(self, self._open_operations, context, id_, declared, {})
             except ObjectGone as gone:
-                if call.clock.now() - began > SETTLE:
+                if context.clock.now() - began > SETTLE:
                     raise
-                call.just_created, call.finds_only = False, True
-                call.held.close()  # it claims the name again
+                context.just_created, context.finds_only = False, True
+                context.held.close()  # it claims the name again
                 try:
-                    id_ = actions.create(call, want)
+                    id_ = actions.create(context, want)
                 except NothingMade:
                     raise gone from None
                 finally:
-                    call.finds_only = False
+                    context.finds_only = False
 
-    def _refuse_unready(self, call: Call, outs: Properties) -> None:
-        if self.makes_nothing and not call.keeps_unready and outs.get("ready") is False:
+    def _refuse_unready(self, context: ProviderContext, outs: Properties) -> None:
+        if self.makes_nothing and not context.keeps_unready and outs.get("ready") is False:
             raise GpuformError(
                 str(outs.get("not_ready_reason")),
                 hint="remove the cause, and run it again: nothing was made that waits for it",
@@ -238,26 +256,26 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Sends nothing that changes it. Waits only while lists may lag behind. Raises
         AdoptionQuestion when nobody can tell.
         """
-        with self._serving("create", props) as call:
-            call.finds_only = True
-            call.begin(self.timeouts.create)
+        with self._serving("create", props) as context:
+            context.finds_only = True
+            context.begin(self.timeouts.create)
             declared = self._declared(props)
-            actions, want = self._actions(), self.inputs.model_validate(declared)
-            with call.held:
+            actions, want = self._open_operations(), self.inputs.model_validate(declared)
+            with context.held:
                 try:
-                    id_ = actions.create(call, want)
+                    id_ = actions.create(context, want)
                 except NothingMade:
-                    refuse_to_forget_others(call)
+                    refuse_to_forget_others(context)
                     return None
-            call.known = {**declared, "ready": False}
-            observed = actions.read(call, id_, declared)
+            context.known = {**declared, "ready": False}
+            observed = actions.read(context, id_, declared)
             if observed is None:
                 raise GpuformError(
                     f"{id_} was found by its record, and then the platform did not show it",
                     hint="run it again: it looks once more before anything is forgotten",
                 )
             inputs = project(self.inputs, observed.inputs, declared)
-            seen = {**inputs, **shown(self, call, observed)}
+            seen = {**inputs, **shown(self, context, observed)}
             unready = {"ready": False, "not_ready_reason": INTERRUPTED}
             return CreateResult(id_, {**declared, **seen, **unready})
 
@@ -276,55 +294,57 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Known inputs get the platform's values where it returns them. Without known inputs (an
         import) the inputs are what the platform says, but for documented defaults.
         """
-        with self._serving("read", props) as call:
-            call.known = plain(props)
-            known = typed(self, echo(self, call.known))
-            observed = read_until_settled(self, self._actions, call, id_, known)
-            self._forget_stored(call, id_)
+        with self._serving("read", props) as context:
+            context.known = plain(props)
+            known = typed(self, echo(self, context.known))
+            observed = read_until_settled(self, self._open_operations, context, id_, known)
+            self._forget_stored(context, id_)
             if observed is None:
-                self._release_if_possible(call, id_, known)
+                self._release_if_possible(context, id_, known)
                 return ReadResult("", {})
             if known:
                 inputs = project(self.inputs, observed.inputs, known)
             else:
                 inputs = importable(self, observed.inputs)
-            return ReadResult(id_, {**inputs, **shown(self, call, observed)}, inputs)
+            return ReadResult(id_, {**inputs, **shown(self, context, observed)}, inputs)
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Sends the changed fields, if any, and waits until the object is as wanted.
 
         Safe to repeat: with nothing to change it only goes on waiting.
         """
-        with self._serving("update", _olds, _news) as call:
-            call.begin(self.timeouts.update)
+        with self._serving("update", _olds, _news) as context:
+            context.begin(self.timeouts.update)
             old = plain(_olds)
             declared = at_this_hour(self, old, self._declared(_news))
-            call.known = old
-            self._forget_stored(call, _id)
+            context.known = old
+            self._forget_stored(context, _id)
             refuse_impossible(self, old, declared)
             require_for_change(self, old, declared)
             found = compare(self, old, declared)
             sent = [change for change in found if change.is_sent]
-            if sent or _was_interrupted(call, _id) or self._find_begun_parts(call, _id, old):
+            if sent or _was_interrupted(context, _id) or self._find_begun_parts(context, _id, old):
                 want = self.inputs.model_validate(declared)
                 try:
-                    self._actions().update(call, _id, want, sent)
+                    self._open_operations().update(context, _id, want, sent)
                 except NotFound as error:
-                    refuse_gone(self._actions, call, _id, error.message)
+                    refuse_gone(self._open_operations, context, _id, error.message)
                     raise
                 except Unfinished as error:
-                    return UpdateResult(self._unfinished(call, old, error))
+                    return UpdateResult(self._unfinished(context, old, error))
             computed = {key: old[key] for key in self.outputs.model_fields if key in old}
-            outs = settle(self, self._actions, call, _id, declared, computed)
-            self._refuse_unready(call, outs)
+            outs = settle(self, self._open_operations, context, _id, declared, computed)
+            self._refuse_unready(context, outs)
             return UpdateResult(outs)
 
-    def _unfinished(self, call: Call, old: Properties, error: Unfinished) -> Properties:
+    def _unfinished(
+        self, context: ProviderContext, old: Properties, error: Unfinished
+    ) -> Properties:
         """Return the old outputs, not ready. Raises the error where a host cannot store that."""
-        if not call.keeps_unready:
+        if not context.keeps_unready:
             raise error
-        reason = call.redacted(str(error))
-        call.init_errors.append(reason)
+        reason = context.redacted(str(error))
+        context.init_errors.append(reason)
         outs = {name: old[name] for name in self.property_names() if name in old}
         return {**outs, "ready": False, "not_ready_reason": reason}
 
@@ -337,87 +357,93 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Under the stock host and the plugin each call stands for itself: the Pulumi engine forgets
         whatever the platform itself, uncontradicted, says is gone, however many that are.
         """
-        with self._serving("delete", _props) as call:
-            call.known = plain(_props)
-            known = typed(self, echo(self, call.known))
-            require_for_destruction(self, call.known, "this deletes it")
-            refuse_to_leave(call)
-            call.begin(self.timeouts.delete)
+        with self._serving("delete", _props) as context:
+            context.known = plain(_props)
+            known = typed(self, echo(self, context.known))
+            require_for_destruction(self, context.known, "this deletes it")
+            refuse_to_leave(context)
+            context.begin(self.timeouts.delete)
             if not self.is_bound:
-                look_before_deletion(self, self._actions, call, _id, known)
-            if call.found_gone:
-                self._release(call, _id, known)
+                look_before_deletion(self, self._open_operations, context, _id, known)
+            if context.found_gone:
+                self._release(context, _id, known)
             else:
-                delete_when_shown(self, self._actions, call, _id, known)
-                Drains.beside(call.intents).forget(_id)
-            call.intents.forget(urn=call.urn, id_=_id)
+                delete_when_shown(self, self._open_operations, context, _id, known)
+                Drains.beside(context.intents).forget(_id)
+            context.intents.forget(urn=context.urn, id_=_id)
 
-    def _release(self, call: Call, id_: str, known: Properties) -> None:
+    def _release(self, context: ProviderContext, id_: str, known: Properties) -> None:
         """Ends what an interrupted taking of nodes has left of an object that is gone."""
-        actions = self._actions()
-        if _was_interrupted(call, id_) and isinstance(actions, TakesNodes):
-            actions.release(call, id_, known)
-            Drains.beside(call.intents).forget(id_)
+        actions = self._open_operations()
+        if _was_interrupted(context, id_) and isinstance(actions, NodeRemovalOperations):
+            actions.uncordon_leftover_nodes(context, id_, known)
+            Drains.beside(context.intents).forget(id_)
 
-    def _release_if_possible(self, call: Call, id_: str, known: Properties) -> None:
-        if call.preview:
+    def _release_if_possible(self, context: ProviderContext, id_: str, known: Properties) -> None:
+        if context.preview:
             return
         try:
-            self._release(call, id_, known)
+            self._release(context, id_, known)
         except GpuformError as error:
-            call.on_warning(str(error))
+            context.on_warning(str(error))
 
-    def leaving(self, id_: str, olds: Properties, news: Properties) -> Leaving | None:
+    def predict_removed_nodes(self, id_: str, olds: Properties, news: Properties) -> Leaving | None:
         """The nodes that an update takes away, and their jobs now; None when nobody tells it.
 
         Raises GpuformError for a declaration that names other nodes than there are. Who could not
         be asked is told to `call.on_unchecked`.
         """
-        with self._serving("plan", olds, news) as call:
-            call.known = plain(olds)
+        with self._serving("plan", olds, news) as context:
+            context.known = plain(olds)
             values, problems = check(self.inputs, plain(news))
             if problems or contains_unknown(values):
                 return None
-            actions, want = self._actions(), self.inputs.model_validate(values)
-            return actions.leaving(call, id_, want) if isinstance(actions, TakesNodes) else None
+            actions, want = self._open_operations(), self.inputs.model_validate(values)
+            return (
+                actions.predict_removed_nodes(context, id_, want)
+                if isinstance(actions, NodeRemovalOperations)
+                else None
+            )
 
-    def all_leaving(self, id_: str, olds: Properties, because: str) -> Leaving | None:
+    def predict_nodes_removed_with_object(
+        self, id_: str, olds: Properties, because: str
+    ) -> Leaving | None:
         """While planning: the nodes that go with the object, and their jobs; `because` of what.
 
         None where it has no nodes, or nobody tells their jobs: that is told to `call.on_unchecked`.
         """
-        with self._serving("plan", olds) as call:
-            call.known = plain(olds)
-            actions, known = self._actions(), typed(self, echo(self, call.known))
-            if not isinstance(actions, TakesNodes):
+        with self._serving("plan", olds) as context:
+            context.known = plain(olds)
+            actions, known = self._open_operations(), typed(self, echo(self, context.known))
+            if not isinstance(actions, NodeRemovalOperations):
                 return None
             try:
-                return actions.all_leaving(call, id_, known, because)
+                return actions.predict_nodes_removed_with_object(context, id_, known, because)
             except Cancelled:
                 raise
             except GpuformError as error:
-                call.on_unchecked(
+                context.on_unchecked(
                     f"which nodes go with it, and which jobs run on them: {error.message}"
                 )
                 return None
 
-    def others_within(self, id_: str, olds: Properties) -> Sequence[str]:
+    def find_foreign_objects(self, id_: str, olds: Properties) -> Sequence[str]:
         """While planning: return the names of what others have put into an object that is deleted.
 
         Empty where nothing is, and where the platform could not be asked: that is told to
         `call.on_unchecked`, and the deletion itself asks again.
         """
-        with self._serving("plan", olds) as call:
-            call.known = plain(olds)
+        with self._serving("plan", olds) as context:
+            context.known = plain(olds)
             try:
-                actions, known = self._actions(), typed(self, echo(self, call.known))
-                if not isinstance(actions, HoldsOthers):
+                actions, known = self._open_operations(), typed(self, echo(self, context.known))
+                if not isinstance(actions, ForeignObjectLookup):
                     return ()
-                return actions.others_within(call, id_, known)
+                return actions.find_foreign_objects(context, id_, known)
             except Cancelled:
                 raise
             except GpuformError as error:
-                call.on_unchecked(f"what others have put into {id_}: {error.message}")
+                context.on_unchecked(f"what others have put into {id_}: {error.message}")
                 return ()
 
     def may_delete(self, props: Properties, others: Sequence[str] = ()) -> None:
@@ -425,15 +451,15 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         `others` are what `others_within` names. Tells the call what will remain. Asks nobody.
         """
-        with self._serving("delete", props) as call:
+        with self._serving("delete", props) as context:
             require_for_destruction(self, plain(props), "this deletes it")
             require_for_others(others, self.kind)
             if self.remains:
-                call.on_warning(self.remains)
+                context.on_warning(self.remains)
 
     def _completed(
         self,
-        call: Call,  # noqa: ARG002 - a hook
+        context: ProviderContext,  # noqa: ARG002 - a hook
         values: Properties,
     ) -> tuple[Properties, list[Problem]]:
         """Right inputs with what the platform adds to them, and what is wrong with that.
@@ -442,16 +468,16 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         return values, []
 
-    def _forget_stored(self, call: Call, id_: str) -> None:
+    def _forget_stored(self, context: ProviderContext, id_: str) -> None:
         """Intents of what the state has are settled; those of other parts are still needed."""
-        stored = call.known.get(self.parts, ()) if self.parts else None
-        call.intents.forget(urn=call.urn, id_=id_, stored=stored)
+        stored = context.known.get(self.parts, ()) if self.parts else None
+        context.intents.forget(urn=context.urn, id_=id_, stored=stored)
 
-    def _actions(self) -> Actions[Any, Any]:
-        """What asks the platform: only in the stack's own world. Raises OtherWorld."""
+    def _open_operations(self) -> ResourceOperations[Any, Any]:
+        """What asks the platform: only in the stack's own world. Raises WrongEnvironment."""
         settings = self._settings or Settings()
-        enter(current_call(), self.platform, settings)
-        return type(self).actions(settings)
+        enter(get_current_context(), self.platform, settings)
+        return type(self).operations(settings)
 
     def _declared(self, props: Properties) -> Properties:
         """Inputs in declared types. Raises GpuformError when they are not valid."""
@@ -460,12 +486,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             raise GpuformError("; ".join(f"{p.path}: {p.reason}" for p in problems))
         return values
 
-    def _serving(self, verb: str, *given: Mapping[str, Any]) -> Edge:
+    def _serving(self, verb: str, *given: Mapping[str, Any]) -> HostBoundary:
         """The edge of a call with these property maps, whose secrets nothing says."""
         secrets = (self._settings or Settings()).secrets()
         names = self.secret_names()
         values = (each.get(name) for each in given for name in names)
-        return Edge(verb, f"a {self.platform} {self.kind}", (*secrets, *values))
+        return HostBoundary(verb, f"a {self.platform} {self.kind}", (*secrets, *values))
 
 
 def _is_unclaimed(olds: Properties, news: Properties) -> bool:
@@ -473,5 +499,5 @@ def _is_unclaimed(olds: Properties, news: Properties) -> bool:
     return PROVIDER_KEY in news and PROVIDER_KEY not in olds
 
 
-def _was_interrupted(call: Call, id_: str) -> bool:
-    return bool(id_) and Drains.beside(call.intents).find(id_) is not None
+def _was_interrupted(context: ProviderContext, id_: str) -> bool:
+    return bool(id_) and Drains.beside(context.intents).find(id_) is not None

@@ -2,11 +2,11 @@
 
 from typing import Any, Final
 
-from gpuform.providers.actions import Observed
-from gpuform.providers.calls import Call, unexpected
+from gpuform.providers.context import ProviderContext, unexpected
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.lifecycle.guarding import Reach, refuse_gone
 from gpuform.providers.lifecycle.traits import Traits, shown
+from gpuform.providers.operations import Observed
 from gpuform.providers.properties import Properties
 
 INTERRUPTED: Final = "its create was interrupted"
@@ -16,7 +16,7 @@ INTERRUPTED: Final = "its create was interrupted"
 def settle(
     kind: Traits,
     reach: Reach,
-    call: Call,
+    context: ProviderContext,
     id_: str,
     declared: Properties,
     computed: Properties,
@@ -32,20 +32,20 @@ def settle(
     interruption: Cancelled[Any] | None = None
     try:
         want = kind.inputs.model_validate(declared)
-        settled = reach().settle(call, id_, want)
+        settled = reach().wait_until_ready(context, id_, want)
         observed, reason = settled, settled.outputs.not_ready_reason
     except NotReady as error:
         observed, reason = error.last, error.reason
         interruption = error if isinstance(error, Cancelled) else None
         if observed is None and interruption is None:
-            refuse_gone(reach, call, id_, reason)
+            refuse_gone(reach, context, id_, reason)
     except GpuformError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - the object exists: say so, whatever happened
         reason = unexpected("waiting", error)
     if observed is not None:
-        computed = shown(kind, call, observed)
-    elif _is_hearsay(call, id_) and not _is_shown(reach, call, id_):
+        computed = shown(kind, context, observed)
+    elif _is_hearsay(context, id_) and not _is_shown(reach, context, id_):
         raise interruption or GpuformError(
             f"{reason}; it was created as {id_}, and the platform has not shown it yet",
             hint="run it again: it looks for it before anything is made",
@@ -53,21 +53,21 @@ def settle(
     computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
     outs = {**computed, **declared, **computed, "ready": reason is None}
     if reason is not None:
-        reason = call.redacted(reason)
+        reason = context.redacted(reason)
         outs["not_ready_reason"] = reason
-        call.init_errors.append(reason)
+        context.init_errors.append(reason)
     return outs
 
 
-def _is_hearsay(call: Call, id_: str) -> bool:
+def _is_hearsay(context: ProviderContext, id_: str) -> bool:
     """Return whether only the answer to this call's create, which its intent has, tells the id."""
-    intents = call.intents.of_urn(call.urn) if call.urn else call.intents.all()
-    return call.just_created and any(each.id == id_ and not each.names for each in intents)
+    intents = context.intents.of_urn(context.urn) if context.urn else context.intents.all()
+    return context.just_created and any(each.id == id_ and not each.names for each in intents)
 
 
-def _is_shown(reach: Reach, call: Call, id_: str) -> bool:
+def _is_shown(reach: Reach, context: ProviderContext, id_: str) -> bool:
     """Return whether the platform shows the object now; an interrupted call waits for nothing."""
     try:
-        return reach().read(call, id_, {}) is not None
+        return reach().read(context, id_, {}) is not None
     except GpuformError:
         return False

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.environment import Live
 from gpuform.providers.evidence import Observation
 from gpuform.providers.lifetime import Power, Verdict, noticed
+from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.properties import Properties
 from gpuform.providers.repairing import Decision, due_notices, notices_of
@@ -318,19 +318,19 @@ MESSAGES: Final = frozenset(
 """The outputs, and members of them, that a platform writes for people."""
 
 
-def shown(kind: Traits, call: Call, observed: Observed[Any]) -> Properties:
+def shown(kind: Traits, context: ProviderContext, observed: Observed[Any]) -> Properties:
     """Computed outputs as plain values, without those that have none.
 
     Secret outputs are hidden by the call from now on.
     """
     dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
-    call.hide(dumped.get(name) for name in kind.outputs.secret_names())
-    return {name: _redacted(name, value, call) for name, value in dumped.items()}
+    context.hide(dumped.get(name) for name in kind.outputs.secret_names())
+    return {name: _redacted(name, value, context) for name, value in dumped.items()}
 
 
-def _redacted(name: str, value: Any, call: Call) -> Any:
+def _redacted(name: str, value: Any, context: ProviderContext) -> Any:
     if isinstance(value, Mapping):
-        return {key: _redacted(key, item, call) for key, item in value.items()}
+        return {key: _redacted(key, item, context) for key, item in value.items()}
     if isinstance(value, list):
-        return [_redacted(name, item, call) for item in value]
-    return call.redacted(value) if name in MESSAGES and isinstance(value, str) else value
+        return [_redacted(name, item, context) for item in value]
+    return context.redacted(value) if name in MESSAGES and isinstance(value, str) else value

@@ -19,12 +19,12 @@ from google.protobuf.struct_pb2 import Struct
 from pulumi.dynamic import ReadResult
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call as LifecycleCall
-from gpuform.providers.calls import hosted_call, serving, unexpected
+from gpuform.providers.context import ProviderContext as LifecycleCall
+from gpuform.providers.context import create_hosted_context, unexpected, use_context
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.importing import imported
+from gpuform.providers.operations import Settings
 from gpuform.providers.plugin.places import plugin_version
 from gpuform.providers.plugin.settings import (
     call_function,
@@ -162,7 +162,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             inputs = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
         self.settings = settings_of(revealed(inputs), self.config)
         if request.urn:
-            refuse_to_forget(hosted_call(request.urn).intents)
+            refuse_to_forget(create_hosted_context(request.urn).intents)
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, acceptOutputs=True, acceptResources=True, supportsPreview=True
         )
@@ -333,7 +333,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def _calling(self, request: Any) -> AbstractContextManager[LifecycleCall]:
         urn = request.urn
         served = replace(
-            hosted_call(urn),
+            create_hosted_context(urn),
             timeout=getattr(request, "timeout", 0.0) or None,
             cancelled=self.cancelled,
             on_progress=lambda text: self.log.progress(urn, text),
@@ -343,7 +343,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         for _, value in request.ListFields():
             if isinstance(value, Struct):
                 served.hide(secret_texts(from_struct(value)))
-        return serving(served)
+        return use_context(served)
 
 
 _NONE = provider_pb2.DiffResponse.DIFF_NONE

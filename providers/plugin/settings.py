@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gpuform.providers.actions import Settings, looking_up
 from gpuform.providers.catalog import lifecycle_class, lookup, lookup_names
 from gpuform.providers.errors import GpuformError, UnsupportedKind
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Settings, looking_up
 from gpuform.providers.platform import all_settings, platforms
 from gpuform.providers.properties import Properties
 from gpuform.schemas.checking import nearest

@@ -7,8 +7,6 @@ a node that was made anew is another one.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuform.providers.actions import Timeouts
-from gpuform.providers.calls import Call
 from gpuform.providers.certifying import (
     DAY,
     CertificationActions,
@@ -19,11 +17,13 @@ from gpuform.providers.certifying import (
     due_notices,
     last_run,
 )
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
 from gpuform.providers.kubernetes.nodes import software_of_nodes
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import EngineTester, Place, engine_of
 from gpuform.providers.records import BatchRecords
 from gpuform.providers.scp.client import client_for
@@ -61,7 +61,7 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
     def _number_of(self, want: CertificationInputs) -> int:
         return len({*want.node_ids})
 
-    def _reach(self, call: Call, id_: str, want: CertificationInputs) -> Reach | None:
+    def _reach(self, call: ProviderContext, id_: str, want: CertificationInputs) -> Reach | None:
         client = client_for(self._settings, want.region_id)
         text = None
         if want.kubernetes is not None:
@@ -110,7 +110,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     inputs = CertificationInputs
     outputs = CertificationOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=600)  # `wait_minutes` is what ends waiting
-    actions = NodeCertificationActions
+    operations = NodeCertificationActions
     id_example = "default/fabric"
     planned = frozenset({"node_ids"})
     watched = frozenset({"gaps"})

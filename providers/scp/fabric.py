@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.scp import declared, offers
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.nodes import find_fabric
@@ -33,7 +33,9 @@ class FabricActions:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def planning_problems(
+        self, call: ProviderContext, values: Mapping[str, Any]
+    ) -> Iterator[Problem]:
         """Whether the vendor pool exists."""
         pool, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
         if isinstance(pool, str) and isinstance(name, str):
@@ -41,51 +43,62 @@ class FabricActions:
         client = self._client(values.get("region_id"))
         return offers.checked(client, call, offers.problems(client, values))
 
-    def create(self, call: Call, want: FabricInputs) -> str:  # noqa: ARG002 - the shape of Actions
+    def create(self, call: ProviderContext, inputs: FabricInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
         """Its id is its name in its vendor pool: there is nothing to make."""
-        return f"{want.node_pool_id}/{want.cluster_fabric_name}"
+        return f"{inputs.node_pool_id}/{inputs.cluster_fabric_name}"
 
-    def settle(self, call: Call, id_: str, want: FabricInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
+    def wait_until_ready(self, call: ProviderContext, object_id: str, inputs: FabricInputs) -> Seen:  # noqa: ARG002 - the shape of ResourceOperations
         """RUNNING, or without members."""
-        client, name = self._client(want.region_id), want.cluster_fabric_name
+        client, name = self._client(inputs.region_id), inputs.cluster_fabric_name
 
-        def probe() -> Look[Seen]:
-            return look_at(name, find_fabric(client, want.node_pool_id, name))
+        def probe() -> PollResult[Seen]:
+            return look_at(name, find_fabric(client, inputs.node_pool_id, name))
 
         rhythm = client.rhythm(INTERVAL)
-        return wait_until(call, probe, what=f"fabric {name}", interval=rhythm)
+        return wait_until_done(call, probe, label=f"fabric {name}", interval=rhythm)
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+    def read(
+        self,
+        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        object_id: str,
+        known_inputs: Mapping[str, Any],
+    ) -> Seen | None:
         """None only for what is no id of a fabric: without members it is not gone."""
-        place = _ID.fullmatch(id_)
+        place = _ID.fullmatch(object_id)
         if place is None:
             return None
         pool, name = place.groups()
-        fabric = find_fabric(self._client(known.get("region_id")), pool, name)
+        fabric = find_fabric(self._client(known_inputs.get("region_id")), pool, name)
         seen = look_at(name, fabric).value
         return Observed({"node_pool_id": pool, "cluster_fabric_name": name}, seen.outputs)
 
     def update(
-        self, call: Call, id_: str, want: FabricInputs, changes: Sequence[FieldChange]
+        self,
+        call: ProviderContext,
+        object_id: str,
+        inputs: FabricInputs,
+        changes: Sequence[FieldChange],
     ) -> None:
         """Nothing of a fabric can be changed."""
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Refused while it has members; it ends by itself with the last of them."""
-        place = _ID.fullmatch(id_)
+        place = _ID.fullmatch(object_id)
         if place is None:
             return
         pool, name = place.groups()
-        client = self._client(known.get("region_id"))
+        client = self._client(known_inputs.get("region_id"))
 
-        def probe() -> Look[object] | None:
+        def probe() -> PollResult[object] | None:
             fabric = find_fabric(client, pool, name)
             if fabric is None:
                 return None
             _refuse_members(fabric)
-            return Look(None, "its last nodes are being deleted")
+            return PollResult(None, "its last nodes are being deleted")
 
-        wait_until_gone(call, probe, what=f"fabric {name}", interval=client.rhythm(INTERVAL))
+        wait_until_gone(call, probe, label=f"fabric {name}", interval=client.rhythm(INTERVAL))
 
     def _client(self, region: Any) -> ScpClient:
         return client_for(self._settings, region if isinstance(region, str) else None)
@@ -99,7 +112,7 @@ class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
     inputs = FabricInputs
     outputs = FabricOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
-    actions = FabricActions
+    operations = FabricActions
     id_example = "POOL001-krw1a/train-a"
     is_bound = True
 
@@ -112,10 +125,10 @@ class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
 _ID = re.compile(r"([^/]+)/([^/]+)")
 
 
-def look_at(name: str, fabric: wire.ClusterFabric | None) -> Look[Seen]:
+def look_at(name: str, fabric: wire.ClusterFabric | None) -> PollResult[Seen]:
     """A fabric as seen by somebody who wants to use it."""
     if fabric is None:
-        return Look(Observed({}, FabricOutputs(ready=True)), "no members yet", done=True)
+        return PollResult(Observed({}, FabricOutputs(ready=True)), "no members yet", is_done=True)
     done = fabric.state in FABRIC_READY
     phase = fabric.state or "no state"
     failed = f"its state is {fabric.state}" if fabric.state in NODE_FAILED else None
@@ -142,7 +155,7 @@ def look_at(name: str, fabric: wire.ClusterFabric | None) -> Look[Seen]:
         modified_at=fabric.modified_at,
         modified_by=fabric.modified_by or None,
     )
-    return Look(Observed({}, outputs), phase, done=done, failed=failed)
+    return PollResult(Observed({}, outputs), phase, is_done=done, failure=failed)
 
 
 def _refuse_members(fabric: wire.ClusterFabric) -> None:

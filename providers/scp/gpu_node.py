@@ -5,13 +5,19 @@ from itertools import chain
 from typing import Any, Final
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, current_call, wait_until, wait_until_gone
+from gpuform.providers.context import (
+    PollResult,
+    ProviderContext,
+    get_current_context,
+    wait_until_done,
+    wait_until_gone,
+)
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
-from gpuform.providers.draining import Taking
+from gpuform.providers.draining import NodeEviction
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power, Verdict
+from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.providers.repairing import Decision, faults_in, repair_of
@@ -96,44 +102,46 @@ class GpuNodeActions:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def planning_problems(
+        self, call: ProviderContext, values: Mapping[str, Any]
+    ) -> Iterator[Problem]:
         """Image and product; then the fabric."""
         client = self._client(values)
         checks = (offers.problems(client, values), node_problems(client, call, values))
         return offers.checked(client, call, chain(*checks))
 
-    def create(self, call: Call, want: GpuNodeInputs) -> str:
+    def create(self, call: ProviderContext, inputs: GpuNodeInputs) -> str:
         """Joins the fabric when that is RUNNING; the name has to be free."""
-        client = self._client_of(want)
-        fabric = self._joined(client, call, want)
+        client = self._client_of(inputs)
+        fabric = self._joined(client, call, inputs)
 
         listed: list[Candidate] = []
 
         def candidates() -> list[Candidate]:
             nodes = client.get_node_listing().all()
-            listed[:] = [candidate(n) for n in nodes if n.gpu_node_name == want.gpu_node_name]
+            listed[:] = [candidate(n) for n in nodes if n.gpu_node_name == inputs.gpu_node_name]
             return list(listed)
 
         def wait_for_name() -> None:
             """Those that have the name are being deleted."""
             if listed:
-                wait_until(
+                wait_until_done(
                     call,
-                    lambda: Look(None, "its name is still in use", done=not candidates()),
-                    what=f"GPU node {want.gpu_node_name}",
+                    lambda: PollResult(None, "its name is still in use", is_done=not candidates()),
+                    label=f"GPU node {inputs.gpu_node_name}",
                     interval=client.rhythm(INTERVAL),
                 )
 
         def has_name(id_: str) -> bool:
             node = OneNode(client, id_, None).look()
-            return node is not None and node.gpu_node_name == want.gpu_node_name
+            return node is not None and node.gpu_node_name == inputs.gpu_node_name
 
         def send() -> str:
             return next(iter(client.create_nodes(body)), "")
 
-        body = create_request(want, fabric, offers.id_of(client, want))
+        body = create_request(inputs, fabric, offers.id_of(client, inputs))
         creation = Creation(
-            Target("scp", "GpuNode", call.kept(want.gpu_node_name), fabric.node_pool_id),
+            Target("scp", "GpuNode", call.kept(inputs.gpu_node_name), fabric.node_pool_id),
             candidates,
             exists=has_name,
             attempts=[Attempt(send, sent=sent(body))],
@@ -143,115 +151,127 @@ class GpuNodeActions:
         )
         return create_once(call, creation)
 
-    def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:
+    def wait_until_ready(
+        self, call: ProviderContext, object_id: str, inputs: GpuNodeInputs
+    ) -> Seen:
         """As declared, and RUNNING unless it is to be STOPPED."""
-        client = self._client_of(want)
-        node = OneNode(client, id_, _known_ip(call, want))
+        client = self._client_of(inputs)
+        node = OneNode(client, object_id, _known_ip(call, inputs))
         steps = NodeSteps(client, node)
-        wanted, fabric = wanted_node(want.declared()), Fabric(id=want.cluster_fabric_id)
+        wanted, fabric = wanted_node(inputs.declared()), Fabric(id=inputs.cluster_fabric_id)
 
-        def probe() -> Look[Seen]:
+        def probe() -> PollResult[Seen]:
             seen = node.look()
             if seen is None:
-                raise NotReady(f"GPU node {id_} is gone from the platform")
+                raise NotReady(f"GPU node {object_id} is gone from the platform")
             is_told = steps.adjust([(seen, wanted)], fabric, fabric.id)
             left = any(differences(seen, wanted, fabric))
             failed = steps.refused.get(wanted.name) or failure(seen)
             done = seen.state in NODE_AT_REST and not left and not is_told
             reason = None if done else (failed or seen.state or "no state")
-            seen, faults = self._inspected(call, want.declared(), seen)
+            seen, faults = self._inspected(call, inputs.declared(), seen)
             observed = Observed({}, outputs_of(node.last, seen, reason, faults))
-            return Look(observed, seen.state, done=done, failed=None if is_told else failed)
+            return PollResult(
+                observed, seen.state, is_done=done, failure=None if is_told else failed
+            )
 
-        what = f"GPU node {want.gpu_node_name}"
-        seen = wait_until(call, probe, what=what, interval=client.rhythm(INTERVAL))
+        what = f"GPU node {inputs.gpu_node_name}"
+        seen = wait_until_done(call, probe, label=what, interval=client.rhythm(INTERVAL))
         try:
-            _taking(call, id_, want.declared()).conclude(_present(node.look()))
+            _taking(call, object_id, inputs.declared()).conclude(_present(node.look()))
         except GpuformError as error:
             raise NotReady(f"{what}: {error}", last=seen) from None
-        seen = with_newer_image(client, call, want.declared(), seen)
-        return with_idle_stop(call, id_, seen, is_off=want.state == "STOPPED")
+        seen = with_newer_image(client, call, inputs.declared(), seen)
+        return with_idle_stop(call, object_id, seen, is_off=inputs.state == "STOPPED")
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+    def read(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Seen | None:
         """Which public IP it has is not told: that is as known.
 
         An import therefore leaves its address out, and says what is not as usual.
         """
-        client = self._client(known)
-        node = OneNode(client, id_, call.known.get("public_ip_address_id"))
+        client = self._client(known_inputs)
+        node = OneNode(client, object_id, call.known.get("public_ip_address_id"))
         seen = node.look()
         if seen is None:
             return None
         if not call.preview:
-            _mend(call, id_, known, seen)
+            _mend(call, object_id, known_inputs, seen)
         reason = None if seen.state in NODE_AT_REST else failure(seen) or f"it is {seen.state}"
         inputs = inputs_of(node.last)
-        if not known:
+        if not known_inputs:
             power = power_of(seen.state)
             inputs |= {"nat_enabled": None, "lock_enabled": seen.lock_enabled, "state": power}
-        seen, faults = self._inspected(call, known, seen)
+        seen, faults = self._inspected(call, known_inputs, seen)
         found = Observed(inputs, outputs_of(node.last, seen, reason, faults))
-        found = with_newer_image(client, call, known or inputs, found)
-        return with_idle_stop(call, id_, found, is_off=power_of(seen.state) == "STOPPED")
+        found = with_newer_image(client, call, known_inputs or inputs, found)
+        return with_idle_stop(call, object_id, found, is_off=power_of(seen.state) == "STOPPED")
 
     def update(
         self,
-        call: Call,
-        id_: str,
-        want: GpuNodeInputs,
+        call: ProviderContext,
+        object_id: str,
+        inputs: GpuNodeInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the node says what is to be done
     ) -> None:
-        """Refuses what cannot be done, before anything is sent; the work is done by `settle`.
+        """Refuse what cannot be done, before anything is sent; `wait_until_ready` does the work.
 
         A node that is stopped or moved has no job any more.
         """
-        client = self._client_of(want)
-        node = OneNode(client, id_, None)
+        client = self._client_of(inputs)
+        node = OneNode(client, object_id, None)
         seen = node.look()
         if seen is None:
             return
-        if is_stopped_by_force(seen, wanted_node(want.declared())):
+        if is_stopped_by_force(seen, wanted_node(inputs.declared())):
             permissions.require(Permission.UNLOCK, locked([seen.gpu_node_name]))
-        if seen.cluster_fabric_id not in (None, want.cluster_fabric_id):
-            fabric = _existing(client, want.cluster_fabric_id)
+        if seen.cluster_fabric_id not in (None, inputs.cluster_fabric_id):
+            fabric = _existing(client, inputs.cluster_fabric_id)
             names = {seen.gpu_node_name}
             reason = why_not_to(client, call, seen.cluster_fabric_id, fabric, names)
             if reason:
                 raise GpuformError(f"cluster_fabric_id: {reason}")
-        _taking(call, id_, want.declared()).clear(_taken(seen, want), [seen])
-        remember_stop(call, id_, want.declared())
+        _taking(call, object_id, inputs.declared()).clear(_taken(seen, inputs), [seen])
+        remember_stop(call, object_id, inputs.declared())
 
-    def leaving(self, call: Call, id_: str, want: GpuNodeInputs) -> Leaving | None:
+    def predict_removed_nodes(
+        self, call: ProviderContext, object_id: str, inputs: GpuNodeInputs
+    ) -> Leaving | None:
         """The node, if an update would stop or move it now."""
-        seen = OneNode(self._client_of(want), id_, None).look()
+        seen = OneNode(self._client_of(inputs), object_id, None).look()
         if seen is None:
             return None
-        return _taking(call, id_, want.declared()).leaving(_taken(seen, want), [seen])
+        return _taking(call, object_id, inputs.declared()).leaving(_taken(seen, inputs), [seen])
 
-    def all_leaving(
-        self, call: Call, id_: str, known: Mapping[str, Any], because: str
+    def predict_nodes_removed_with_object(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str
     ) -> Leaving | None:
         """The node, which goes."""
-        seen = OneNode(self._client(known), id_, None).look()
+        seen = OneNode(self._client(known_inputs), object_id, None).look()
         if seen is None or is_leaving(seen.state):
             return None
-        taking = Taking({seen.gpu_node_name: because})
-        return _taking(call, id_, known).leaving(taking, [seen])
+        taking = NodeEviction({seen.gpu_node_name: because})
+        return _taking(call, object_id, known_inputs).leaving(taking, [seen])
 
-    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def uncordon_leftover_nodes(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Uncordons the node that is gone, under whose name another one may come."""
-        _taking(call, id_, known).conclude(())
+        _taking(call, object_id, known_inputs).conclude(())
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """When no job runs on it; done when it is gone. A locked one has to be allowed."""
-        client = self._client(known)
-        node = OneNode(client, id_, None)
+        client = self._client(known_inputs)
+        node = OneNode(client, object_id, None)
         steps = NodeSteps(client, node)
-        taking, there = _taking(call, id_, known), node.look()
+        taking, there = _taking(call, object_id, known_inputs), node.look()
         if there is not None and not is_leaving(there.state):
-            taking.clear(Taking({there.gpu_node_name: "deleted"}), [there])
+            taking.clear(NodeEviction({there.gpu_node_name: "deleted"}), [there])
 
-        def probe() -> Look[object] | None:
+        def probe() -> PollResult[object] | None:
             seen = node.look()
             if seen is None:
                 return None
@@ -260,32 +280,36 @@ class GpuNodeActions:
             if steps.refused:
                 taking.conclude([seen])
                 raise GpuformError(steps.refused[seen.gpu_node_name])
-            return Look(None, seen.state)
+            return PollResult(None, seen.state)
 
-        what = f"GPU node {known.get('gpu_node_name') or id_}"
-        wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
+        what = f"GPU node {known_inputs.get('gpu_node_name') or object_id}"
+        wait_until_gone(call, probe, label=what, interval=client.rhythm(INTERVAL))
         taking.conclude(())
-        forget_idleness(call, id_)
+        forget_idleness(call, object_id)
 
-    def _joined(self, client: ScpClient, call: Call, want: GpuNodeInputs) -> wire.ClusterFabric:
+    def _joined(
+        self, client: ScpClient, call: ProviderContext, want: GpuNodeInputs
+    ) -> wire.ClusterFabric:
         """The fabric, once it takes nodes; whether it does before it is RUNNING is not known."""
 
-        def probe() -> Look[wire.ClusterFabric]:
+        def probe() -> PollResult[wire.ClusterFabric]:
             fabric = _existing(client, want.cluster_fabric_id)
-            return Look(fabric, f"fabric {fabric.state}", done=fabric.state in FABRIC_READY)
+            return PollResult(
+                fabric, f"fabric {fabric.state}", is_done=fabric.state in FABRIC_READY
+            )
 
         what = f"fabric {want.cluster_fabric_id}"
         rhythm = client.rhythm(INTERVAL)
         if call.finds_only:
             return _existing(client, want.cluster_fabric_id)
         try:
-            return wait_until(call, probe, what=what, interval=rhythm, limit=PATIENCE)
+            return wait_until_done(call, probe, label=what, interval=rhythm, limit=PATIENCE)
         except NotReady:
             call.raise_if_cancelled()
             return _existing(client, want.cluster_fabric_id)
 
     def _inspected(
-        self, call: Call, declared: Mapping[str, Any], seen: NodeOutputs
+        self, call: ProviderContext, declared: Mapping[str, Any], seen: NodeOutputs
     ) -> tuple[NodeOutputs, list[NodeFault]]:
         what = f"GPU node {seen.gpu_node_name}"
         nodes, faults = Inspection(call, self._settings, what, declared).faults([seen])
@@ -307,7 +331,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     inputs = GpuNodeInputs
     outputs = GpuNodeOutputs
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
-    actions = GpuNodeActions
+    operations = GpuNodeActions
     id_example = "20c507a036c447cdb3b19468d8ea62ac"
     guarded_by = (Permission.UNLOCK, Permission.START_TERMINATED)
     asked = "server_type_id"
@@ -337,7 +361,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     @classmethod
     def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
         """By its scheduler and by Lens."""
-        call = current_call()
+        call = get_current_context()
         node, taking = stored_node(call.known), _taking(call, id_, call.known)
         return judged(call, settings, id_, taking, _present(node), idleness)
 
@@ -422,26 +446,26 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         return Guard(Permission.UNLOCK, because)
 
     def _completed(
-        self, call: Call, values: Mapping[str, Any]
+        self, context: ProviderContext, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
-        return offers.completed(self._settings or Settings(), call, values)
+        return offers.completed(self._settings or Settings(), context, values)
 
 
-def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> NodeTaking:
+def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> NodeTaking:
     return NodeTaking(call, id_, f"GPU node {declared.get('gpu_node_name') or id_}", declared)
 
 
-def _taken(seen: NodeOutputs, want: GpuNodeInputs) -> Taking:
+def _taken(seen: NodeOutputs, want: GpuNodeInputs) -> NodeEviction:
     """What the declaration takes of the node as it is now."""
     fabric = Fabric(id=want.cluster_fabric_id)
-    return Taking(dict(interruptions([(seen, wanted_node(want.declared()))], fabric)))
+    return NodeEviction(dict(interruptions([(seen, wanted_node(want.declared()))], fabric)))
 
 
 def _present(seen: NodeOutputs | None) -> list[NodeOutputs]:
     return [] if seen is None else [seen]
 
 
-def _mend(call: Call, id_: str, known: Mapping[str, Any], seen: NodeOutputs) -> None:
+def _mend(call: ProviderContext, id_: str, known: Mapping[str, Any], seen: NodeOutputs) -> None:
     """Uncordons what an interrupted run has left."""
     try:
         _taking(call, id_, known).conclude([seen])
@@ -449,7 +473,7 @@ def _mend(call: Call, id_: str, known: Mapping[str, Any], seen: NodeOutputs) -> 
         call.on_warning(str(error))
 
 
-def _known_ip(call: Call, want: GpuNodeInputs) -> str | None:
+def _known_ip(call: ProviderContext, want: GpuNodeInputs) -> str | None:
     """The public IP that it had, or was made with."""
     if call.just_created:
         return want.public_ip_address_id

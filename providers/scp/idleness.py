@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Observed, Settings
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import STOP_IDLE_NODES
 from gpuform.providers.lens.client import LensClient, client_for
 from gpuform.providers.lens.idle_gpus import ask_lens, find_missing_proof
 from gpuform.providers.lifetime import CAUSE, Verdict, is_for_idleness, left, written
+from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops, Quiet, QuietLooks
 from gpuform.providers.scp.nodes import NodeTaking
@@ -33,7 +33,7 @@ Outputs = TypeVar("Outputs", NodePoolOutputs, GpuNodeOutputs)
 
 
 def judged(
-    call: Call,
+    call: ProviderContext,
     settings: Settings,
     id_: str,
     taking: NodeTaking,
@@ -69,7 +69,7 @@ def judged(
     return Verdict(is_idle=True, because=because)
 
 
-def _ahead(call: Call, client: LensClient) -> float | None:
+def _ahead(call: ProviderContext, client: LensClient) -> float | None:
     """Return how many seconds this machine's clock is ahead of Lens's, None if nobody knows.
 
     An emulator's clock is the clock of all.
@@ -77,7 +77,7 @@ def _ahead(call: Call, client: LensClient) -> float | None:
     return 0.0 if call.clock.is_platforms else client.clock_ahead
 
 
-def remember_stop(call: Call, id_: str, declared: Mapping[str, Any]) -> None:
+def remember_stop(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> None:
     """Before nodes are stopped or started: what declares `idle` is stopped by `expire` alone."""
     stops, idleness = IdleStops.beside(call.intents), idleness_of(declared)
     if idleness is not None and declared.get("state") == "STOPPED":
@@ -89,7 +89,7 @@ def remember_stop(call: Call, id_: str, declared: Mapping[str, Any]) -> None:
         stops.forget(id_)
 
 
-def forget_idleness(call: Call, id_: str) -> None:
+def forget_idleness(call: ProviderContext, id_: str) -> None:
     """The nodes are gone."""
     IdleStops.beside(call.intents).forget(id_)
     QuietLooks.beside(call.intents).forget(id_)
@@ -102,7 +102,7 @@ def stays_idle(old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
 
 
 def with_idle_stop(
-    call: Call, id_: str, seen: Observed[Outputs], *, is_off: bool
+    call: ProviderContext, id_: str, seen: Observed[Outputs], *, is_off: bool
 ) -> Observed[Outputs]:
     """What was seen of nodes, with why `expire` has stopped them, if it has."""
     stop = IdleStops.beside(call.intents).find(id_) if is_off else None

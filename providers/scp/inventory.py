@@ -7,8 +7,8 @@ fabric whose names begin alike, `PREFIX-KEY`.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.offering import Held
+from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import client_for
 from gpuform.providers.scp.nodes import is_leaving
 from gpuform.schemas.scp import wire

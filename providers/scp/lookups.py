@@ -7,7 +7,7 @@ Every function raises GpuformError when the platform does not answer, or refuses
 
 from collections.abc import Sequence
 
-from gpuform.providers.actions import lookup_settings
+from gpuform.providers.operations import lookup_settings
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.schemas.scp.wire import ClusterFabric, GpuNode, Image, Product, VendorPool
 

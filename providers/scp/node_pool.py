@@ -10,12 +10,17 @@ from itertools import chain
 from typing import Any
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, current_call, wait_until_gone
-from gpuform.providers.draining import Taking
+from gpuform.providers.context import (
+    PollResult,
+    ProviderContext,
+    get_current_context,
+    wait_until_gone,
+)
+from gpuform.providers.draining import NodeEviction
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power, Verdict
+from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repairs
 from gpuform.providers.repairing import Decision
@@ -86,129 +91,150 @@ class NodePoolActions:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def planning_problems(
+        self, call: ProviderContext, values: Mapping[str, Any]
+    ) -> Iterator[Problem]:
         """Image, product and vendor pool; then the fabric, for a move to it."""
         client = self._client(values)
         checks = (offers.problems(client, values), pool_problems(client, call, values))
         return offers.checked(client, call, chain(*checks))
 
-    def create(self, call: Call, want: NodePoolInputs) -> str:
+    def create(self, call: ProviderContext, inputs: NodePoolInputs) -> str:
         """The first batch of nodes; the others are made while they are waited for."""
-        target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
+        target = target_of(inputs.node_pool_id, inputs.gpu_node_name_prefix)
         call.held.enter_context(call.intents.claim(target))
-        PoolWork(self._client_of(want), self._settings, call, want).begin()
-        return pool_id_of(want)
+        PoolWork(self._client_of(inputs), self._settings, call, inputs).begin()
+        return pool_id_of(inputs)
 
-    def settle(self, call: Call, id_: str, want: NodePoolInputs) -> Seen:
+    def wait_until_ready(
+        self, call: ProviderContext, object_id: str, inputs: NodePoolInputs
+    ) -> Seen:
         """Every declared node is there and as declared, and no other."""
-        client = self._client_of(want)
-        work = PoolWork(client, self._settings, call, want, id_)
-        seen = with_newer_image(client, call, want.declared(), work.finish())
-        seen = with_idle_stop(call, id_, seen, is_off=want.state == "STOPPED")
+        client = self._client_of(inputs)
+        work = PoolWork(client, self._settings, call, inputs, object_id)
+        seen = with_newer_image(client, call, inputs.declared(), work.finish())
+        seen = with_idle_stop(call, object_id, seen, is_off=inputs.state == "STOPPED")
         try:
             work.taking.conclude(work.nodes.all)
         except GpuformError as error:
             raise NotReady(str(error), last=seen) from None
         return seen
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+    def read(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Seen | None:
         """The nodes that the state or an intent names; by the pool's id when it is imported."""
-        place = _ID.fullmatch(id_)
+        place = _ID.fullmatch(object_id)
         if place is None:
             return None
-        client = self._client(known)
+        client = self._client(known_inputs)
         if "ready" not in call.known:  # nothing was ever seen of it
-            return self._imported(client, call, id_, known)
-        nodes, ledger = self._nodes(client, call, id_, known)
+            return self._imported(client, call, object_id, known_inputs)
+        nodes, ledger = self._nodes(client, call, object_id, known_inputs)
         nodes.look()
         if not nodes.seen:
             ledger.refuse_while_unsure()
             if ledger.absent and not call.preview:
                 raise GpuformError(
-                    f"pool {id_}: the platform does not show its nodes, and may show them later",
+                    f"pool {object_id}: the platform does not show its nodes, and may show them "
+                    "later",
                     hint="run it again in a minute",
                 )
             return None
-        self._mend(call, id_, known, nodes.all)
-        declared = DeclaredPool.of(known or call.known)
-        inspected = self._inspected(call, known or call.known, nodes)
+        self._mend(call, object_id, known_inputs, nodes.all)
+        declared = DeclaredPool.of(known_inputs or call.known)
+        inspected = self._inspected(call, known_inputs or call.known, nodes)
         outputs = outputs_of(inspected, ledger, declared.key_of, _not_ready(nodes.all, declared))
         there = {node.gpu_node_name for node in nodes.all if not is_leaving(node.state)}
-        begun = (each.node for each in Repairs.beside(call.intents).of_object(id_))
+        begun = (each.node for each in Repairs.beside(call.intents).of_object(object_id))
         remade = [name for name in begun if name not in there]
-        observed = _with_interrupted(_observed(nodes.all, declared), declared, known, remade)
+        observed = _with_interrupted(_observed(nodes.all, declared), declared, known_inputs, remade)
         found = Observed(observed, outputs)
-        found = with_newer_image(client, call, known or call.known, found)
+        found = with_newer_image(client, call, known_inputs or call.known, found)
         is_off = any(power_of(node.state) == "STOPPED" for node in nodes.all)
-        return with_idle_stop(call, id_, found, is_off=is_off)
+        return with_idle_stop(call, object_id, found, is_off=is_off)
 
     def update(
         self,
-        call: Call,
-        id_: str,
-        want: NodePoolInputs,
+        call: ProviderContext,
+        object_id: str,
+        inputs: NodePoolInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the nodes say what is to be done
     ) -> None:
-        """Refuses what cannot be done, before anything is sent; the work is done by `settle`.
+        """Refuse what cannot be done, before anything is sent; `wait_until_ready` does the work.
 
         Nodes that are taken have no job any more.
         """
-        client = self._client_of(want)
-        work = PoolWork(client, self._settings, call, want, id_)
+        client = self._client_of(inputs)
+        work = PoolWork(client, self._settings, call, inputs, object_id)
         found = work.plan()
         if not work.nodes.seen:
             return
         names = locked_names(found)
         if names:
             permissions.require(Permission.UNLOCK, locked(names))
-        refuse_moves(client, call, want, found)
+        refuse_moves(client, call, inputs, found)
         work.clear(found)
-        remember_stop(call, id_, want.declared())
+        remember_stop(call, object_id, inputs.declared())
 
-    def leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
+    def predict_removed_nodes(
+        self, call: ProviderContext, object_id: str, inputs: NodePoolInputs
+    ) -> Leaving | None:
         """The nodes that an update would take now; None when it takes none."""
-        return PoolWork(self._client_of(want), self._settings, call, want, id_).leaving()
+        return PoolWork(self._client_of(inputs), self._settings, call, inputs, object_id).leaving()
 
-    def all_leaving(
-        self, call: Call, id_: str, known: Mapping[str, Any], because: str
+    def predict_nodes_removed_with_object(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str
     ) -> Leaving | None:
         """All nodes, which go with the pool."""
-        nodes, _ = self._nodes(self._client(known), call, id_, known)
+        nodes, _ = self._nodes(self._client(known_inputs), call, object_id, known_inputs)
         nodes.look()
-        return NodeTaking.of_pool(call, id_, known).leaving(_all(nodes, because), nodes.all)
+        return NodeTaking.of_pool(call, object_id, known_inputs).leaving(
+            _all(nodes, because), nodes.all
+        )
 
-    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def uncordon_leftover_nodes(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Uncordons what a removal has left whose nodes are all gone."""
-        NodeTaking.of_pool(call, id_, known).conclude(())
+        NodeTaking.of_pool(call, object_id, known_inputs).conclude(())
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """All nodes by one request, when no job runs on them; done when the last one is gone."""
-        client = self._client(known)
-        nodes, ledger = self._nodes(client, call, id_, known)
+        client = self._client(known_inputs)
+        nodes, ledger = self._nodes(client, call, object_id, known_inputs)
         nodes.look()
-        taking = NodeTaking.of_pool(call, id_, known)
+        taking = NodeTaking.of_pool(call, object_id, known_inputs)
         taking.clear(_all(nodes, "deleted"), nodes.all)
-        what = f"pool {known.get('gpu_node_name_prefix') or id_}"
+        what = f"pool {known_inputs.get('gpu_node_name_prefix') or object_id}"
 
-        def probe() -> Look[object] | None:
+        def probe() -> PollResult[object] | None:
             nodes.look()
             if not nodes.seen:
                 is_unknown = ledger.is_unsettled
-                return Look(None, "nodes may exist that are not shown") if is_unknown else None
+                return (
+                    PollResult(None, "nodes may exist that are not shown") if is_unknown else None
+                )
             steps.delete([node for node in nodes.all if not is_leaving(node.state)])
             if steps.refused:
                 taking.conclude(nodes.all)
                 raise GpuformError("; ".join(f"{n}: {why}" for n, why in steps.refused.items()))
-            return Look(None, f"{len(nodes.seen)} nodes left")
+            return PollResult(None, f"{len(nodes.seen)} nodes left")
 
         steps = NodeSteps(client, nodes)
-        wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
+        wait_until_gone(call, probe, label=what, interval=client.rhythm(INTERVAL))
         taking.conclude(())
-        forget_idleness(call, id_)
-        Repairs.beside(call.intents).forget(id_)
+        forget_idleness(call, object_id)
+        Repairs.beside(call.intents).forget(object_id)
 
     def _mend(
-        self, call: Call, id_: str, known: Mapping[str, Any], nodes: Sequence[NodeOutputs]
+        self,
+        call: ProviderContext,
+        id_: str,
+        known: Mapping[str, Any],
+        nodes: Sequence[NodeOutputs],
     ) -> None:
         """Uncordons what an interrupted removal has left, unless somebody only looks."""
         if call.preview:
@@ -219,7 +245,7 @@ class NodePoolActions:
             call.on_warning(str(error))
 
     def _nodes(
-        self, client: ScpClient, call: Call, id_: str, known: Mapping[str, Any]
+        self, client: ScpClient, call: ProviderContext, id_: str, known: Mapping[str, Any]
     ) -> tuple[PoolNodes, Ledger]:
         place = _ID.fullmatch(id_)
         pool, fabric, prefix = place.groups() if place else ("", "", "")
@@ -229,7 +255,7 @@ class NodePoolActions:
         return PoolNodes(client, call, ledger, call.known, fabrics), ledger
 
     def _imported(
-        self, client: ScpClient, call: Call, id_: str, known: Mapping[str, Any]
+        self, client: ScpClient, call: ProviderContext, id_: str, known: Mapping[str, Any]
     ) -> Seen | None:
         """The nodes of the id's fabric that are declared one by one, else all with its prefix."""
         pool, fabric, prefix = id_.split("/")
@@ -261,7 +287,7 @@ class NodePoolActions:
         return with_newer_image(client, call, found.inputs, found)
 
     def _inspected(
-        self, call: Call, declared: Mapping[str, Any], nodes: PoolNodes
+        self, call: ProviderContext, declared: Mapping[str, Any], nodes: PoolNodes
     ) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
         what = f"pool {declared.get('gpu_node_name_prefix') or ''}".strip()
         return Inspection(call, self._settings, what, declared).faults(nodes.all)
@@ -282,7 +308,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     inputs = NodePoolInputs
     outputs = NodePoolOutputs
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
-    actions = NodePoolActions
+    operations = NodePoolActions
     id_example = "POOL001-krw1a/train-a/train"
     guarded_by = (Permission.UNLOCK, Permission.START_TERMINATED)
     asked = "server_type_id"
@@ -315,7 +341,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
         """By its scheduler and by Lens, of all its nodes."""
-        call = current_call()
+        call = get_current_context()
         taking = NodeTaking.of_pool(call, id_, call.known)
         nodes = [node for node in stored_nodes(call.known) or () if not is_leaving(node.state)]
         return judged(call, settings, id_, taking, nodes, idleness)
@@ -389,14 +415,14 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         return change_guard(old, declared)
 
     def _completed(
-        self, call: Call, values: Mapping[str, Any]
+        self, context: ProviderContext, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
-        return offers.completed(self._settings or Settings(), call, values)
+        return offers.completed(self._settings or Settings(), context, values)
 
 
-def _all(nodes: PoolNodes, because: str) -> Taking:
+def _all(nodes: PoolNodes, because: str) -> NodeEviction:
     live = (node for node in nodes.all if not is_leaving(node.state))
-    return Taking({node.gpu_node_name: because for node in live})
+    return NodeEviction({node.gpu_node_name: because for node in live})
 
 
 def _not_ready(nodes: Sequence[NodeOutputs], declared: DeclaredPool | None) -> str | None:

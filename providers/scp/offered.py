@@ -5,9 +5,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import InvalidRequest
 from gpuform.providers.offering import IMAGE, NODE_POOL, REGION, SERVER_TYPE, Offer
+from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import ScpClient, client_for, find_default_region
 from gpuform.providers.scp.offers import AVAILABLE
 from gpuform.schemas.scp.node_rules import REGIONS

@@ -19,10 +19,10 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from gpuform.providers.actions import Observed, Settings
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
+from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.schemas.checking import nearest
 from gpuform.schemas.models import Problem
@@ -46,7 +46,9 @@ _told: WeakSet[ScpClient] = WeakSet()
 """The clients whose failed look-up Pulumi's host has shown."""
 
 
-def checked(client: ScpClient, call: Call, found: Iterable[Problem]) -> Iterator[Problem]:
+def checked(
+    client: ScpClient, call: ProviderContext, found: Iterable[Problem]
+) -> Iterator[Problem]:
     """The problems found, as long as the platform answers.
 
     Without an answer nothing more is refused: `call` hears that checks were not made.
@@ -157,7 +159,7 @@ def _once(client: ScpClient, what: str, send: Callable[[], Sequence[T]]) -> Sequ
     return found
 
 
-def tell_unchecked(client: ScpClient, call: Call, reason: str) -> None:
+def tell_unchecked(client: ScpClient, call: ProviderContext, reason: str) -> None:
     """Says that the lists could not be asked, and why."""
     # An engine collects these; Pulumi's hosts would show one per resource.
     if call.urn is None or call.stores_answers:
@@ -174,7 +176,7 @@ Values = Mapping[str, Any]
 
 
 def completed(
-    settings: Settings, call: Call, values: Values
+    settings: Settings, call: ProviderContext, values: Values
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Declared values with the server_type_id of their gpu_type, and what is wrong with that.
 
@@ -262,7 +264,7 @@ Out = TypeVar("Out", GpuNodeOutputs, NodePoolOutputs)
 
 
 def with_newer_image(
-    client: ScpClient, call: Call, values: Mapping[str, Any], seen: Observed[Out]
+    client: ScpClient, call: ProviderContext, values: Mapping[str, Any], seen: Observed[Out]
 ) -> Observed[Out]:
     """What was seen, and the newest image of the same kind as that of `values`, if one is newer.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from gpuform.providers.calls import Look, current_call, wait_until
+from gpuform.providers.context import PollResult, get_current_context, wait_until_done
 from gpuform.providers.errors import GpuformError, NotReady, UnknownOutcome
 from gpuform.providers.slurm.processes import Commands
 from gpuform.providers.slurm.reading import (
@@ -191,15 +191,17 @@ class BatchJobs:
         return job_id
 
     def _found_after(self, lost: UnknownOutcome, name: str) -> str:
-        def look() -> Look[str]:
+        def look() -> PollResult[str]:
             run = self.find([name]).get(name)
-            return Look("" if run is None else run.job_id, "not seen", done=run is not None)
+            return PollResult(
+                "" if run is None else run.job_id, "not seen", is_done=run is not None
+            )
 
         try:
-            return wait_until(
-                current_call(),
+            return wait_until_done(
+                get_current_context(),
                 look,
-                what=f"job {name}",
+                label=f"job {name}",
                 interval=_LOOK_EVERY,
                 limit=_LOOK_SECONDS,
             )

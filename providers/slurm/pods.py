@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import websocket
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import client_by
@@ -44,7 +44,7 @@ class PodCommands:
         del as_user  # the pod has one user
         pod = self._pod()
         if is_change:
-            current_call().changing()
+            get_current_context().changing()
         with self._connected(pod, command, is_change=is_change) as socket:
             try:
                 return _output(socket)

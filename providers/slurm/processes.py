@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.visible import visible
@@ -117,7 +117,7 @@ def _run(
     command: Sequence[str], place: str, environment: Mapping[str, str], *, is_change: bool
 ) -> Output:
     if is_change:
-        current_call().changing()
+        get_current_context().changing()
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none
     try:
         done = subprocess.run(  # noqa: S603 - the command is ours, and no shell reads it

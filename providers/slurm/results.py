@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpuform.providers.calls import Look, current_call, wait_until
 from gpuform.providers.certifying import Job, Run
+from gpuform.providers.context import PollResult, get_current_context, wait_until_done
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import PASS_NODE
@@ -162,7 +162,7 @@ class SlurmTester:
     def _submit(self, record: Batches, planned: "Sequence[_Planned]") -> None:
         """Send jobs, after the record has the moment: the next run waits for them from there."""
         if planned:
-            self.records.record(replace(record, sent_at=current_call().clock.now()))
+            self.records.record(replace(record, sent_at=get_current_context().clock.now()))
         for each in planned:
             self.slurm.submit(each.batch)
 
@@ -171,18 +171,18 @@ class SlurmTester:
 
         Raises NotReady, and Cancelled.
         """
-        clock = current_call().clock
+        clock = get_current_context().clock
         began = clock.now()
         left = min(SETTLE, max(0.0, record.sent_at + SETTLE - began))
 
-        def look() -> Look[dict[str, _State]]:
+        def look() -> PollResult[dict[str, _State]]:
             states = self._states(names)
             missing = sum(not each.is_sent for each in states.values())
             is_over = clock.now() >= began + left
-            return Look(states, f"{missing} jobs not seen", done=not missing or is_over)
+            return PollResult(states, f"{missing} jobs not seen", is_done=not missing or is_over)
 
         what = f"the jobs of certification {self.name}"
-        return wait_until(current_call(), look, what=what, interval=_LOOK_EVERY)
+        return wait_until_done(get_current_context(), look, label=what, interval=_LOOK_EVERY)
 
     def jobs(self, run: Run) -> Sequence[Job]:
         """What each job has printed, read by the pattern of its category."""

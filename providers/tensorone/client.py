@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Rhythm, current_call
+from gpuform.providers.context import PollSchedule, get_current_context
 from gpuform.providers.errors import MissingCredentials, ServerError
 from gpuform.providers.http import (
     Answered,
@@ -26,6 +25,7 @@ from gpuform.providers.http import (
     at,
     with_path,
 )
+from gpuform.providers.operations import Settings
 from gpuform.providers.tensorone.pacing import Pace, SparingRhythm
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.statuses import is_before
@@ -139,7 +139,7 @@ class TensorOneClient:
         return self._shared
 
     @property
-    def rhythm(self) -> Rhythm:
+    def rhythm(self) -> PollSchedule:
         """The beat of all that wait for this client's clusters."""
         return self._rhythm
 
@@ -157,7 +157,7 @@ class TensorOneClient:
         found: dict[str, Sighting] = {}
         page, pages = 1, 1
         while page <= pages:
-            sent_at = current_call().clock.now()
+            sent_at = get_current_context().clock.now()
             params = {"page": str(page), "limit": str(PAGE_SIZE)}
             answer = self._ask(wire.ClusterListAnswer, "GET", _CLUSTERS, params=params)
             as_of = read_at(answer.meta, sent_at)
@@ -170,7 +170,7 @@ class TensorOneClient:
     def cluster(self, cluster_id: str, metrics_window: str = "") -> Sighting:
         """One cluster; NotFound when it is gone. A window is such as 24h; the platform's own when
         none is given."""
-        sent_at = current_call().clock.now()
+        sent_at = get_current_context().clock.now()
         params = {"metrics_window": metrics_window} if metrics_window else {}
         answer = self._ask(wire.ClusterAnswer, "GET", _CLUSTERS + at(cluster_id), params=params)
         return Sighting(answer.data, read_at(answer.meta, sent_at))
@@ -190,7 +190,7 @@ class TensorOneClient:
     def delete(self, cluster_id: str, body: Mapping[str, Any]) -> None:
         """Begins the deletion; NotFound when it is gone, Conflict when it has to be stopped."""
         self._ask(wire.Accepted, "DELETE", _CLUSTERS + at(cluster_id), body=body)
-        self.writes.note(cluster_id, current_call().clock.now())
+        self.writes.note(cluster_id, get_current_context().clock.now())
 
     @property
     def clock_ahead(self) -> float | None:
@@ -211,7 +211,7 @@ class TensorOneClient:
         self, method: str, path: str, body: Mapping[str, Any], retry: Retry = Retry.SAFE
     ) -> wire.Cluster:
         cluster = self._ask(wire.ClusterAnswer, method, path, body=body, retry=retry).data
-        self.writes.note(cluster.id, current_call().clock.now())
+        self.writes.note(cluster.id, get_current_context().clock.now())
         return cluster
 
     def _ask(self, model: type[Answer], method: str, path: str, **rest: Any) -> Answer:

@@ -11,8 +11,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, current_call, wait_until, wait_until_gone
+from gpuform.providers.context import (
+    PollResult,
+    ProviderContext,
+    get_current_context,
+    wait_until_done,
+    wait_until_gone,
+)
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.environment import Live
 from gpuform.providers.errors import (
@@ -27,6 +32,7 @@ from gpuform.providers.evidence import Observation
 from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power, Verdict
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStops, Repairs, Target
 from gpuform.providers.repairing import Decision
@@ -74,20 +80,24 @@ class ClusterActions:
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterable[Problem]:  # noqa: ARG002 - the shape of Actions
+    def planning_problems(
+        self,
+        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
+    ) -> Iterable[Problem]:
         """The platform has nothing that could be asked."""
         return ()
 
-    def create(self, call: Call, want: ClusterInputs) -> str:
+    def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
         """OutOfCapacity names all that was tried."""
-        target = Target("tensorone", "Cluster", call.kept(want.name), want.region)
+        target = Target("tensorone", "Cluster", call.kept(inputs.name), inputs.region)
 
         def candidates() -> list[Candidate]:
             # The list may be older than its answer. A search for what an earlier request has made
             # needs one that is newer than that request.
             is_search = call.intents.find(call.urn, target) is not None
             seen = self._listed(call) if is_search else self._client.shared_clusters.all()
-            return [_candidate(each) for each in seen if each.cluster.name == want.name]
+            return [_candidate(each) for each in seen if each.cluster.name == inputs.name]
 
         creation = Creation(
             target,
@@ -100,27 +110,29 @@ class ClusterActions:
                     placed.gpu_type,
                     {name: getattr(placed, name) for name in SHOWN},
                 )
-                for placed in want.placements()
+                for placed in inputs.placements()
             ],
-            patience=patience(want),
+            patience=patience(inputs),
             clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
             with call.searching(creation.patience):
                 return create_once(call, creation)
         except OutOfCapacity as error:
-            places = [(each.gpu_type, each.region) for each in want.placements()]
-            raise out_of_stock(error, want, places, "created") from None
+            places = [(each.gpu_type, each.region) for each in inputs.placements()]
+            raise out_of_stock(error, inputs, places, "created") from None
 
-    def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
+    def wait_until_ready(
+        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> Seen:
         """Running or stopped, as declared, with everything that changes at a start alone."""
-        course = Course(self._client, call, id_, want)
+        course = Course(self._client, call, object_id, inputs)
         last: list[Sighting] = []
 
-        def probe() -> Look[Seen]:
-            seen = self._find(id_)
+        def probe() -> PollResult[Seen]:
+            seen = self._find(object_id)
             if seen is None:
-                raise NotReady(f"cluster {id_} is gone from the platform")
+                raise NotReady(f"cluster {object_id} is gone from the platform")
             last[:] = [seen]
             cluster = seen.cluster
             phase, failed = cluster.status or "no status", failure(cluster)
@@ -131,97 +143,103 @@ class ClusterActions:
                 step = course.go_on(cluster)
                 phase = f"{phase}; asked to {step}" if step else phase
                 failed = None if step else course.unmet(cluster)
-                ill = None if step or failed else unhealthy(cluster, want.require_healthy or ())
+                ill = None if step or failed else unhealthy(cluster, inputs.require_healthy or ())
                 phase = f"{phase}; {ill}" if ill else phase
                 done = not (step or failed or ill)
             reason = None if done else failed or phase
             by = course.left_stopped_by(cluster) if done else None
             made_from = call.known.get("made_from_version")
             outputs = outputs_of(cluster, reason, by, course.restored, made_from=made_from)
-            return Look(Observed({}, outputs), phase, done=done, failed=failed)
+            return PollResult(Observed({}, outputs), phase, is_done=done, failure=failed)
 
-        with call.searching(patience(want)):
-            found = wait_until(
-                call, probe, what=f"cluster {want.name}", interval=self._client.rhythm
+        with call.searching(patience(inputs)):
+            found = wait_until_done(
+                call, probe, label=f"cluster {inputs.name}", interval=self._client.rhythm
             )
-        restarting = self._restarting(call, id_, want.name)
+        restarting = self._restarting(call, object_id, inputs.name)
         restarting.end()
         return restarting.inspected(last[0], found, call.known)
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+    def read(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Seen | None:
         """Auto-termination is no drift, nor is where a search for capacity has placed it. An answer
         that may be older than what is known is not believed: it is asked for again."""
-        seen = self._fresh(call, id_)
+        seen = self._fresh(call, object_id)
         if seen is None:
             return None
         cluster = seen.cluster
-        inputs = inputs_of(cluster, known)
-        if known:
-            inputs = _without_placement(inputs, known, call.known)
-        by = stopped_by(cluster) if known and known.get("state") != "stopped" else None
-        if by is None and known.get("idle") is not None:
+        inputs = inputs_of(cluster, known_inputs)
+        if known_inputs:
+            inputs = _without_placement(inputs, known_inputs, call.known)
+        by = (
+            stopped_by(cluster) if known_inputs and known_inputs.get("state") != "stopped" else None
+        )
+        if by is None and known_inputs.get("idle") is not None:
             by = stopped_for(cluster, IdleStops.beside(call.intents), call.known)
         if by is not None:
             del inputs["state"]
         at_rest = cluster.status in AT_REST
-        ill = unhealthy(cluster, known.get("require_healthy") or ())
+        ill = unhealthy(cluster, known_inputs.get("require_healthy") or ())
         reason = ill if at_rest else failure(cluster) or f"it is {cluster.status or 'unknown'}"
         restored, made_from = map(call.known.get, ("restored_snapshot", "made_from_version"))
         outputs = outputs_of(cluster, reason, by, restored, made_from=made_from)
-        restarting = self._restarting(call, id_, known.get("name") or cluster.name)
+        restarting = self._restarting(call, object_id, known_inputs.get("name") or cluster.name)
         return restarting.inspected(seen, Observed(inputs, outputs), call.known)
 
     def update(
         self,
-        call: Call,
-        id_: str,
-        want: ClusterInputs,
+        call: ProviderContext,
+        object_id: str,
+        inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """One request with what changes in place, if anything does; the rest is `settle`'s.
+        """Send what changes in place, if anything does; `wait_until_ready` does the rest.
 
-        One that is broken is stopped, so that `settle` starts it.
+        One that is broken is stopped, so that `wait_until_ready` starts it.
         """
-        body = requests.cluster_update(want, changes)
+        body = requests.cluster_update(inputs, changes)
         if body:
-            self._client.update(id_, body)
+            self._client.update(object_id, body)
         if any(each.repair is not None for each in changes):
-            self._restarting(call, id_, want.name).run()
+            self._restarting(call, object_id, inputs.name).run()
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Done when the cluster answers 404; stopped before, where the platform insists."""
         body = requests.cluster_delete(
-            final_snapshot=bool(known.get("final_snapshot")),
-            snapshot_name=known.get("final_snapshot_name"),
+            final_snapshot=bool(known_inputs.get("final_snapshot")),
+            snapshot_name=known_inputs.get("final_snapshot_name"),
         )
-        refusal = self._begin_deletion(id_, body)
+        refusal = self._begin_deletion(object_id, body)
         was_stopped = False
 
-        def probe() -> Look[object] | None:
+        def probe() -> PollResult[object] | None:
             nonlocal refusal, was_stopped
-            seen = self._find(id_)
+            seen = self._find(object_id)
             if seen is None:
                 return None
             status = seen.cluster.status
             is_stale = self._client.writes.is_stale(seen, {})
             if refusal is None or is_stale or status == ClusterStatus.DELETING:
-                return Look(None, status)
+                return PollResult(None, status)
             if status == ClusterStatus.RUNNING and not was_stopped:
                 with suppress(Conflict):  # it stops already: the next look says so
-                    self._client.stop(id_)
+                    self._client.stop(object_id)
                 was_stopped = True
             elif status in (ClusterStatus.STOPPED, ClusterStatus.ERROR):
-                refusal = self._begin_deletion(id_, body)
+                refusal = self._begin_deletion(object_id, body)
                 if refusal is not None:
                     raise refusal
-            return Look(None, status)
+            return PollResult(None, status)
 
-        what = f"cluster {known.get('name') or id_}"
-        wait_until_gone(call, probe, what=what, interval=self._client.rhythm)
-        IdleStops.beside(call.intents).forget(id_)
-        Repairs.beside(call.intents).forget(id_)
+        what = f"cluster {known_inputs.get('name') or object_id}"
+        wait_until_gone(call, probe, label=what, interval=self._client.rhythm)
+        IdleStops.beside(call.intents).forget(object_id)
+        Repairs.beside(call.intents).forget(object_id)
 
-    def _restarting(self, call: Call, id_: str, name: str) -> Restarting:
+    def _restarting(self, call: ProviderContext, id_: str, name: str) -> Restarting:
         return Restarting(call, self._client, id_, name, partial(self._fresh, call, id_))
 
     def _send(self, want: ClusterInputs) -> str:
@@ -254,7 +272,7 @@ class ClusterActions:
             return None
         return seen
 
-    def _fresh(self, call: Call, id_: str) -> Sighting | None:
+    def _fresh(self, call: ProviderContext, id_: str) -> Sighting | None:
         """As `_find`, from an answer that shows our last change."""
         for _since in _attempts(call, f"cluster {id_}"):
             seen = self._find(id_)
@@ -262,7 +280,7 @@ class ClusterActions:
                 return seen
         raise AssertionError("unreachable")
 
-    def _listed(self, call: Call) -> Sequence[Sighting]:
+    def _listed(self, call: ProviderContext) -> Sequence[Sighting]:
         """The clusters from a list that has all which were there when it was asked for."""
         for since in _attempts(call, "the list of clusters"):
             seen, as_of = self._client.listed()
@@ -280,7 +298,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     outputs = ClusterOutputs
     # The limits of a free key are renewed every hour.
     timeouts = Timeouts(create=7200, update=7200, delete=7200)
-    actions = ClusterActions
+    operations = ClusterActions
     id_example = "cluster_7c2e81b0a4f3"
     guarded_by = (Permission.START_TERMINATED, Permission.EVICT_JOBS)
     lags = True
@@ -322,7 +340,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
             cluster = client.shared_clusters.alone(id_).cluster
         except NotFound:
             return Observation("TensorOne")
-        now, _ = current_call().platform_time(client.clock_ahead)
+        now, _ = get_current_context().platform_time(client.clock_ahead)
         return observe_use(cluster, now)
 
     @classmethod
@@ -420,7 +438,7 @@ def _candidate(seen: Sighting) -> Candidate:
     )
 
 
-def _attempts(call: Call, what: str) -> Iterator[float]:
+def _attempts(call: ProviderContext, what: str) -> Iterator[float]:
     """Yields for each question for an answer that is new enough, a pause before all but the first.
 
     What it yields is the time of the first one. Raises GpuformError when it takes too long.

@@ -7,7 +7,7 @@ Cores, memory, GPUs, storage and image change at a start alone, and a snapshot i
 from collections.abc import Iterable
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import Call, duration
+from gpuform.providers.context import ProviderContext, format_duration
 from gpuform.providers.creating import ROUND, none_free, patience_of
 from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
 from gpuform.providers.permissions import Permission
@@ -29,7 +29,7 @@ class Course:
     """The way of one cluster during one call."""
 
     def __init__(
-        self, client: TensorOneClient, call: Call, cluster_id: str, want: ClusterInputs
+        self, client: TensorOneClient, call: ProviderContext, cluster_id: str, want: ClusterInputs
     ) -> None:
         self._client = client
         self._call = call
@@ -133,7 +133,7 @@ class Course:
             place = cluster.configuration or wire.Configuration()
             where = (place.gpu_type or self._want.gpu_type, place.region or self._want.region)
             raise out_of_stock(error, self._want, [where], "started") from None
-        self._call.on_progress(f"out of stock; trying again for {duration(left)}")
+        self._call.on_progress(f"out of stock; trying again for {format_duration(left)}")
 
     def _start(self, cluster: wire.Cluster) -> None:
         changed, snapshot = differences(cluster, self._want), self._snapshot

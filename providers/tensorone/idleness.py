@@ -9,7 +9,7 @@ figure counts times their number.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.providers.lifetime import CAUSE, Verdict, is_for_idleness, left, written
 from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.client import TensorOneClient
@@ -36,7 +36,7 @@ def judged(client: TensorOneClient, id_: str, idleness: Idleness) -> Verdict:
     """One look at the cluster, now. Raises GpuformError when the platform does not answer."""
     window = next(name for name, seconds in WINDOWS.items() if seconds >= idleness.lasting)
     cluster = client.cluster(id_, window).cluster
-    now, _ = current_call().platform_time(client.clock_ahead)
+    now, _ = get_current_context().platform_time(client.clock_ahead)
     look = _Look(cluster, idleness, window, now)
     doubt = next(look.doubts(), None)
     if doubt is not None:

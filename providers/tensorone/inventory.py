@@ -1,7 +1,7 @@
 """What an account of TensorOne holds: all clusters that the key may see."""
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.offering import Held
+from gpuform.providers.operations import Settings
 from gpuform.providers.tensorone.client import client_for
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.statuses import ClusterStatus, unix_time

@@ -7,8 +7,8 @@ The credentials are those of the environment, else of the running program's conf
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpuform.providers.actions import lookup_settings
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.operations import lookup_settings
 from gpuform.providers.tensorone.client import client_for
 from gpuform.schemas.tensorone.wire import (
     Cluster,

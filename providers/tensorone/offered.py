@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.offering import GPU_TYPE, REGION, Offer
+from gpuform.providers.operations import Settings
 from gpuform.schemas.tensorone.inputs import GpuType, Region
 
 IS_DOCUMENTED = True

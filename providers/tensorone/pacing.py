@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuform.providers.calls import Rhythm, current_call, duration
+from gpuform.providers.context import PollSchedule, format_duration, get_current_context
 from gpuform.providers.errors import RateLimited
 from gpuform.providers.http import retry_after
 
@@ -53,11 +53,13 @@ class Pace:
         Raises RateLimited when that would be past the deadline of the call, Cancelled when the run
         is interrupted.
         """
-        call = current_call()
+        call = get_current_context()
         kind = kind_of(request.method, request.url.path)
         while pause := self._pause(kind, call.clock.now()):
             remaining = call.remaining()
-            told = f"tensorone: the limit of {kind} requests is used up for {duration(pause)}"
+            told = (
+                f"tensorone: the limit of {kind} requests is used up for {format_duration(pause)}"
+            )
             if remaining is not None and remaining < pause:
                 raise RateLimited(
                     told,
@@ -72,7 +74,7 @@ class Pace:
 
     def learn(self, response: "httpx.Response") -> None:
         """Takes over what an answer tells of the limits."""
-        now = current_call().clock.now()
+        now = get_current_context().clock.now()
         kind = kind_of(response.request.method, response.request.url.path)
         told = _told(response, now)
         if told is None:
@@ -108,7 +110,7 @@ class Pace:
             return 0.0
 
 
-class SparingRhythm(Rhythm):
+class SparingRhythm(PollSchedule):
     """A beat that all who wait share, and that gets slower when reads run short."""
 
     SHORTEST = 7.5
@@ -117,9 +119,9 @@ class SparingRhythm(Rhythm):
         super().__init__(longest)
         self._pace = pace
 
-    def until_next(self, now: float, waited: float = math.inf) -> float:
+    def compute_delay(self, now: float, waited: float = math.inf) -> float:
         """Seconds until the next beat that may be used."""
-        pause = super().until_next(now, waited)
+        pause = super().compute_delay(now, waited)
         spacing = self._pace.spacing(now)
         if spacing <= self._longest or self._first is None:
             return pause

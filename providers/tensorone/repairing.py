@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Observed
-from gpuform.providers.calls import Call, Look, wait_until
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
 from gpuform.providers.errors import Conflict, GpuformError, NotReady
 from gpuform.providers.evidence import Observation
 from gpuform.providers.lifetime import written
+from gpuform.providers.operations import Observed
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repair, Repairs
 from gpuform.providers.repairing import Decision, Fleet, Held, decide, faults_in, repair_of
@@ -153,14 +153,14 @@ Seen = Observed[ClusterOutputs]
 class Restarting:
     """The restart of one cluster in one call. `find` looks at it; None: it is gone."""
 
-    call: Call
+    call: ProviderContext
     client: TensorOneClient
     id: str
     name: str
     find: Callable[[], Sighting | None]
 
     def run(self) -> None:
-        """Stops the cluster if it is broken yet, or asked for by name; `settle` starts it.
+        """Stop the cluster if it is broken yet, or asked for by name; `wait_until_ready` starts it.
 
         Raises GpuformError where it may have work, and where it cannot be stopped.
         """
@@ -283,14 +283,14 @@ class Restarting:
                 ) from None
         what = f"stop of cluster {self.name}"
         with self.call.searching(LONGEST):
-            wait_until(
-                self.call, self._probe, what=what, interval=self.client.rhythm, limit=LONGEST
+            wait_until_done(
+                self.call, self._probe, label=what, interval=self.client.rhythm, limit=LONGEST
             )
 
-    def _probe(self) -> Look[None]:
+    def _probe(self) -> PollResult[None]:
         seen = self.find()
         if seen is None:
             raise NotReady(f"cluster {self.name} is gone from the platform")
         status = seen.cluster.status
         is_done = status == ClusterStatus.STOPPED and not self.client.writes.is_stale(seen, {})
-        return Look(None, f"{status}, to be restarted", done=is_done)
+        return PollResult(None, f"{status}, to be restarted", is_done=is_done)

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuform.providers.actions import Timeouts
-from gpuform.providers.calls import Call
 from gpuform.providers.certifying import (
     DAY,
     CertificationActions,
@@ -15,10 +13,12 @@ from gpuform.providers.certifying import (
     due_notices,
     last_run,
 )
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.nodes import software_of_nodes
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import EngineTester, Place, engine_of
 from gpuform.providers.records import BatchRecords
 from gpuform.providers.slurm import BatchJobs, SlurmTester, slurm_commands
@@ -62,7 +62,7 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
     def _number_of(self, want: CertificationInputs) -> int:
         return want.num_gpus // GPUS_PER_NODE
 
-    def _reach(self, call: Call, id_: str, want: CertificationInputs) -> Reach | None:
+    def _reach(self, call: ProviderContext, id_: str, want: CertificationInputs) -> Reach | None:
         client = client_for(self._settings)
         found = connect_to_kubernetes(client, want.cluster_id)
         if found is None:
@@ -98,7 +98,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     inputs = CertificationInputs
     outputs = CertificationOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=600)  # `wait_minutes` is what ends waiting
-    actions = ClusterCertificationActions
+    operations = ClusterCertificationActions
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/fabric"
     planned = frozenset({"num_gpus"})
     watched = frozenset({"gaps"})
@@ -152,7 +152,7 @@ def _place_of(want: CertificationInputs) -> KubernetesObjectId:
 
 
 def _slurm_tester(
-    call: Call, id_: str, want: CertificationInputs, cluster: wire.Cluster
+    call: ProviderContext, id_: str, want: CertificationInputs, cluster: wire.Cluster
 ) -> SlurmTester:
     if cluster.cluster_type != "SLURM":
         raise GpuformError(

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, Look, Rhythm, wait_until
+from gpuform.providers.context import PollResult, PollSchedule, ProviderContext, wait_until_done
 from gpuform.providers.errors import (
     Conflict,
     GpuformError,
@@ -32,6 +31,7 @@ from gpuform.providers.http import (
     at,
     with_path,
 )
+from gpuform.providers.operations import Settings
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
@@ -83,7 +83,7 @@ class TogetherClient:
         self._may_write: bool | None = None
         self._clusters: dict[str | None, Listing[wire.Cluster]] = {}
         self._volumes: dict[str | None, Listing[wire.Volume]] = {}
-        self._poll_intervals: dict[float, Rhythm] = {}
+        self._poll_intervals: dict[float, PollSchedule] = {}
 
     def get_shared_clusters(self, project_id: str | None = None) -> Listing[wire.Cluster]:
         """Return the clusters of a project for readers that may share their requests.
@@ -115,11 +115,11 @@ class TogetherClient:
         """The texts that no message may contain."""
         return (self._key,) if self._key else ()
 
-    def get_poll_interval(self, seconds: float) -> Rhythm:
+    def get_poll_interval(self, seconds: float) -> PollSchedule:
         """Return the poll interval that all waiters of this client share for `seconds`."""
         with self._lock:
             # one object for all: waiters that poll at one moment share one list request
-            return self._poll_intervals.setdefault(seconds, Rhythm(seconds))
+            return self._poll_intervals.setdefault(seconds, PollSchedule(seconds))
 
     def create_cluster(self, inputs: ClusterInputs) -> wire.Cluster:
         """Send the request to create a cluster, once.
@@ -375,7 +375,11 @@ def reject_unusable_volume(client: TogetherClient, want: ClusterInputs) -> None:
 
 
 def wait_until_volume_is_released(
-    call: Call, client: TogetherClient, volume_id: str, project_id: str | None, rhythm: Rhythm
+    call: ProviderContext,
+    client: TogetherClient,
+    volume_id: str,
+    project_id: str | None,
+    rhythm: PollSchedule,
 ) -> None:
     """Wait until the volume of a deleted cluster is released, unless another cluster has it.
 
@@ -390,16 +394,16 @@ def wait_until_volume_is_released(
     ):
         return
 
-    def poll() -> Look[object]:
+    def poll() -> PollResult[object]:
         try:
             status = volumes.one(volume_id).status
         except NotFound:
-            return Look(None, "gone", done=True)
-        return Look(None, f"volume {status}", done=status != VolumeStatus.BOUND)
+            return PollResult(None, "gone", is_done=True)
+        return PollResult(None, f"volume {status}", is_done=status != VolumeStatus.BOUND)
 
     label = f"release of volume {volume_id}"
     try:
-        wait_until(call, poll, what=label, interval=rhythm, limit=VOLUME_RELEASE_TIMEOUT_S)
+        wait_until_done(call, poll, label=label, interval=rhythm, limit=VOLUME_RELEASE_TIMEOUT_S)
     except NotReady as error:
         # The cluster is gone; deleting the volume waits again.
         call.on_warning(error.reason)

@@ -4,8 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any
 
-from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, Rhythm, wait_until, wait_until_gone
+from gpuform.providers.context import (
+    PollResult,
+    PollSchedule,
+    ProviderContext,
+    wait_until_done,
+    wait_until_gone,
+)
 from gpuform.providers.creating import (
     Attempt,
     Candidate,
@@ -18,6 +23,7 @@ from gpuform.providers.creating import (
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
 from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drains, Repairs, Target
 from gpuform.providers.repairing import Decision
@@ -81,7 +87,9 @@ class ClusterActions:
     def __init__(self, settings: Settings) -> None:
         self._settings, self._client = settings, client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def planning_problems(
+        self, call: ProviderContext, values: Mapping[str, Any]
+    ) -> Iterator[Problem]:
         """The region, its GPU types and its drivers; then those of the alternatives."""
         found = [
             *_volume_problems(call, values),
@@ -95,7 +103,7 @@ class ClusterActions:
                 name = problem.path if problem.path in alternative else next(iter(alternative))
                 yield Problem(f"{place}.{name}", problem.reason)
 
-    def create(self, call: Call, want: ClusterInputs) -> str:
+    def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
         """Its shared volume has to be usable; OutOfCapacity names all that was tried."""
 
         def candidates() -> list[Candidate]:
@@ -108,73 +116,81 @@ class ClusterActions:
                     gpu_type=each.gpu_type,
                     shown={name: getattr(each, name) or None for name in SHOWN},
                 )
-                for each in self._client.get_shared_clusters(want.project_id).all()
-                if each.cluster_name == want.cluster_name
+                for each in self._client.get_shared_clusters(inputs.project_id).all()
+                if each.cluster_name == inputs.cluster_name
             ]
 
         creation = Creation(
-            Target("together", "Cluster", call.kept(want.cluster_name), want.region),
+            Target("together", "Cluster", call.kept(inputs.cluster_name), inputs.region),
             candidates,
-            exists=lambda id_: self._find(id_, want.project_id) is not None,
+            exists=lambda id_: self._find(id_, inputs.project_id) is not None,
             attempts=[
                 Attempt(partial(self._send, placed), placed.region, placed.gpu_type, _sent(placed))
-                for placed in want.placements()
+                for placed in inputs.placements()
             ],
-            before=lambda: reject_unusable_volume(self._client, want),
-            patience=_patience(want),
+            before=lambda: reject_unusable_volume(self._client, inputs),
+            patience=_patience(inputs),
             clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
             with call.searching(creation.patience):
                 return create_once(call, creation)
         except OutOfCapacity as error:
-            wanted = [_capacity(want, each.gpu_type, each.region) for each in want.placements()]
-            raise _out_of_stock(error, want, wanted, "created") from None
+            wanted = [_capacity(inputs, each.gpu_type, each.region) for each in inputs.placements()]
+            raise _out_of_stock(error, inputs, wanted, "created") from None
 
-    def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
+    def wait_until_ready(
+        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> Seen:
         """Ready, with a live worker for every 8 GPUs."""
 
-        def probe() -> Look[Seen]:
-            cluster = self._find(id_, want.project_id)
+        def probe() -> PollResult[Seen]:
+            cluster = self._find(object_id, inputs.project_id)
             if cluster is None:
-                raise NotReady(f"cluster {id_} is gone from the platform")
+                raise NotReady(f"cluster {object_id} is gone from the platform")
             last[:] = [cluster]
-            may_have_more = is_elastic(want.declared(), cluster)
-            return look_at(cluster, want.num_gpus, may_have_more=may_have_more)
+            may_have_more = is_elastic(inputs.declared(), cluster)
+            return look_at(cluster, inputs.num_gpus, may_have_more=may_have_more)
 
         last: list[wire.Cluster] = []
-        what = f"cluster {want.cluster_name}"
-        look = self._with_workers(call, want, probe, last)
-        seen = wait_until(call, look, what=what, interval=self._rhythm)
+        what = f"cluster {inputs.cluster_name}"
+        look = self._with_workers(call, inputs, probe, last)
+        seen = wait_until_done(call, look, label=what, interval=self._rhythm)
         try:
-            self._shrinking(call, last[0], want.declared()).conclude()
+            self._shrinking(call, last[0], inputs.declared()).conclude()
         except GpuformError as error:
             raise NotReady(f"{what}: {error}", last=seen) from None
         return seen
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+    def read(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Seen | None:
         """What the platform itself changes, and where it has put the cluster, is no drift."""
-        cluster = self._find(id_, known.get("project_id"))
+        cluster = self._find(object_id, known_inputs.get("project_id"))
         if cluster is None:
             return None
-        self._mend(call, cluster, known)
-        changes_itself = is_elastic(known, cluster)
+        self._mend(call, cluster, known_inputs)
+        changes_itself = is_elastic(known_inputs, cluster)
         standard = cluster.num_gpus - (cluster.allocated_preemptible_gpus if changes_itself else 0)
         seen = look_at(cluster, standard, may_have_more=changes_itself).value
         inputs = dict(seen.inputs)
-        if known:
+        if known_inputs:
             # Where it is may be an alternative to what is declared: outputs say so, no change.
             del inputs["region"], inputs["gpu_type"]
-        if changes_itself and explains(known, cluster):
+        if changes_itself and explains(known_inputs, cluster):
             del inputs["num_gpus"]
         seen = Observed(inputs, seen.outputs)
         if not call.only_looks:
             return seen
-        seen = with_workers(call, seen, cluster, slurm_of(known))
-        return with_faults(call, seen, cluster, known, self._settings, self._client)
+        seen = with_workers(call, seen, cluster, slurm_of(known_inputs))
+        return with_faults(call, seen, cluster, known_inputs, self._settings, self._client)
 
     def update(
-        self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
+        self,
+        call: ProviderContext,
+        object_id: str,
+        inputs: ClusterInputs,
+        changes: Sequence[FieldChange],
     ) -> None:
         """One request with the changed fields; growing may find no capacity.
 
@@ -183,16 +199,16 @@ class ClusterActions:
         """
         repairs = [each.repair for each in changes if each.repair is not None]
         others = [each for each in changes if each.repair is None]
-        repairing = self._repairing(call, id_, want)
+        repairing = self._repairing(call, object_id, inputs)
         if repairs or repairing.is_interrupted:
             if others:
-                self._change(call, id_, want, others)
+                self._change(call, object_id, inputs, others)
             repairing.run(repairs)
         else:
-            self._change(call, id_, want, others)
+            self._change(call, object_id, inputs, others)
 
     def _change(
-        self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
+        self, call: ProviderContext, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
     ) -> None:
         count = want.num_gpus if any(each.path == "num_gpus" for each in changes) else None
         send = partial(self._send_changes, call, id_, want)
@@ -211,44 +227,48 @@ class ClusterActions:
         else:
             shrinking.resume(lambda change: send([change]), want.num_gpus)
 
-    def _after_removal(self, call: Call, id_: str, want: ClusterInputs) -> Shrinking:
+    def _after_removal(self, call: ProviderContext, id_: str, want: ClusterInputs) -> Shrinking:
         """The cluster once the platform is done with the removal that an earlier run asked for."""
 
-        def probe() -> Look[Shrinking]:
+        def probe() -> PollResult[Shrinking]:
             cluster = self._find(id_, want.project_id)
             if cluster is None:
                 raise GpuformError(f"cluster {id_} is gone from the platform")
             found = self._shrinking(call, cluster, want.declared())
-            return Look(found, cluster.status, done=not found.is_under_way)
+            return PollResult(found, cluster.status, is_done=not found.is_under_way)
 
         what = f"removal of nodes from cluster {want.cluster_name}"
-        found = wait_until(call, probe, what=what, interval=self._rhythm)
+        found = wait_until_done(call, probe, label=what, interval=self._rhythm)
         found.conclude()
         return found
 
-    def leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:
+    def predict_removed_nodes(
+        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> Leaving | None:
         """The nodes that an update would take away now; None when it takes none."""
-        cluster = self._find(id_, want.project_id)
+        cluster = self._find(object_id, inputs.project_id)
         if cluster is None:
             return None
-        decided = cluster_repairs(call.known, want.declared())
+        decided = cluster_repairs(call.known, inputs.declared())
         repaired = [each.node for each in decided.due]
-        return self._shrinking(call, cluster, want.declared()).leaving(want.num_gpus, repaired)
+        return self._shrinking(call, cluster, inputs.declared()).leaving(inputs.num_gpus, repaired)
 
-    def all_leaving(
-        self, call: Call, id_: str, known: Mapping[str, Any], because: str
+    def predict_nodes_removed_with_object(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str
     ) -> Leaving | None:
         """All nodes, which go with the cluster."""
-        cluster = self._find(id_, known.get("project_id"))
+        cluster = self._find(object_id, known_inputs.get("project_id"))
         if cluster is None or cluster.status == ClusterStatus.DELETING:
             return None
-        return self._shrinking(call, cluster, known).all_leaving(because)
+        return self._shrinking(call, cluster, known_inputs).all_leaving(because)
 
-    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def uncordon_leftover_nodes(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Nothing: who could be cordoned has gone with the cluster."""
 
     def _send_changes(
-        self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
+        self, call: ProviderContext, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
     ) -> None:
         send = partial(self._client.update_cluster, id_, want, changes)
         try:
@@ -261,50 +281,52 @@ class ClusterActions:
             wanted = [_capacity(want, kind, where)]
             raise _out_of_stock(error, want, wanted, "changed") from None
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """When no job runs on its nodes; done when it answers 404 and its volumes are released."""
-        volumes = {known["volume_id"]} if known.get("volume_id") else set()
-        project_id = known.get("project_id")
+        volumes = {known_inputs["volume_id"]} if known_inputs.get("volume_id") else set()
+        project_id = known_inputs.get("project_id")
 
-        def probe() -> Look[object] | None:
-            cluster = self._find(id_, project_id)
+        def probe() -> PollResult[object] | None:
+            cluster = self._find(object_id, project_id)
             if cluster is None:
                 return None
             volumes.update(volume.volume_id for volume in cluster.volumes)
-            return Look(None, cluster.status)
+            return PollResult(None, cluster.status)
 
-        what = f"cluster {known.get('cluster_name') or id_}"
-        request = partial(self._client.delete_cluster, id_)
-        there = self._find(id_, project_id)
+        what = f"cluster {known_inputs.get('cluster_name') or object_id}"
+        request = partial(self._client.delete_cluster, object_id)
+        there = self._find(object_id, project_id)
         try:
             if there is None or there.status == ClusterStatus.DELETING:
                 request()
             else:
-                self._shrinking(call, there, known).send_deletion(request)
+                self._shrinking(call, there, known_inputs).send_deletion(request)
         except NotFound as error:
-            left = self._find(id_, project_id)
+            left = self._find(object_id, project_id)
             if left is not None and left.status != ClusterStatus.DELETING:
                 raise contradicted(error, "it is still there") from None
-        wait_until_gone(call, probe, what=what, interval=self._rhythm)
-        Repairs.beside(call.intents).forget(id_)
+        wait_until_gone(call, probe, label=what, interval=self._rhythm)
+        Repairs.beside(call.intents).forget(object_id)
         for volume_id in sorted(volumes):
             wait_until_volume_is_released(call, self._client, volume_id, project_id, self._rhythm)
 
     def _with_workers(
         self,
-        call: Call,
+        call: ProviderContext,
         want: ClusterInputs,
-        probe: Callable[[], Look[Seen]],
+        probe: Callable[[], PollResult[Seen]],
         last: Sequence[wire.Cluster],
-    ) -> Callable[[], Look[Seen]]:
+    ) -> Callable[[], PollResult[Seen]]:
         """`probe`, which asks for the workers, too, where one could not be used before."""
         if not has_failing_workers(call.known):
             return probe
         began: list[float] = []
 
-        def look() -> Look[Seen]:
+        def look() -> PollResult[Seen]:
             seen = probe()
-            if not seen.done:
+            if not seen.is_done:
                 return seen
             found = look_at_workers(call, last[0], slurm_of(want.declared()))
             began[:] = began or [call.clock.now()]
@@ -313,16 +335,16 @@ class ClusterActions:
         return look
 
     @property
-    def _rhythm(self) -> Rhythm:
+    def _rhythm(self) -> PollSchedule:
         return self._client.get_poll_interval(INTERVAL)
 
     def _shrinking(
-        self, call: Call, cluster: wire.Cluster, declared: Mapping[str, Any]
+        self, call: ProviderContext, cluster: wire.Cluster, declared: Mapping[str, Any]
     ) -> Shrinking:
         kube_config = decoded_kube_config(cluster.kube_config.get_secret_value())
         return Shrinking(call, cluster, kube_config, drain_of(declared))
 
-    def _repairing(self, call: Call, id_: str, want: ClusterInputs) -> Repairing:
+    def _repairing(self, call: ProviderContext, id_: str, want: ClusterInputs) -> Repairing:
         def find() -> wire.Cluster:
             cluster = self._find(id_, want.project_id)
             if cluster is None:
@@ -340,7 +362,7 @@ class ClusterActions:
             self._rhythm,
         )
 
-    def _mend(self, call: Call, cluster: wire.Cluster, known: Mapping[str, Any]) -> None:
+    def _mend(self, call: ProviderContext, cluster: wire.Cluster, known: Mapping[str, Any]) -> None:
         """Uncordons what an interrupted removal has left, unless somebody only looks."""
         if call.preview:
             return
@@ -371,7 +393,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     inputs = ClusterInputs
     outputs = ClusterOutputs
     timeouts = Timeouts(create=5400, update=5400, delete=3600)
-    actions = ClusterActions
+    operations = ClusterActions
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d"
     guarded_by = (Permission.DESTROY_RESERVED,)
     lags = True
@@ -461,7 +483,7 @@ def _sent(want: ClusterInputs) -> dict[str, Any]:
     return {name: body[name] for name in SHOWN if body.get(name) is not None}
 
 
-def _volume_problems(call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+def _volume_problems(call: ProviderContext, values: Mapping[str, Any]) -> Iterator[Problem]:
     """A volume that is to be kept is not another one."""
     rollout, before = values.get("rollout"), call.known.get("volume_id")
     keeps = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from gpuform.providers.actions import Observed
-from gpuform.providers.calls import Look
+from gpuform.providers.context import PollResult
+from gpuform.providers.operations import Observed
 from gpuform.providers.together.repairs import proposals, remediation_of
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.policies.certification import CategoryResult
@@ -95,7 +95,9 @@ GPUS_PER_NODE: Final = 8
 Seen = Observed[ClusterOutputs]
 
 
-def look_at(cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False) -> Look[Seen]:
+def look_at(
+    cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False
+) -> PollResult[Seen]:
     """A cluster as seen by somebody who waits for `num_gpus` GPUs, or more where it may."""
     nodes, wanted = len(live_workers(cluster)), num_gpus // GPUS_PER_NODE
     is_ready = cluster.status in CLUSTER_READY
@@ -128,7 +130,7 @@ def look_at(cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False
         paused_at=_paused_at(cluster),
         reserved_until=cluster.reservation_end_time,
     )
-    return Look(Observed(_inputs(cluster), outputs), phase, done=done, failed=failed)
+    return PollResult(Observed(_inputs(cluster), outputs), phase, is_done=done, failure=failed)
 
 
 def decoded_kube_config(text: str) -> str | None:

@@ -5,8 +5,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.offering import Held
+from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus, unix_time

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
-from gpuform.providers.actions import lookup_settings
+from gpuform.providers.operations import lookup_settings
 from gpuform.providers.together.client import client_for
 from gpuform.schemas.together.wire import Cluster, ListedVolume
 

@@ -6,8 +6,8 @@ Regions").
 
 from collections.abc import Iterator, Sequence
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.offering import DRIVER, GPU_TYPE, REGION, Offer
+from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
 from gpuform.schemas.together.drivers import driver_name
 from gpuform.schemas.together.wire import DriverVersion

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from gpuform.providers.actions import lookup_settings
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
+from gpuform.providers.operations import lookup_settings
 from gpuform.providers.together.client import TogetherClient, client_for
 from gpuform.schemas.checking import nearest
 from gpuform.schemas.models import Problem
@@ -40,7 +40,7 @@ def get_regions() -> Sequence[Region]:
 
 
 def find_region_problems(
-    client: TogetherClient, call: Call, values: Mapping[str, Any]
+    client: TogetherClient, call: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Yield where `values` contradict the list of regions.
 
@@ -81,7 +81,7 @@ def _list_regions_once(client: TogetherClient) -> Sequence[Region] | str:
         return regions
 
 
-def _report_unchecked(client: TogetherClient, call: Call, reason: str) -> None:
+def _report_unchecked(client: TogetherClient, call: ProviderContext, reason: str) -> None:
     # An engine collects these; Pulumi's hosts would show one per resource.
     if call.urn is None or call.stores_answers:
         with _lock:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, Look, Rhythm, wait_until
+from gpuform.providers.context import PollResult, PollSchedule, ProviderContext, wait_until_done
 from gpuform.providers.draining import conclude
 from gpuform.providers.errors import (
     ApiError,
@@ -22,6 +21,7 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.lens.lookups import overheated
 from gpuform.providers.lifetime import written
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import Drains, Repair, Repairs, Verdicts
 from gpuform.providers.repairing import repair_of
 from gpuform.providers.together.client import TogetherClient
@@ -58,7 +58,7 @@ _NAMESPACE: Final = uuid.UUID("6c0f9a46-6b6b-5c53-9f0e-7b1f8f4f2c11")
 
 
 def with_faults(
-    call: Call,
+    call: ProviderContext,
     seen: Seen,
     cluster: wire.Cluster,
     known: Mapping[str, object],
@@ -103,14 +103,14 @@ def with_faults(
 class Repairing:
     """The repairs of one update. `find` looks at the cluster anew, or raises GpuformError."""
 
-    call: Call
+    call: ProviderContext
     client: TogetherClient
     settings: Settings
     want: ClusterInputs
     id: str
     find: Callable[[], wire.Cluster]
     shrinking_of: Callable[[wire.Cluster], Shrinking]
-    rhythm: Rhythm
+    rhythm: PollSchedule
 
     @property
     def is_interrupted(self) -> bool:
@@ -329,49 +329,51 @@ class Repairing:
         """Each as it ended."""
         last = dict(begun)
 
-        def probe() -> Look[None]:
+        def probe() -> PollResult[None]:
             for each, found in last.items():
                 if found.state not in ENDED:
                     path = (cluster.cluster_id, found.instance_id or each.instance)
                     last[each] = self.client.get_remediation(*path, found.id)
             states = ", ".join(f"{each.node} {found.state}" for each, found in last.items())
-            return Look(None, states, done=all(f.state in ENDED for f in last.values()))
+            return PollResult(None, states, is_done=all(f.state in ENDED for f in last.values()))
 
         names = ", ".join(each.node for each in begun)
-        wait_until(self.call, probe, what=f"repair of {names}", interval=self.rhythm, limit=LONGEST)
+        wait_until_done(
+            self.call, probe, label=f"repair of {names}", interval=self.rhythm, limit=LONGEST
+        )
         return last
 
     def _wait_for_workers(self, done: Sequence[NodeRepair], before: set[str]) -> None:
         """What was repaired, or is there in its place, can be used by its scheduler."""
         slurm = slurm_of(self.want.declared())
 
-        def probe() -> Look[None]:
+        def probe() -> PollResult[None]:
             cluster = self.find()
             there = {each.host_name for each in standard_workers(cluster)}
             watched = {each.node for each in done if each.node in there} | (there - before)
             if len(there) < len(before) or len(watched) < len(done):
-                return Look(None, f"{len(there)} of {len(before)} nodes are there")
+                return PollResult(None, f"{len(there)} of {len(before)} nodes are there")
             found = look_at_workers(self.call, cluster, slurm)
             missing = sorted(name for name in watched if not found.can_use(name))
             told = found.unasked or f"waiting for {', '.join(missing)} to join"
-            return Look(None, told, done=not missing and not found.unasked)
+            return PollResult(None, told, is_done=not missing and not found.unasked)
 
         names = ", ".join(each.node for each in done)
         what = f"return of {names} after the repair"
-        wait_until(self.call, probe, what=what, interval=self.rhythm, limit=JOIN)
+        wait_until_done(self.call, probe, label=what, interval=self.rhythm, limit=JOIN)
 
     def _end_earlier(self) -> None:
         """Waits for what an earlier run asked for, and uncordons what that has left."""
         if not self.is_interrupted:
             return
 
-        def probe() -> Look[None]:
+        def probe() -> PollResult[None]:
             is_going_on = self.shrinking_of(self.find()).is_under_way
-            return Look(None, "under way", done=not is_going_on)
+            return PollResult(None, "under way", is_done=not is_going_on)
 
         what = "what an earlier run has begun"
         with self.call.searching(LONGEST):
-            wait_until(self.call, probe, what=what, interval=self.rhythm, limit=LONGEST)
+            wait_until_done(self.call, probe, label=what, interval=self.rhythm, limit=LONGEST)
         self._conclude()
 
     def _conclude(self) -> None:
@@ -382,7 +384,7 @@ class Repairing:
             conclude(self.call, drain, self.shrinking_of(cluster).scheduler, names)
 
 
-def _uncertified(call: Call, cluster: wire.Cluster) -> list[NodeFault]:
+def _uncertified(call: ProviderContext, cluster: wire.Cluster) -> list[NodeFault]:
     verdicts = Verdicts.beside(call.intents).of(cluster.cluster_id)
     return [*uncertified(standard_workers(cluster), verdicts)]
 

@@ -3,12 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, Rhythm, wait_until, wait_until_gone
+from gpuform.providers.context import (
+    PollResult,
+    PollSchedule,
+    ProviderContext,
+    wait_until_done,
+    wait_until_gone,
+)
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady
 from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for, find_write_refusal
@@ -40,11 +46,13 @@ class SharedVolumeActions:
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def planning_problems(
+        self, call: ProviderContext, values: Mapping[str, Any]
+    ) -> Iterator[Problem]:
         """Whether the region exists."""
         return regions.find_region_problems(self._client, call, values)
 
-    def create(self, call: Call, want: SharedVolumeInputs) -> str:
+    def create(self, call: ProviderContext, inputs: SharedVolumeInputs) -> str:
         """The platform tells no region of a volume: names are compared over all regions."""
 
         def candidates() -> list[Candidate]:
@@ -54,72 +62,83 @@ class SharedVolumeActions:
                     leaving=each.status == VolumeStatus.DELETING,
                     shown={"size_tib": each.size_tib or None},
                 )
-                for each in self._client.get_shared_volumes(want.project_id).all()
-                if each.volume_name == want.volume_name
+                for each in self._client.get_shared_volumes(inputs.project_id).all()
+                if each.volume_name == inputs.volume_name
             ]
 
         creation = Creation(
-            Target("together", "SharedVolume", call.kept(want.volume_name), region=""),
+            Target("together", "SharedVolume", call.kept(inputs.volume_name), region=""),
             candidates,
-            exists=lambda id_: self._find(id_, want.project_id) is not None,
+            exists=lambda id_: self._find(id_, inputs.project_id) is not None,
             attempts=[
                 Attempt(
-                    lambda: self._client.create_volume(want).volume_id,
-                    sent={"size_tib": want.size_tib},
+                    lambda: self._client.create_volume(inputs).volume_id,
+                    sent={"size_tib": inputs.size_tib},
                 )
             ],
             clock_ahead=lambda: self._client.clock_ahead,
         )
         return create_once(call, creation)
 
-    def settle(self, call: Call, id_: str, want: SharedVolumeInputs) -> Seen:
+    def wait_until_ready(
+        self, call: ProviderContext, object_id: str, inputs: SharedVolumeInputs
+    ) -> Seen:
         """Available or bound, at the declared size."""
 
-        def probe() -> Look[Seen]:
-            volume = self._find(id_, want.project_id)
+        def probe() -> PollResult[Seen]:
+            volume = self._find(object_id, inputs.project_id)
             if volume is None:
-                raise NotReady(f"volume {id_} is gone from the platform")
-            return look_at(volume, want.size_tib)
+                raise NotReady(f"volume {object_id} is gone from the platform")
+            return look_at(volume, inputs.size_tib)
 
-        return wait_until(call, probe, what=f"volume {want.volume_name}", interval=self._rhythm)
+        return wait_until_done(
+            call, probe, label=f"volume {inputs.volume_name}", interval=self._rhythm
+        )
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+    def read(
+        self,
+        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        object_id: str,
+        known_inputs: Mapping[str, Any],
+    ) -> Seen | None:
         """The region is never returned, so it stays as declared."""
-        volume = self._find(id_, known.get("project_id"))
+        volume = self._find(object_id, known_inputs.get("project_id"))
         return None if volume is None else look_at(volume, volume.size_tib).value
 
     def update(
         self,
-        call: Call,  # noqa: ARG002 - the shape of Actions
-        id_: str,
-        want: SharedVolumeInputs,
+        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        object_id: str,
+        inputs: SharedVolumeInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the size alone can change
     ) -> None:
         """Grows the volume."""
-        self._client.update_volume(id_, want)
+        self._client.update_volume(object_id, inputs)
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Waits while a cluster still has it, for a while, and then until it answers 404."""
-        what = f"volume {known.get('volume_name') or id_}"
-        project_id = known.get("project_id")
-        self._wait_until_free(call, id_, project_id, what)
+        what = f"volume {known_inputs.get('volume_name') or object_id}"
+        project_id = known_inputs.get("project_id")
+        self._wait_until_free(call, object_id, project_id, what)
         try:
-            self._client.delete_volume(id_)
+            self._client.delete_volume(object_id)
         except NotFound as error:
-            left = self._find(id_, project_id)
+            left = self._find(object_id, project_id)
             if left is not None and left.status != VolumeStatus.DELETING:
                 raise contradicted(error, "it is still there") from None
         except Conflict:
             raise _attached(what) from None
 
-        def probe() -> Look[object] | None:
-            volume = self._find(id_, project_id)
-            return None if volume is None else Look(None, volume.status)
+        def probe() -> PollResult[object] | None:
+            volume = self._find(object_id, project_id)
+            return None if volume is None else PollResult(None, volume.status)
 
-        wait_until_gone(call, probe, what=what, interval=self._rhythm)
+        wait_until_gone(call, probe, label=what, interval=self._rhythm)
 
     @property
-    def _rhythm(self) -> Rhythm:
+    def _rhythm(self) -> PollSchedule:
         return self._client.get_poll_interval(INTERVAL)
 
     def _find(self, id_: str, project_id: str | None) -> wire.Volume | None:
@@ -128,14 +147,16 @@ class SharedVolumeActions:
         except NotFound:
             return None
 
-    def _wait_until_free(self, call: Call, id_: str, project_id: str | None, what: str) -> None:
-        def probe() -> Look[None]:
+    def _wait_until_free(
+        self, call: ProviderContext, id_: str, project_id: str | None, what: str
+    ) -> None:
+        def probe() -> PollResult[None]:
             volume = self._find(id_, project_id)
             status = volume.status if volume else "gone"
-            return Look(None, status, done=status != VolumeStatus.BOUND)
+            return PollResult(None, status, is_done=status != VolumeStatus.BOUND)
 
         try:
-            wait_until(call, probe, what=what, interval=self._rhythm, limit=RELEASE)
+            wait_until_done(call, probe, label=what, interval=self._rhythm, limit=RELEASE)
         except NotReady:
             call.raise_if_cancelled()
             raise _attached(what) from None
@@ -149,7 +170,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     inputs = SharedVolumeInputs
     outputs = SharedVolumeOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
-    actions = SharedVolumeActions
+    operations = SharedVolumeActions
     id_example = "b8aaf8f3-228e-4b65-b805-f9180145fa48"
     asked = "region"
     lags = True
@@ -175,7 +196,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
         return old.get("status") in VOLUME_STUCK
 
 
-def look_at(volume: wire.Volume, size_tib: int) -> Look[Seen]:
+def look_at(volume: wire.Volume, size_tib: int) -> PollResult[Seen]:
     """A volume as seen by somebody who waits for a size."""
     done = volume.status in VOLUME_READY and volume.size_tib >= size_tib
     phase = volume.status or "no status"
@@ -188,7 +209,7 @@ def look_at(volume: wire.Volume, size_tib: int) -> Look[Seen]:
         ready=done, not_ready_reason=None if done else (failed or phase), status=volume.status
     )
     inputs = {"volume_name": volume.volume_name, "size_tib": volume.size_tib}
-    return Look(Observed(inputs, outputs), phase, done=done, failed=failed)
+    return PollResult(Observed(inputs, outputs), phase, is_done=done, failure=failed)
 
 
 def _attached(what: str) -> GpuformError:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import (
     DrainedObject,
     Draining,
+    NodeEviction,
     Scheduler,
     SlurmOnKubernetes,
-    Taking,
     Worker,
     conclude,
     undo,
@@ -43,7 +43,7 @@ from gpuform.schemas.together.statuses import FAILED_NODE_PHASES, ClusterStatus
 class Shrinking:
     """What takes nodes away from one cluster. `kube_config` is the cluster's own, as YAML."""
 
-    call: Call
+    call: ProviderContext
     cluster: wire.Cluster
     kube_config: str | None
     wanted: ClusterDrainInputs
@@ -85,10 +85,10 @@ class Shrinking:
             return going or found
         return going.model_copy(update={"nodes": (*going.nodes, *found.nodes)})
 
-    def repairing(self, names: Sequence[str]) -> Taking:
+    def repairing(self, names: Sequence[str]) -> NodeEviction:
         """What is taken of these nodes for their repair: those of them that are there."""
         there = {_worker(node).name for node in self._standard}
-        return Taking({name: "repaired" for name in names if name in there})
+        return NodeEviction({name: "repaired" for name in names if name in there})
 
     def draining_for_repair(self) -> Draining:
         """The taking of nodes that are named one by one."""
@@ -190,13 +190,13 @@ class Shrinking:
     def _standard(self) -> Sequence[wire.GpuWorkerNode]:
         return standard_workers(self.cluster)
 
-    def _fewer(self, count: int) -> Taking:
-        return Taking(count=count, named=self.wanted.nodes or ())
+    def _fewer(self, count: int) -> NodeEviction:
+        return NodeEviction(count=count, named=self.wanted.nodes or ())
 
-    def _all(self, because: str) -> Taking:
+    def _all(self, because: str) -> NodeEviction:
         """All nodes; none where the control plane has not run yet, which runs the jobs."""
         live = live_workers(self.cluster) if self.kube_config else ()
-        return Taking({_worker(node).name: because for node in live})
+        return NodeEviction({_worker(node).name: because for node in live})
 
     def _draining(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> Draining:
         subject = DrainedObject(

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once, name_taken
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.providers.together.claims import (
     ClusterClaims,
@@ -51,17 +51,19 @@ class VolumeClaimActions:
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Sequence[Any]:  # noqa: ARG002 - the shape of Actions
+    def planning_problems(self, call: ProviderContext, values: Mapping[str, Any]) -> Sequence[Any]:  # noqa: ARG002 - the shape of ResourceOperations
         """None: the cluster may not be there yet."""
         return ()
 
-    def create(self, call: Call, want: VolumeClaimInputs) -> str:
+    def create(self, call: ProviderContext, inputs: VolumeClaimInputs) -> str:
         """One of that name that bears no mark of this resource is never taken."""
-        place = KubernetesObjectId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
-        claims = connect_to_claims(self._client, want.cluster_id)
+        place = KubernetesObjectId(
+            inputs.cluster_id, inputs.namespace or DEFAULT_NAMESPACE, inputs.name
+        )
+        claims = connect_to_claims(self._client, inputs.cluster_id)
         if claims is None:
             call.refuse_to_make()
-            raise build_missing_cluster_error(want.cluster_id)
+            raise build_missing_cluster_error(inputs.cluster_id)
         target = Target(
             "together", "VolumeClaim", f"{place.namespace}/{place.name}", place.cluster_id
         )
@@ -76,7 +78,7 @@ class VolumeClaimActions:
             return present
 
         def send() -> str:
-            claims.create(place, _body(want, call.urn))
+            claims.create(place, _body(inputs, call.urn))
             return str(place)
 
         def exists(_id: str) -> bool:
@@ -84,23 +86,30 @@ class VolumeClaimActions:
 
         return create_once(call, Creation(target, candidates, exists, [Attempt(send)]))
 
-    def settle(self, call: Call, id_: str, want: VolumeClaimInputs) -> Seen:
+    def wait_until_ready(
+        self, call: ProviderContext, object_id: str, inputs: VolumeClaimInputs
+    ) -> Seen:
         """Bound, at the declared size; or Pending where only a pod's use binds it."""
-        place = KubernetesObjectId.parse(id_, _KIND)
+        place = KubernetesObjectId.parse(object_id, _KIND)
 
-        def probe() -> Look[Seen]:
+        def probe() -> PollResult[Seen]:
             claims = connect_to_claims(self._client, place.cluster_id)
             claim = claims.find(place) if claims else None
             if claims is None or claim is None:
                 raise NotReady(f"claim {place} is gone from the cluster")
-            return _look_at(claims, claim, want.storage)
+            return _look_at(claims, claim, inputs.storage)
 
-        return wait_until(call, probe, what=f"claim {place.name}", interval=INTERVAL)
+        return wait_until_done(call, probe, label=f"claim {place.name}", interval=INTERVAL)
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+    def read(
+        self,
+        call: ProviderContext,
+        object_id: str,
+        known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
+    ) -> Seen | None:
         """None also when another claim has its name now."""
         try:
-            place = KubernetesObjectId.parse(id_, _KIND)
+            place = KubernetesObjectId.parse(object_id, _KIND)
         except GpuformError as error:
             call.on_warning(str(error))  # the id of somebody's import; nothing has it
             return None
@@ -116,13 +125,13 @@ class VolumeClaimActions:
 
     def update(
         self,
-        call: Call,
-        id_: str,
-        want: VolumeClaimInputs,
+        call: ProviderContext,
+        object_id: str,
+        inputs: VolumeClaimInputs,
         changes: Sequence[FieldChange],
     ) -> None:
         """Grows the claim, and sets its labels; those of others stay."""
-        place = KubernetesObjectId.parse(id_, _KIND)
+        place = KubernetesObjectId.parse(object_id, _KIND)
         claims = self._claims(place.cluster_id)
         claim = claims.find(place)
         if claim is None or _is_another(claim, call):
@@ -132,15 +141,20 @@ class VolumeClaimActions:
         labels = [change for change in changes if change.path.split(".")[0] == "labels"]
         if labels:
             known = call.known.get("labels") or {}
-            metadata["labels"] = {**dict.fromkeys(known), **(want.labels or {})}
+            metadata["labels"] = {**dict.fromkeys(known), **(inputs.labels or {})}
         if any(change.path == "storage" for change in changes):
             _refuse_growth_unbound(claim, place)
-            patch["spec"] = {"resources": {"requests": {"storage": want.storage}}}
+            patch["spec"] = {"resources": {"requests": {"storage": inputs.storage}}}
         claims.patch(place, patch)
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
+    def delete(
+        self,
+        call: ProviderContext,
+        object_id: str,
+        known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
+    ) -> None:
         """Waits until it is gone, which it is only when no pod uses it any more."""
-        place = KubernetesObjectId.parse(id_, _KIND)
+        place = KubernetesObjectId.parse(object_id, _KIND)
         claims = connect_to_claims(self._client, place.cluster_id)
         claim = claims.find(place) if claims else None
         if claims is None or claim is None or _is_another(claim, call):
@@ -148,15 +162,15 @@ class VolumeClaimActions:
         uid = claim.metadata.uid
         claims.delete(place, uid)
 
-        def probe() -> Look[object] | None:
+        def probe() -> PollResult[object] | None:
             claims = connect_to_claims(self._client, place.cluster_id)
             left = claims.find(place) if claims else None
             if claims is None or left is None or left.metadata.uid != uid:
                 return None
             users = ", ".join(claims.list_pods_using(place))
-            return Look(None, f"used by {users}" if users else "being deleted")
+            return PollResult(None, f"used by {users}" if users else "being deleted")
 
-        wait_until_gone(call, probe, what=f"claim {place.name}", interval=INTERVAL)
+        wait_until_gone(call, probe, label=f"claim {place.name}", interval=INTERVAL)
 
     def _claims(self, cluster_id: str) -> ClusterClaims:
         found = connect_to_claims(self._client, cluster_id)
@@ -165,20 +179,20 @@ class VolumeClaimActions:
         return found
 
     def _standing(
-        self, call: Call, claims: ClusterClaims, place: KubernetesObjectId
+        self, call: ProviderContext, claims: ClusterClaims, place: KubernetesObjectId
     ) -> Claim | None:
         """The claim of a name, once one that is being deleted is no longer in the way."""
         found = claims.find(place)
         if found is None or found.metadata.deleted_at is None:
             return found
 
-        def probe() -> Look[Claim | None]:
+        def probe() -> PollResult[Claim | None]:
             found = claims.find(place)
             is_leaving = found is not None and found.metadata.deleted_at is not None
-            return Look(found, "an earlier claim is being deleted", done=not is_leaving)
+            return PollResult(found, "an earlier claim is being deleted", is_done=not is_leaving)
 
         try:
-            return wait_until(call, probe, what=f"claim {place.name}", interval=INTERVAL)
+            return wait_until_done(call, probe, label=f"claim {place.name}", interval=INTERVAL)
         except NotReady as error:
             call.raise_if_cancelled()
             raise GpuformError(
@@ -194,7 +208,7 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
     inputs = VolumeClaimInputs
     outputs = VolumeClaimOutputs
     timeouts = Timeouts(create=600, update=600, delete=600)
-    actions = VolumeClaimActions
+    operations = VolumeClaimActions
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/shared-pvc"
 
     @classmethod
@@ -210,7 +224,7 @@ def _body(want: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
     return body
 
 
-def _look_at(claims: ClusterClaims, claim: Claim, storage: str) -> Look[Seen]:
+def _look_at(claims: ClusterClaims, claim: Claim, storage: str) -> PollResult[Seen]:
     """A claim as seen by somebody who waits for a size."""
     told, done, failed = _state(claims, claim, storage)
     outputs = VolumeClaimOutputs(
@@ -222,7 +236,7 @@ def _look_at(claims: ClusterClaims, claim: Claim, storage: str) -> Look[Seen]:
         bound_volume=claim.spec.volume_name if claim.status.phase == "Bound" else None,
         created_at=claim.metadata.created_at,
     )
-    return Look(Observed(_inputs(claim), outputs), told, done=done, failed=failed)
+    return PollResult(Observed(_inputs(claim), outputs), told, is_done=done, failure=failed)
 
 
 def _state(claims: ClusterClaims, claim: Claim, storage: str) -> tuple[str, bool, str | None]:
@@ -264,7 +278,7 @@ def _inputs(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _is_another(claim: Claim, call: Call) -> bool:
+def _is_another(claim: Claim, call: ProviderContext) -> bool:
     """Whether somebody made it anew since the state was written."""
     known = call.known.get("uid")
     return known is not None and known != claim.metadata.uid

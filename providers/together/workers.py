@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpuform.providers.calls import Call, Look, current_call
+from gpuform.providers.context import PollResult, ProviderContext, get_current_context
 from gpuform.providers.draining import answered
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.kubernetes.client import client_by
@@ -65,7 +65,9 @@ class Workers:
         return name in self.kubernetes and name not in self.failing and MISSING not in told
 
 
-def with_workers(call: Call, seen: Seen, cluster: wire.Cluster, slurm: SlurmInputs) -> Seen:
+def with_workers(
+    call: ProviderContext, seen: Seen, cluster: wire.Cluster, slurm: SlurmInputs
+) -> Seen:
     """What was seen of a cluster, with what its schedulers say of the workers.
 
     A cluster is not ready while a worker is not. Without an answer it is as the platform says, and
@@ -79,19 +81,19 @@ def with_workers(call: Call, seen: Seen, cluster: wire.Cluster, slurm: SlurmInpu
     return replace(seen, outputs=_outputs(seen, found, call))
 
 
-def waited_for(look: Look[Seen], found: Workers, waited: float) -> Look[Seen]:
+def waited_for(look: PollResult[Seen], found: Workers, waited: float) -> PollResult[Seen]:
     """A look of somebody who has `waited` so many seconds for workers alone."""
-    value = replace(look.value, outputs=_outputs(look.value, found, current_call()))
+    value = replace(look.value, outputs=_outputs(look.value, found, get_current_context()))
     if not found.failing:
         return replace(look, value=value)
     reason = _text([*found.failing.values()])
     failed = None
     if waited >= PATIENCE:
         failed = f"{reason}; look at it with kubectl, and repair it: `gpuform repair`"
-    return Look(value, f"{look.phase}, but {reason}", failed=failed)
+    return PollResult(value, f"{look.phase}, but {reason}", failure=failed)
 
 
-def look_at_workers(call: Call, cluster: wire.Cluster, slurm: SlurmInputs) -> Workers:
+def look_at_workers(call: ProviderContext, cluster: wire.Cluster, slurm: SlurmInputs) -> Workers:
     """Asks both; one that cannot be asked does not keep the other from it. Raises Cancelled."""
     workers = live_workers(cluster)
     kube_config = decoded_kube_config(cluster.kube_config.get_secret_value()) or ""
@@ -203,7 +205,7 @@ def _trouble(node: Node) -> str:
     return f"{node.trouble} ({_short(node.reason)})" if node.reason else node.trouble
 
 
-def _outputs(seen: Seen, found: Workers, call: Call) -> Any:
+def _outputs(seen: Seen, found: Workers, call: ProviderContext) -> Any:
     outputs, before = seen.outputs, _unusable(call.known)
     moment = call.clock.now()
     now = written(moment)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import (
     ApiError,
     AuthError,
@@ -108,7 +108,7 @@ def _pause(response: "httpx.Response", said: str, attempt: int) -> float | None:
     for prefix in ("x-ratelimit", "ratelimit"):
         reset = headers.get(f"{prefix}-reset", "")
         if headers.get(f"{prefix}-remaining") == "0" and reset.isdigit():
-            return max(0.0, float(reset) - current_call().clock.now()) + 1
+            return max(0.0, float(reset) - get_current_context().clock.now()) + 1
     is_limit = status == 429 or re.search(r"rate limit|abuse detection", said, re.IGNORECASE)
     return _LEAST_PAUSE * 2 ** (attempt - 1) if is_limit else None
 

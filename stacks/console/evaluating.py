@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuform.providers.actions import Settings, looking_up
+from gpuform.providers.operations import Settings, looking_up
 from gpuform.stacks.console.source import Stored, by_key, with_stored
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from gpuform.providers.actions import Settings
+from gpuform.providers.operations import Settings
 from gpuform.stacks.doctor import stack as stacks
 from gpuform.stacks.doctor.environment import environment
 from gpuform.stacks.doctor.findings import Examination, Finding, Level, failure

@@ -4,9 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import CLOCK_VARIABLE, duration
 from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.context import CLOCK_VARIABLE, format_duration
 from gpuform.providers.errors import (
     AuthError,
     GpuformError,
@@ -15,6 +14,7 @@ from gpuform.providers.errors import (
     Unreachable,
 )
 from gpuform.providers.http import Answered, probe
+from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms as all_platforms
 from gpuform.providers.platform import unusable_platforms
 from gpuform.stacks.doctor.findings import Finding, Level, failure
@@ -127,8 +127,8 @@ def _skew(name: str, ahead: float | None) -> Iterator[Finding]:
     yield Finding(
         AREA,
         Level.PROBLEM,
-        f"{name}: this machine's clock is {duration(abs(ahead))} {way} the platform's: signed "
-        "requests are refused, what a lost create has made is not known again, and leases and "
-        "plans have wrong times",
+        f"{name}: this machine's clock is {format_duration(abs(ahead))} {way} the platform's: "
+        "signed requests are refused, what a lost create has made is not known again, and leases "
+        "and plans have wrong times",
         "set the clock, and keep it right (NTP)",
     )

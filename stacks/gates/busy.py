@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
+from gpuform.providers.operations import Settings
 from gpuform.schemas.lens.wire import Consumer
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.policies.drain import Leaving

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import probe
+from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.resource_facts import Proof
 from gpuform.stacks.engine.planning import Op, Step

@@ -13,10 +13,10 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, clock_from, serving
 from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.context import ProviderContext, clock_from, use_context
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, Unkept
 from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel
@@ -109,8 +109,8 @@ def read(wanted: Sequence[ImportChoice], settings: Settings) -> list[Found]:
         # The record of creates under way belongs to the runs that make them.
         intents, began = Intents(Unkept()), time.monotonic()
 
-        def call() -> Call:
-            return Call(clock=clock_from(os.environ), intents=intents, as_of=began)
+        def call() -> ProviderContext:
+            return ProviderContext(clock=clock_from(os.environ), intents=intents, as_of=began)
 
         one = partial(_read, settings=settings, new_call=call)
         found = list(pool.map(one, wanted))
@@ -122,11 +122,13 @@ def read(wanted: Sequence[ImportChoice], settings: Settings) -> list[Found]:
     return [each for each in found if isinstance(each, Found)]
 
 
-def _read(wanted: ImportChoice, settings: Settings, new_call: Callable[[], Call]) -> Found | str:
+def _read(
+    wanted: ImportChoice, settings: Settings, new_call: Callable[[], ProviderContext]
+) -> Found | str:
     lifecycle = lifecycle_class(wanted.platform, wanted.kind)
     settings = replace(settings, region=wanted.region or settings.region)
     try:
-        with serving(new_call()):
+        with use_context(new_call()):
             found = lifecycle.using(settings).read(wanted.id, {})
     except GpuformError as error:
         return f"{wanted}: {error}"

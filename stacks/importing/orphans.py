@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import clock_from
 from gpuform.providers.catalog import lifecycle_class, platform_of
+from gpuform.providers.context import clock_from
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.offering import Held, held_by
+from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.records import all_intents

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.chosen_form import form_of
 from gpuform.providers.forms import FORM_CONFIG
+from gpuform.providers.operations import Settings
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.engine.stack import Stack

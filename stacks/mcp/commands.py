@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.calls import READS_ONLY
+from gpuform.providers.context import READS_ONLY
 from gpuform.providers.platform import platforms
 from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import CaseInputs

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.offering import (
     GPU_TYPE,
@@ -13,6 +12,7 @@ from gpuform.providers.offering import (
     offered_by,
     platforms_with_offers,
 )
+from gpuform.providers.operations import Settings
 from gpuform.schemas.checking import nearest
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.pricing.book import Price, PriceBook

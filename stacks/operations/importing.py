@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import platform_of
 from gpuform.providers.offering import held_by
+from gpuform.providers.operations import Settings
 from gpuform.stacks.authoring.declared import ConfigValue, Reference, Value
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import plain

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import platform_of
+from gpuform.providers.operations import Settings
 from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.importing.orphans import Question

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from gpuform.providers.calls import CLOCK_VARIABLE
+from gpuform.providers.context import CLOCK_VARIABLE
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine

@@ -8,12 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import CLOCK_VARIABLE, clock_from, synchronised
 from gpuform.providers.catalog import Summary, summary_of
+from gpuform.providers.context import CLOCK_VARIABLE, clock_from, synchronised
 from gpuform.providers.environment import Live
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
+from gpuform.providers.operations import Settings
 from gpuform.providers.plugin.unsettled import describe_left, left_behind
 from gpuform.providers.records import Intents, Unkept
 from gpuform.schemas.errors import UserError

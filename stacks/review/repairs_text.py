@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from gpuform.providers.calls import duration
+from gpuform.providers.context import format_duration
 from gpuform.schemas.plan import Plan, ResourceChange
 from gpuform.schemas.policies.drain import LeavingNode
 from gpuform.schemas.policies.repair import NodeRepair
@@ -37,7 +37,7 @@ def _age(repair: NodeRepair, made_at: str) -> str:
         age = (made - since).total_seconds()
     except (TypeError, ValueError):
         return ""
-    return f" ({duration(age)} before the plan)" if age >= 1 else ""
+    return f" ({format_duration(age)} before the plan)" if age >= 1 else ""
 
 
 def _jobs(change: ResourceChange, repair: NodeRepair) -> str:

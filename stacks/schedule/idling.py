@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, Clock, serving
+from gpuform.providers.context import Clock, ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifetime import Verdict
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents
 from gpuform.schemas.policies.lifetime import idleness_of
 from gpuform.stacks.engine.state import ResourceState
@@ -37,7 +37,7 @@ class IdleWatch:
             return None
         try:
             known = told(entry.outputs)
-            with serving(Call(clock=self.clock, intents=self.intents, known=known)):
+            with use_context(ProviderContext(clock=self.clock, intents=self.intents, known=known)):
                 verdict = lifecycle.idle(self.settings, entry.id, idleness)
         except GpuformError as error:
             verdict = Verdict(is_idle=False, because=f"it cannot be told: {error.message}")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, Clock, duration, serving
+from gpuform.providers.context import Clock, ProviderContext, format_duration, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Decision, NotEnoughEvidence, Observation, require_evidence
 from gpuform.providers.evidence.decisions import (
@@ -19,6 +18,7 @@ from gpuform.providers.evidence.decisions import (
     STOP_BY_SCHEDULE,
 )
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
 from gpuform.stacks.engine.executing import Due
 from gpuform.stacks.engine.state import ResourceState
@@ -69,7 +69,7 @@ class ExpiryObserver:
             missing = [f"no answer of {platform} has a Date that confirms it"] if needs_date else []
         elif abs(ahead) > LARGEST_SKEW_S:
             way = "ahead of" if ahead > 0 else "behind"
-            missing = [f"it is {duration(abs(ahead))} {way} the clock of {platform}"]
+            missing = [f"it is {format_duration(abs(ahead))} {way} the clock of {platform}"]
         else:
             missing = []
         return Observation("this machine's clock", missing)
@@ -80,7 +80,7 @@ class ExpiryObserver:
         if lifecycle is None:
             return None
         try:
-            with serving(Call(clock=self.clock)):
+            with use_context(ProviderContext(clock=self.clock)):
                 return lifecycle.observe_work(self.settings, entry.id)
         except GpuformError as error:
             return Observation(lifecycle.platform, [error.message])

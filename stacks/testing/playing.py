@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import in_process, mount
+from gpuform.providers.context import in_process, mount
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.environment import KNOWN_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.permissions import Permission

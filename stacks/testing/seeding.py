@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from gpuform.providers.calls import Call
-from gpuform.providers.environment import World, record_world
+from gpuform.providers.context import ProviderContext
+from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
@@ -91,7 +91,7 @@ def seed(stack: Stack, snapshot: Snapshot, declared: Mapping[str, PropertyMap]) 
     """
     seeding = _Seeding.of(stack, declared)
     entries = [seeding.taken_over(entry) for entry in snapshot.resources]
-    record_world(stack.intents().records, World(emulated=True, emulator=""))
+    record_environment(stack.intents().records, StackEnvironment(emulated=True, emulator=""))
     with stack.lock():
         stack.save(replace(snapshot, resources=entries, pending_operations=[]))
 
@@ -111,7 +111,7 @@ class _Seeding:
         host = ProviderHost(
             program.project,
             program.config,
-            lambda urn, timeout: Call(urn=urn, timeout=timeout, intents=intents),
+            lambda urn, timeout: ProviderContext(urn=urn, timeout=timeout, intents=intents),
         )
         return cls(host, declared, {})
 

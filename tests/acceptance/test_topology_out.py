@@ -12,9 +12,9 @@ from declared import CLUSTER
 from kubernetes import client, config
 from scp_emulated import environ
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.client.connection import Connection
 from gpuform.providers.scp.client.credentials import find_credentials
@@ -244,7 +244,7 @@ def move(project: Any, node: str, before: str, after: str) -> None:
     settings = Settings(environ=environ(project.emulator.url))
     scp = ScpClient(Connection(find_credentials(settings)))
     clock = EmulatorClock(project.emulator.url)
-    with closing(scp), closing(clock), serving(Call(clock=clock)):
+    with closing(scp), closing(clock), use_context(ProviderContext(clock=clock)):
         scp.modify_members(before, after, [node])
     project.admin("POST", "clock", json={"advance": 3600})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from running import CREATE_SECONDS, bench, table
 
-from gpuform.providers.calls import Rhythm
+from gpuform.providers.context import PollSchedule
 from gpuform.providers.together.cluster import INTERVAL
 
 PROGRAM = """
@@ -45,7 +45,7 @@ def main() -> None:
     creates = [each["time"] for each in requests if each["method"] == "POST"]
     waiting = [each["time"] for each in requests if each["time"] > max(creates)]
     length = max(waiting) - max(creates)
-    interval = Rhythm(INTERVAL).until_next(0, waited=0)
+    interval = PollSchedule(INTERVAL).compute_delay(0, waited=0)
     span, own = max(waiting) - min(creates), options.seconds
     per_interval = len(waiting) / max(1.0, length / interval)
     sys.stdout.write(

@@ -13,7 +13,7 @@ from conformance.stacks import CalledStack, EmbeddedStack, Stack
 from conformance.stock import StockHost, running_host
 from conformance.verbs import EngineVerbs, StockVerbs, Verbs
 
-from gpuform.providers.calls import Call, clock_from
+from gpuform.providers.context import ProviderContext, clock_from
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import FolderRecords, Intents
@@ -110,12 +110,14 @@ def plugin(platform: Platform, plugin_process: PluginHost) -> PluginHost:
 
 
 @pytest.fixture
-def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None], Call]:
+def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None], ProviderContext]:
     """How an engine over the emulator makes the context of a call."""
 
-    def new(urn: str, timeout: float | None) -> Call:
+    def new(urn: str, timeout: float | None) -> ProviderContext:
         intents = Intents(FolderRecords(tmp_path / ".gpuform" / "records"))
-        return Call(urn=urn, timeout=timeout, clock=clock_from(os.environ), intents=intents)
+        return ProviderContext(
+            urn=urn, timeout=timeout, clock=clock_from(os.environ), intents=intents
+        )
 
     return new
 

@@ -35,8 +35,8 @@ from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_in, run_local
 from conformance.together_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
-from gpuform.providers.calls.transport import in_process, mount
 from gpuform.providers.catalog import resource_class
+from gpuform.providers.context.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment

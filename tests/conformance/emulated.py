@@ -16,10 +16,10 @@ from conformance.described import Described, Request
 from processes.limits import LAST_RESORT
 from served import rewrite_answers, watch_requests
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import clock_from
-from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.context import clock_from
+from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 from gpuform.schemas.aios.updates import NOTHING
 

@@ -21,7 +21,7 @@ from conformance.crash_points import CRYPTER, START, URL, Counting, Hook, in_chi
 from conformance.tensorone_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
-from gpuform.providers.calls.transport import in_process, mount
+from gpuform.providers.context.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment

@@ -14,7 +14,7 @@ from conformance.kinds import for_all
 from conformance.verbs import EngineVerbs, Refused
 from pydantic import BaseModel
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.schemas.rules import rules_of
 
 Keys = tuple[str, ...]
@@ -63,7 +63,9 @@ def changed(answer: Any, keys: Keys) -> Any:
 @pytest.mark.sampled(1)
 @for_all
 def test_every_input_that_is_returned_is_read(
-    described: Described, platform: Platform, new_call: Callable[[str, float | None], Call]
+    described: Described,
+    platform: Platform,
+    new_call: Callable[[str, float | None], ProviderContext],
 ) -> None:
     verbs = EngineVerbs(described.lifecycle, new_call, {})
     made = verbs.create(verbs.check(described.good).inputs)

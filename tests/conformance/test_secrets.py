@@ -277,8 +277,8 @@ def test_what_nobody_foresaw_keeps_its_text_to_itself(
         raise RuntimeError(f"cannot use {held}")
 
     assert embedded.up(thing(described)).ok
-    monkeypatch.setattr(described.lifecycle.actions, "read", broken)
-    monkeypatch.setattr(described.lifecycle.actions, "settle", broken)
+    monkeypatch.setattr(described.lifecycle.operations, "read", broken)
+    monkeypatch.setattr(described.lifecycle.operations, "wait_until_ready", broken)
     refreshed = embedded.refresh()
     updated = embedded.up(thing(described, described.in_place.inputs))
     for result in (refreshed, updated):

@@ -18,7 +18,7 @@ from google.protobuf.struct_pb2 import Struct
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.provider_host import ProviderHost
@@ -75,7 +75,7 @@ class EngineVerbs:
     """Through the embedded engine's provider host."""
 
     lifecycle: type[Any]
-    new_call: Callable[[str, float | None], Call]
+    new_call: Callable[[str, float | None], ProviderContext]
     config: Mapping[str, str]
     urn: str = "urn:pulumi:dev::project::type::thing"
 

@@ -11,13 +11,13 @@ GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
 # The first machine waits as gpuform's own resources do, the second hears of nothing.
 PROGRAM = """
 import time
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import Cancelled
 from pulumi.dynamic import CreateResult, Resource, ResourceProvider
 
 class Patient(ResourceProvider):
     def create(self, props):
-        call = current_call()
+        call = get_current_context()
         print("in create", flush=True)
         try:
             call.sleep(600)

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.calls.transport import in_process, mount
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock as VirtualClock
 from gpuform.providers.emulator.store import Store
@@ -65,9 +65,9 @@ def intents(tmp_path: Path) -> Intents:
 
 
 @pytest.fixture
-def call(clock: FakeClock, told: Told, intents: Intents) -> Call:
+def call(clock: FakeClock, told: Told, intents: Intents) -> ProviderContext:
     """A call of an engine, on a clock that costs no time."""
-    return Call(
+    return ProviderContext(
         urn="urn:pulumi:dev::project::type::train",
         clock=clock,
         intents=intents,
@@ -112,9 +112,9 @@ class Emulator:
     def advance(self, seconds: float) -> None:
         self.http.post("/_emulator/clock", json={"advance": seconds}).raise_for_status()
 
-    def call(self, name: str = "train", **fields: Any) -> Call:
+    def call(self, name: str = "train", **fields: Any) -> ProviderContext:
         """A call of an engine for the resource `name`."""
-        return Call(
+        return ProviderContext(
             urn=f"urn:pulumi:dev::project::type::{name}",
             clock=EmulatorClock(URL),
             intents=self.intents,
@@ -125,7 +125,7 @@ class Emulator:
         )
 
     def serving(self, name: str = "train", **fields: Any) -> Any:
-        return serving(self.call(name, **fields))
+        return use_context(self.call(name, **fields))
 
 
 @pytest.fixture

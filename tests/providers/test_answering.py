@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining.answering import answered
 from gpuform.providers.errors import Cancelled, Unreachable
 
@@ -33,14 +33,14 @@ def time(monkeypatch: pytest.MonkeyPatch) -> TickingTime:
 
 
 @pytest.fixture
-def never(call: Call) -> Iterator[threading.Event]:
+def never(call: ProviderContext) -> Iterator[threading.Event]:
     """An event that a question waits for, and that comes when the test is over."""
     event = threading.Event()
     yield event
     event.set()
 
 
-def test_an_answer_is_returned_and_an_error_raised(call: Call) -> None:
+def test_an_answer_is_returned_and_an_error_raised(call: ProviderContext) -> None:
     assert answered(call, lambda: [1, 2]) == [1, 2]
 
     def refuse() -> None:
@@ -50,7 +50,7 @@ def test_an_answer_is_returned_and_an_error_raised(call: Call) -> None:
         answered(call, refuse)
 
 
-def test_a_question_knows_who_asks_and_keeps_no_process_alive(call: Call) -> None:
+def test_a_question_knows_who_asks_and_keeps_no_process_alive(call: ProviderContext) -> None:
     token = ASKED_BY.set("a drain")
     try:
         question = answered(
@@ -64,7 +64,7 @@ def test_a_question_knows_who_asks_and_keeps_no_process_alive(call: Call) -> Non
 
 @pytest.mark.parametrize(("patience", "looks"), [(3.0, 4), (0.0, 2), (None, 2)])
 def test_after_an_interruption_an_answer_has_so_many_more_seconds(
-    call: Call,
+    call: ProviderContext,
     time: TickingTime,
     never: threading.Event,
     patience: float | None,
@@ -77,7 +77,7 @@ def test_after_an_interruption_an_answer_has_so_many_more_seconds(
     assert time.looks == looks
 
 
-def test_an_answer_after_the_interruption_still_counts(call: Call) -> None:
+def test_an_answer_after_the_interruption_still_counts(call: ProviderContext) -> None:
     def answer() -> str:
         call.cancelled.set()
         return "done"

@@ -7,27 +7,33 @@ import httpx
 import pytest
 from processes.limits import LAST_RESORT
 
-from gpuform.providers.calls import Call, SystemClock, clock_from, current_call, serving
-from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.calls.transport import mount
+from gpuform.providers.context import (
+    ProviderContext,
+    SystemClock,
+    clock_from,
+    get_current_context,
+    use_context,
+)
+from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.transport import mount
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import Cancelled, Unreachable
 
 
-def test_the_call_of_an_engine_is_the_current_one_inside_the_block(call: Call) -> None:
-    with serving(call):
-        assert current_call() is call
-        inner = Call(urn="inner")
-        with serving(inner):
-            assert current_call() is inner
-        assert current_call() is call
-    assert current_call() is not call
+def test_the_call_of_an_engine_is_the_current_one_inside_the_block(call: ProviderContext) -> None:
+    with use_context(call):
+        assert get_current_context() is call
+        inner = ProviderContext(urn="inner")
+        with use_context(inner):
+            assert get_current_context() is inner
+        assert get_current_context() is call
+    assert get_current_context() is not call
 
 
-def test_a_thread_has_its_own_call(call: Call) -> None:
-    found: list[Call] = []
-    with serving(call):
-        thread = threading.Thread(target=lambda: found.append(current_call()))
+def test_a_thread_has_its_own_call(call: ProviderContext) -> None:
+    found: list[ProviderContext] = []
+    with use_context(call):
+        thread = threading.Thread(target=lambda: found.append(get_current_context()))
         thread.start()
         thread.join()
     assert found[0] is not call
@@ -38,7 +44,7 @@ def test_under_the_stock_host_a_call_has_defaults(
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK", raising=False)
     monkeypatch.chdir(tmp_path)
-    default = current_call()
+    default = get_current_context()
     assert (default.urn, default.preview, default.timeout) == (None, False, None)
     assert isinstance(default.clock, SystemClock)
     assert default.intents.records.place == str(tmp_path / ".gpuform" / "records")
@@ -50,7 +56,9 @@ def test_under_the_stock_host_a_call_has_defaults(
 
 def test_nobody_hears_what_a_call_hides(caplog: pytest.LogCaptureFixture) -> None:
     told: list[str] = []
-    call = Call(on_progress=told.append, on_warning=told.append, on_unchecked=told.append)
+    call = ProviderContext(
+        on_progress=told.append, on_warning=told.append, on_unchecked=told.append
+    )
     call.hide([None, 8, "4711-0815", {"key": ['q"7-zebra', "short"]}])
     for tell in (call.on_progress, call.on_warning, call.on_unchecked):
         tell('is it {"key": "q\\"7-zebra"} or 4711-081?')
@@ -58,7 +66,7 @@ def test_nobody_hears_what_a_call_hides(caplog: pytest.LogCaptureFixture) -> Non
     assert "4711" not in repr(call)
 
 
-def test_the_engine_timeout_goes_before_the_default(call: Call) -> None:
+def test_the_engine_timeout_goes_before_the_default(call: ProviderContext) -> None:
     call.begin(60)
     assert call.remaining() == 60
     call.timeout = 5
@@ -66,7 +74,7 @@ def test_the_engine_timeout_goes_before_the_default(call: Call) -> None:
     assert call.remaining() == 5
 
 
-def test_a_sleep_ends_at_the_deadline(call: Call) -> None:
+def test_a_sleep_ends_at_the_deadline(call: ProviderContext) -> None:
     call.begin(10)
     call.sleep(7)
     call.sleep(7)
@@ -74,7 +82,7 @@ def test_a_sleep_ends_at_the_deadline(call: Call) -> None:
     assert call.remaining() == 0
 
 
-def test_a_cancelled_call_does_not_sleep(call: Call) -> None:
+def test_a_cancelled_call_does_not_sleep(call: ProviderContext) -> None:
     call.cancelled.set()
     with pytest.raises(Cancelled):
         call.sleep(5)

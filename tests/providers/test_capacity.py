@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating.capacity import first_with_capacity, none_free, patience_of
 from gpuform.providers.errors import ApiError, Cancelled, OutOfCapacity
 
@@ -48,7 +48,7 @@ def attempts_with_stock_at(place: int | None, calls: list[str]) -> list[Callable
     ],
 )
 def test_the_first_attempt_with_stock_ends_the_search_and_the_log_names_all(
-    call: Call, told: Any, place: int, progress: list[str]
+    call: ProviderContext, told: Any, place: int, progress: list[str]
 ) -> None:
     calls: list[str] = []
     made = first_with_capacity(call, attempts_with_stock_at(place, calls), names=NAMES)
@@ -57,13 +57,13 @@ def test_the_first_attempt_with_stock_ends_the_search_and_the_log_names_all(
     assert told.progress == progress
 
 
-def test_attempts_without_names_are_tried_in_silence(call: Call, told: Any) -> None:
+def test_attempts_without_names_are_tried_in_silence(call: ProviderContext, told: Any) -> None:
     assert first_with_capacity(call, attempts_with_stock_at(1, [])) == "made by B"
     assert told.progress == []
 
 
 def test_without_patience_one_round_is_made_even_long_before_the_deadline(
-    call: Call, clock: Any
+    call: ProviderContext, clock: Any
 ) -> None:
     call.begin(600.0)
     calls: list[str] = []
@@ -73,7 +73,7 @@ def test_without_patience_one_round_is_made_even_long_before_the_deadline(
 
 
 def test_rounds_are_a_minute_apart_until_the_patience_is_over(
-    call: Call, clock: Any, told: Any
+    call: ProviderContext, clock: Any, told: Any
 ) -> None:
     call.begin(600.0)
     calls: list[str] = []
@@ -88,7 +88,7 @@ def test_rounds_are_a_minute_apart_until_the_patience_is_over(
     assert told.progress.count("trying again A, then B, C") == 2
 
 
-def test_a_search_without_names_says_only_that_it_waits(call: Call, told: Any) -> None:
+def test_a_search_without_names_says_only_that_it_waits(call: ProviderContext, told: Any) -> None:
     call.begin(600.0)
     with pytest.raises(OutOfCapacity):
         first_with_capacity(call, attempts_with_stock_at(None, []), 30.0)
@@ -97,7 +97,7 @@ def test_a_search_without_names_says_only_that_it_waits(call: Call, told: Any) -
 
 @pytest.mark.parametrize(("deadline", "pauses"), [(20.0, [20.0]), (0.5, [0.5]), (None, [])])
 def test_the_deadline_of_the_call_ends_the_search_before_its_patience(
-    call: Call, clock: Any, deadline: float | None, pauses: list[float]
+    call: ProviderContext, clock: Any, deadline: float | None, pauses: list[float]
 ) -> None:
     if deadline is not None:
         call.begin(deadline)
@@ -106,7 +106,7 @@ def test_the_deadline_of_the_call_ends_the_search_before_its_patience(
     assert clock.pauses == pauses
 
 
-def test_an_interrupted_search_makes_no_further_attempt(call: Call) -> None:
+def test_an_interrupted_search_makes_no_further_attempt(call: ProviderContext) -> None:
     calls: list[str] = []
 
     def interrupted() -> str:

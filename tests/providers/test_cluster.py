@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import serving
+from gpuform.providers.context import use_context
 from gpuform.providers.emulator.together import MEMBER_KEY
 from gpuform.providers.errors import (
     AuthError,
@@ -16,6 +15,7 @@ from gpuform.providers.errors import (
     OutOfCapacity,
     PermissionDenied,
 )
+from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle, decoded_kube_config, look_at
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
@@ -32,20 +32,20 @@ def _cluster(status: str = "Ready", nodes: int = 2, **fields: Any) -> wire.Clust
 
 class TestReady:
     def test_it_is_status_and_nodes(self) -> None:
-        assert look_at(_cluster(), 16).done
-        assert not look_at(_cluster(nodes=1), 16).done
-        assert not look_at(_cluster(), 24).done
+        assert look_at(_cluster(), 16).is_done
+        assert not look_at(_cluster(nodes=1), 16).is_done
+        assert not look_at(_cluster(), 24).is_done
         assert look_at(_cluster(nodes=1), 16).phase == "Ready with 1 of 2 nodes"
 
     def test_nodes_that_leave_do_not_count(self) -> None:
         leaving = [{"marked_for_deletion": True}, {"deleted_at": "2026-01-01T00:00:00Z"}, {}, {}]
         cluster = _cluster(gpu_worker_nodes=leaving)
-        assert look_at(cluster, 16).done
+        assert look_at(cluster, 16).is_done
 
     @pytest.mark.parametrize("status", ["Scheduled", "InstallingDrivers", "SomethingNew", ""])
     def test_other_statuses_are_waited_out(self, status: str) -> None:
         look = look_at(_cluster(status), 16)
-        assert (look.done, look.failed) == (False, None)
+        assert (look.is_done, look.failure) == (False, None)
 
     @pytest.mark.parametrize(
         ("status", "said"),
@@ -57,7 +57,7 @@ class TestReady:
         ],
     )
     def test_statuses_that_do_not_become_ready(self, status: str, said: str) -> None:
-        assert (look_at(_cluster(status), 16).failed or "").startswith(said)
+        assert (look_at(_cluster(status), 16).failure or "").startswith(said)
 
     @pytest.mark.parametrize("phase", ["ACCEPTANCE_TESTS_FAILED", "NCCL_TESTS_FAILED"])
     def test_failed_tests(self, phase: str) -> None:
@@ -66,9 +66,9 @@ class TestReady:
         after = {"phase": "CLUSTER_PHASE_Y", "transition_time": "2026-01-01T00:03:00Z"}
         status = "RunningAcceptanceTests"
         look = look_at(_cluster(status, phase_transitions=[failed, before]), 16)
-        assert look.failed == f"it is in CLUSTER_PHASE_{phase}"
+        assert look.failure == f"it is in CLUSTER_PHASE_{phase}"
         look = look_at(_cluster(status, phase_transitions=[failed, before, after]), 16)
-        assert look.failed is None
+        assert look.failure is None
 
     def test_a_failed_node(self) -> None:
         failed = {
@@ -76,7 +76,7 @@ class TestReady:
             "phase_transitions": [{"phase": "NODE_PHASE_FAILED", "transition_time": ""}],
         }
         look = look_at(_cluster("InstallingDrivers", gpu_worker_nodes=[failed]), 16)
-        assert look.failed == "its node host-7 failed"
+        assert look.failure == "its node host-7 failed"
 
     def test_missing_fields_of_other_servers(self) -> None:
         look = look_at(wire.Cluster(cluster_id="c1", driver_version="CUDA_12_6_560"), 16)
@@ -318,7 +318,7 @@ class TestErrors:
     ) -> None:
         emulator.fault("GET", "^/compute/clusters/[^/]+$", status=404, body=body, skip=2)
         call = emulator.call()
-        with serving(call):
+        with use_context(call):
             created = lifecycle.create(cluster_inputs)
         assert created.outs["ready"] is True
 

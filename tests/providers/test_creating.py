@@ -12,7 +12,7 @@ from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import (
     AdoptionQuestion,
@@ -45,7 +45,7 @@ class Killed(BaseException):
 class Platform:
     """Objects of the wanted name; `answer` is what becomes of a create after its effect."""
 
-    call: Call
+    call: ProviderContext
     objects: list[Candidate] = field(default_factory=list)
     sent: int = 0
     takes_effect: bool = True
@@ -85,7 +85,7 @@ class Platform:
 
 
 @contextmanager
-def _ended(call: Call) -> Iterator[None]:
+def _ended(call: ProviderContext) -> Iterator[None]:
     """A call's end gives up what it held, also when the process 'dies'."""
     try:
         yield
@@ -94,7 +94,7 @@ def _ended(call: Call) -> Iterator[None]:
 
 
 @pytest.fixture
-def platform(call: Call) -> Platform:
+def platform(call: ProviderContext) -> Platform:
     return Platform(call)
 
 
@@ -1026,7 +1026,7 @@ def test_whatever_happens_one_object_is_made_and_none_is_taken(
 ) -> None:
     """Attempts that fail anywhere, then a good one; a definite refusal has no effect."""
     with TemporaryDirectory() as directory:
-        call = Call(
+        call = ProviderContext(
             urn=None if stock_host else "urn:a",
             clock=FakeClock(),
             intents=Intents(FolderRecords(Path(directory))),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import serving
+from gpuform.providers.context import use_context
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 
@@ -61,7 +61,7 @@ def test_an_up_fails_at_once_and_resumes_when_it_is_over(
     state = {**outs, "ready": False, "not_ready_reason": stuck}
     began = emulator.http.get("/_emulator/clock").json()["now"]
     call = emulator.call()
-    with serving(call):
+    with use_context(call):
         updated = lifecycle.update(id_, state, inputs)
     assert emulator.http.get("/_emulator/clock").json()["now"] == began
     assert len(call.init_errors) == 1
@@ -85,7 +85,7 @@ def test_a_cluster_that_runs_out_of_credit_while_it_is_made_is_kept(
         "GET", "^/compute/clusters/", status_override="OnDemandComputePaused", skip=2, count=None
     )
     call = emulator.call()
-    with serving(call):
+    with use_context(call):
         created = lifecycle.create(cluster_inputs)
     assert (created.outs["ready"], created.outs["status"]) == (False, "OnDemandComputePaused")
     assert "no credit is left" in call.init_errors[0]
@@ -99,7 +99,7 @@ def test_a_volume_whose_data_is_out_of_reach(emulator: Any, volume_inputs: Prope
         created = volume.create(inputs)
     emulator.fault("GET", "storage/volumes", status_override="access_revoked", count=None)
     call = emulator.call("data")
-    with serving(call):
+    with use_context(call):
         read = volume.read(created.id, created.outs)
         state = {**read.outs, "__provider": "pickled"}
         (change,) = volume.changes(state, inputs)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_scheduler import Simulated
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import (
     DrainedObject,
     Draining,
+    NodeEviction,
     ScheduledNode,
-    Taking,
     Worker,
     conclude,
     undo,
@@ -56,10 +56,10 @@ class Fewer:
     named: Sequence[str]
 
     def leaving(self, count: int) -> Leaving | None:
-        return self.draining.leaving(Taking(count=count, named=self.named))
+        return self.draining.leaving(NodeEviction(count=count, named=self.named))
 
     def clear(self, count: int) -> Drain:
-        drain = self.draining.clear(Taking(count=count, named=self.named))
+        drain = self.draining.clear(NodeEviction(count=count, named=self.named))
         assert drain is not None
         return drain
 
@@ -68,7 +68,7 @@ class Fewer:
 
 
 def draining(
-    call: Call,
+    call: ProviderContext,
     scheduler: Simulated,
     *,
     takes_cordoned: bool = True,
@@ -80,13 +80,13 @@ def draining(
     return Fewer(Draining(call, subject, lambda: scheduler, DrainInputs(**wanted)), nodes)
 
 
-def record_of(call: Call) -> Drain | None:
+def record_of(call: ProviderContext) -> Drain | None:
     return Drains.beside(call.intents).find(ID)
 
 
 class TestClear:
     def test_idle_nodes_are_cordoned_and_looked_at_again(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.run("w3", 30)
         drain = draining(call, scheduler).clear(2)
@@ -96,7 +96,7 @@ class TestClear:
         assert record_of(call) == drain
 
     def test_jobs_are_waited_for(
-        self, call: Call, scheduler: Simulated, clock: Any, told: Any
+        self, call: ProviderContext, scheduler: Simulated, clock: Any, told: Any
     ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 30)
@@ -108,7 +108,7 @@ class TestClear:
         assert {*clock.pauses} == {5.0, 15.0}
 
     def test_waiting_ends_and_all_is_as_it_was(
-        self, call: Call, scheduler: Simulated, clock: Any
+        self, call: ProviderContext, scheduler: Simulated, clock: Any
     ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 200)
@@ -119,7 +119,9 @@ class TestClear:
         assert (scheduler.cordoned, record_of(call)) == ([], None)
         assert scheduler.is_busy("w3")
 
-    def test_fail_asks_nothing_of_a_busy_node(self, call: Call, scheduler: Simulated) -> None:
+    def test_fail_asks_nothing_of_a_busy_node(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 1)
         with pytest.raises(GpuformError, match=r"jobs run on w3: ml/on-w3 \(ada\)"):
@@ -128,7 +130,7 @@ class TestClear:
         assert record_of(call) is None
 
     def test_a_job_that_slips_in_before_the_cordon_is_seen(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.before = lambda what: scheduler.run("w3", 5) if what == "cordon" else None
         with pytest.raises(GpuformError, match="jobs run on w3"):
@@ -137,7 +139,9 @@ class TestClear:
         draining(call, scheduler, nodes=["w3"]).clear(1)
         assert not scheduler.is_busy("w3")
 
-    def test_evict_asks_until_budgets_allow_it(self, call: Call, scheduler: Simulated) -> None:
+    def test_evict_asks_until_budgets_allow_it(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 10_000)
         scheduler.stubborn = {"w3"}
@@ -152,7 +156,7 @@ class TestClear:
         assert [scheduler.is_busy(f"w{at}") for at in range(4)] == [True, True, True, False]
 
     def test_budgets_that_never_allow_it_end_at_the_deadline(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 10_000)
@@ -163,7 +167,7 @@ class TestClear:
         assert scheduler.is_busy("w3")
 
     def test_what_somebody_uncordons_is_cordoned_again(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 5)
@@ -178,7 +182,7 @@ class TestClear:
         assert [text for text in told.progress if text.startswith("cordoned again (")]
 
     def test_others_that_are_cordoned_may_be_taken_too_and_are_waited_for(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         scheduler.cordon(["w0"], "for repair")
         scheduler.run("w0", 20)
@@ -191,7 +195,7 @@ class TestClear:
         assert [text.partition(";")[0] for text in (*told.unchecked, *told.warnings)] == [said] * 2
 
     def test_who_removes_by_name_need_not_wait_for_others(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.cordon(["w0"], "for repair")
         scheduler.run("w0", 20)
@@ -199,7 +203,7 @@ class TestClear:
         assert scheduler.is_busy("w0")
 
     def test_what_cannot_be_cordoned_is_not_left_to_a_platform_that_picks(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         del scheduler.nodes_["w3"]
         assert draining(call, scheduler).clear(1).chosen == ("w2",)
@@ -209,7 +213,7 @@ class TestClear:
             draining(call, scheduler).clear(4)
 
     def test_an_earlier_attempt_is_undone_when_this_one_is_refused(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         draining(call, scheduler, nodes=["w0"]).clear(1)
         with pytest.raises(GpuformError, match="there is no node w9"):
@@ -217,7 +221,7 @@ class TestClear:
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
     def test_a_removal_that_the_platform_was_asked_for_is_not_undone_by_a_refusal(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         wanted = draining(call, scheduler, nodes=["w0"])
         drain = wanted.asking(wanted.clear(1))
@@ -226,7 +230,7 @@ class TestClear:
         assert (scheduler.cordoned, record_of(call)) == (["w0"], drain)
 
     def test_other_names_than_an_earlier_attempt_had(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         draining(call, scheduler, nodes=["w0"]).clear(1)
         draining(call, scheduler, nodes=["w1"]).clear(1)
@@ -235,7 +239,7 @@ class TestClear:
 
 class TestTroubles:
     def test_a_scheduler_that_cannot_be_asked_keeps_everything(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         def broken(_: str) -> None:
             raise Unreachable("no answer")
@@ -246,7 +250,7 @@ class TestTroubles:
         assert record_of(call) is None
 
     def test_one_that_stops_answering_in_the_middle(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 5)
@@ -265,7 +269,9 @@ class TestTroubles:
         assert undo(call, drain, lambda: scheduler)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
-    def test_one_that_answers_again_goes_on(self, call: Call, scheduler: Simulated) -> None:
+    def test_one_that_answers_again_goes_on(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 5)
         lost = iter([True] * 5)
@@ -278,7 +284,7 @@ class TestTroubles:
         assert draining(call, scheduler).clear(1).chosen == ("w3",)
         assert not scheduler.is_busy("w3")
 
-    def test_an_interruption_undoes(self, call: Call, scheduler: Simulated) -> None:
+    def test_an_interruption_undoes(self, call: ProviderContext, scheduler: Simulated) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 50)
         scheduler.before = lambda _: call.cancelled.set() if len(scheduler.asked) == 3 else None
@@ -287,7 +293,7 @@ class TestTroubles:
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
     def test_an_interruption_does_not_wait_for_one_that_hangs(
-        self, call: Call, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+        self, call: ProviderContext, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("gpuform.providers.draining.answering.FIRST_WORD", 0.0)
         monkeypatch.setattr("gpuform.providers.draining.draining.LAST_WORD", 0.0)
@@ -311,7 +317,7 @@ class TestUnknownNodes:
     """A node that its scheduler does not show is not an idle node."""
 
     def test_who_waits_for_nothing_does_not_wait_for_what_is_hidden(
-        self, call: Call, scheduler: Simulated, clock: Any
+        self, call: ProviderContext, scheduler: Simulated, clock: Any
     ) -> None:
         scheduler.before = lambda what: (
             scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
@@ -320,79 +326,92 @@ class TestUnknownNodes:
         with pytest.raises(
             NotEnoughEvidence, match=r": pool train: cannot remove a node: .* address of w1"
         ) as raised:
-            of_four(call, scheduler, on_busy="fail").clear(Taking({"w1": "deleted"}))
+            of_four(call, scheduler, on_busy="fail").clear(NodeEviction({"w1": "deleted"}))
         assert clock.now() - began < MINUTE
         assert raised.value.hint == HINT
 
-    def test_a_scheduler_without_nodes_lets_none_go(self, call: Call, scheduler: Simulated) -> None:
+    def test_a_scheduler_without_nodes_lets_none_go(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         scheduler.nodes_ = {}
-        for taking in (Taking({"w1": "deleted"}), Taking(count=1)):
+        for taking in (NodeEviction({"w1": "deleted"}), NodeEviction(count=1)):
             with pytest.raises(NotEnoughEvidence, match=r"knows no node .* of w") as raised:
                 of_four(call, scheduler).clear(taking)
             assert "a kubeconfig that may list all nodes and pods" in str(raised.value.hint)
         assert record_of(call) is None
 
     def test_one_of_several_that_it_does_not_show_stays(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         del scheduler.nodes_["w1"]
-        for taking in (Taking({"w1": "deleted"}), Taking(count=1, named=["w1"]), Taking(count=4)):
+        for taking in (
+            NodeEviction({"w1": "deleted"}),
+            NodeEviction(count=1, named=["w1"]),
+            NodeEviction(count=4),
+        ):
             with pytest.raises(NotEnoughEvidence, match="address of w1"):
                 of_four(call, scheduler).clear(taking)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
-    def test_others_go_in_its_place_where_any_may(self, call: Call, scheduler: Simulated) -> None:
+    def test_others_go_in_its_place_where_any_may(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         """An unknown node is not the idlest of all."""
         del scheduler.nodes_["w3"]
-        drain = of_four(call, scheduler).clear(Taking(count=1))
+        drain = of_four(call, scheduler).clear(NodeEviction(count=1))
         assert drain is not None
         assert drain.chosen == ("w2",)
 
     def test_a_failed_one_goes_where_its_scheduler_knows_the_others(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         """A node whose making failed never joins."""
         del scheduler.nodes_["w3"]
-        assert of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"})) is not None
+        assert (
+            of_four(call, scheduler, failed="w3").clear(NodeEviction({"w3": "replaced"}))
+            is not None
+        )
         del scheduler.nodes_["w0"]
         with pytest.raises(NotEnoughEvidence):
-            of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"}))
+            of_four(call, scheduler, failed="w3").clear(NodeEviction({"w3": "replaced"}))
 
     def test_a_failed_one_that_never_joined_goes_before_idle_ones(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         del scheduler.nodes_["w0"]
-        drain = of_four(call, scheduler, failed="w0").clear(Taking(count=1))
+        drain = of_four(call, scheduler, failed="w0").clear(NodeEviction(count=1))
         assert drain is not None
         assert (drain.chosen, drain.cordoned) == (("w0",), ())
 
     def test_a_failed_one_that_may_be_several_is_left_for_idle_ones(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w0",))
-        drain = of_four(call, scheduler, failed="w0").clear(Taking(count=1))
+        drain = of_four(call, scheduler, failed="w0").clear(NodeEviction(count=1))
         assert drain is not None
         assert drain.chosen == ("w3",)
 
     def test_a_failed_one_that_may_be_several_nodes_stays(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w3",))
         with pytest.raises(NotEnoughEvidence, match="nobody can tell which node is w3"):
-            of_four(call, scheduler, failed="w3").clear(Taking({"w3": "replaced"}))
+            of_four(call, scheduler, failed="w3").clear(NodeEviction({"w3": "replaced"}))
 
     def test_a_failed_one_that_has_joined_is_waited_for_when_it_is_hidden(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.run("w3", 600)
         scheduler.before = lambda _: (
             scheduler.nodes_.pop("w3", None) and None if len(scheduler.asked) > 3 else None
         )
         with pytest.raises(GpuformError, match=r"knows no node .* of w3"):
-            of_four(call, scheduler, failed="w3", wait_minutes=5).clear(Taking({"w3": "deleted"}))
+            of_four(call, scheduler, failed="w3", wait_minutes=5).clear(
+                NodeEviction({"w3": "deleted"})
+            )
 
     def test_one_that_is_no_longer_shown_is_waited_for(
-        self, call: Call, scheduler: Simulated, clock: Any
+        self, call: ProviderContext, scheduler: Simulated, clock: Any
     ) -> None:
         scheduler.run("w1", 20)
         known = scheduler.nodes_["w1"]
@@ -404,19 +423,23 @@ class TestUnknownNodes:
                 scheduler.nodes_.setdefault("w1", known)
 
         scheduler.before = hide
-        of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
         assert not scheduler.is_busy("w1")
         assert scheduler.cordoned == ["w1"]
 
-    def test_one_that_is_never_shown_again_stays(self, call: Call, scheduler: Simulated) -> None:
+    def test_one_that_is_never_shown_again_stays(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         scheduler.before = lambda what: (
             scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
         )
         with pytest.raises(GpuformError, match=r"knows no node .* of w1"):
-            of_four(call, scheduler, wait_minutes=5).clear(Taking({"w1": "deleted"}))
+            of_four(call, scheduler, wait_minutes=5).clear(NodeEviction({"w1": "deleted"}))
         assert record_of(call) is None
 
-    def test_all_that_is_no_longer_shown_is_named(self, call: Call, scheduler: Simulated) -> None:
+    def test_all_that_is_no_longer_shown_is_named(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         def hide(_: str) -> None:
             if "cordon" in scheduler.asked:
                 scheduler.nodes_.clear()
@@ -424,7 +447,7 @@ class TestUnknownNodes:
         scheduler.before = hide
         with pytest.raises(GpuformError) as raised:
             of_four(call, scheduler, wait_minutes=5).clear(
-                Taking({"w1": "deleted", "w2": "deleted"})
+                NodeEviction({"w1": "deleted", "w2": "deleted"})
             )
         gaps = [f"it knows no node with the name, an id or an address of {w}" for w in ("w1", "w2")]
         assert raised.value.message == (
@@ -432,7 +455,9 @@ class TestUnknownNodes:
             f"last seen: Kubernetes: {'; '.join(gaps)}"
         )
 
-    def test_one_answer_without_jobs_proves_nothing(self, call: Call, scheduler: Simulated) -> None:
+    def test_one_answer_without_jobs_proves_nothing(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         """A list that lags shows what was, some seconds after the cordon too."""
         scheduler.run("w1", 30)
         show = scheduler.nodes
@@ -443,11 +468,15 @@ class TestUnknownNodes:
             return [replace(node, jobs=()) for node in shown] if is_late else shown
 
         scheduler.nodes = show_late  # type: ignore[method-assign]
-        of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
         assert not scheduler.is_busy("w1")
 
     def test_an_answer_that_took_over_two_minutes_proves_nothing(
-        self, call: Call, scheduler: Simulated, told: Any, monkeypatch: pytest.MonkeyPatch
+        self,
+        call: ProviderContext,
+        scheduler: Simulated,
+        told: Any,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         time = SimpleNamespace(now=0.0)
         time.monotonic = lambda: time.now
@@ -458,27 +487,33 @@ class TestUnknownNodes:
                 time.now += 121.0
 
         scheduler.before = answer_late
-        of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
         assert scheduler.asked.count("nodes") == 5
         assert told.progress == ["cordoning w1", "no job runs on them (0s)"]
 
     def test_a_plan_goes_on_and_says_that_nobody_knows(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         scheduler.nodes_ = {}
-        assert of_four(call, scheduler).leaving(Taking({"w1": "deleted"})) is None
+        assert of_four(call, scheduler).leaving(NodeEviction({"w1": "deleted"})) is None
         assert "knows no node with the name, an id or an address of w1" in told.unchecked[0]
 
     def test_one_run_may_remove_it_as_it_is(
-        self, call: Call, scheduler: Simulated, told: Any, monkeypatch: pytest.MonkeyPatch
+        self,
+        call: ProviderContext,
+        scheduler: Simulated,
+        told: Any,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         scheduler.nodes_ = {}
         monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
-        assert of_four(call, scheduler).clear(Taking({"w1": "deleted"})) is not None
+        assert of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"})) is not None
         assert "removed as it is" in told.warnings[0]
 
 
-def of_four(call: Call, scheduler: Simulated, *, failed: str = "", **wanted: Any) -> Draining:
+def of_four(
+    call: ProviderContext, scheduler: Simulated, *, failed: str = "", **wanted: Any
+) -> Draining:
     workers = [Worker(name, is_failed=name == failed) for name in ("w0", "w1", "w2", "w3")]
     subject = DrainedObject(ID, "pool train", workers)
     return Draining(call, subject, lambda: scheduler, DrainInputs(**wanted))
@@ -492,7 +527,12 @@ HINT = (
 
 
 def refused(
-    call: Call, scheduler: Simulated, taking: Taking, *, takes_cordoned: bool = False, **wanted: Any
+    call: ProviderContext,
+    scheduler: Simulated,
+    taking: NodeEviction,
+    *,
+    takes_cordoned: bool = False,
+    **wanted: Any,
 ) -> GpuformError:
     """Return the error of nodes that must not go, which have to be as they were before."""
     before = scheduler.cordoned
@@ -508,15 +548,15 @@ class TestWords:
     """What a drain reports and refuses, word for word."""
 
     def test_a_taking_of_nothing_is_false(self) -> None:
-        assert not Taking()
-        assert Taking({"w1": "deleted"})
-        assert Taking(count=1)
+        assert not NodeEviction()
+        assert NodeEviction({"w1": "deleted"})
+        assert NodeEviction(count=1)
 
     def test_a_plan_says_which_nodes_go_and_what_is_done_about_their_jobs(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.run("w1", 20)
-        plan = of_four(call, scheduler).leaving(Taking({"w1": "replaced"}, count=1))
+        plan = of_four(call, scheduler).leaving(NodeEviction({"w1": "replaced"}, count=1))
         assert plan is not None
         assert (plan.scheduler, plan.on_busy, plan.wait_minutes) == ("Kubernetes", "wait", 60)
         assert [(node.name, node.because) for node in plan.nodes] == [
@@ -531,20 +571,20 @@ class TestWords:
         [({"on_busy": "fail"}, 0), ({"on_busy": "evict"}, 60), ({"wait_minutes": 7}, 7)],
     )
     def test_a_plan_says_how_long_jobs_are_waited_for(
-        self, call: Call, scheduler: Simulated, wanted: Any, minutes: int
+        self, call: ProviderContext, scheduler: Simulated, wanted: Any, minutes: int
     ) -> None:
-        plan = of_four(call, scheduler, **wanted).leaving(Taking(count=1))
+        plan = of_four(call, scheduler, **wanted).leaving(NodeEviction(count=1))
         assert plan is not None
         assert (plan.on_busy, plan.wait_minutes) == (wanted.get("on_busy", "wait"), minutes)
 
     def test_a_plan_that_cannot_ask_says_what_it_does_not_show(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         def broken(_: str) -> None:
             raise Unreachable("no\n answer")
 
         scheduler.before = broken
-        assert of_four(call, scheduler).leaving(Taking(count=1)) is None
+        assert of_four(call, scheduler).leaving(NodeEviction(count=1)) is None
         assert told.unchecked == [
             (
                 "which nodes of pool train go, and which jobs run on them: no answer. Nothing is "
@@ -553,16 +593,18 @@ class TestWords:
         ]
 
     def test_names_that_cannot_be_meant_stop_the_plan(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         with pytest.raises(GpuformError) as raised:
-            of_four(call, scheduler).leaving(Taking(count=1, named=["w7", "w8"]))
+            of_four(call, scheduler).leaving(NodeEviction(count=1, named=["w7", "w8"]))
         assert raised.value.message.startswith(
             "pool train: drain.nodes[0]: there is no node w7; there are w0, w1, w2, w3; drain."
         )
 
-    def test_nodes_that_bear_a_mark_of_the_object(self, call: Call, scheduler: Simulated) -> None:
-        drain = of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+    def test_nodes_that_bear_a_mark_of_the_object(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
+        drain = of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
         assert drain is not None
         assert drain.mark.startswith("gpuform-scale-down-")
         assert len(drain.mark) == len("gpuform-scale-down-") + 12
@@ -570,16 +612,18 @@ class TestWords:
         assert (drain.chosen, drain.cordoned, drain.present) == (("w1",), ("w1",), ())
 
     def test_the_record_has_all_nodes_where_the_platform_picks(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         drain = draining(call, scheduler).clear(2)
         assert drain.present == ("w0", "w1", "w2", "w3")
         assert told.progress[0] == "cordoning w3, w2"
 
-    def test_busy_nodes_are_named_with_their_jobs(self, call: Call, scheduler: Simulated) -> None:
+    def test_busy_nodes_are_named_with_their_jobs(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         for at in range(4):
             scheduler.run(f"w{at}", 500)
-        taking = Taking({"w0": "deleted", "w1": "deleted"})
+        taking = NodeEviction({"w0": "deleted", "w1": "deleted"})
         error = refused(call, scheduler, taking, on_busy="fail")
         jobs = "w0: ml/on-w0 (ada); w1: ml/on-w1 (ada)"
         assert error.message == f"nothing was taken from cluster train: jobs run on {jobs}"
@@ -597,40 +641,42 @@ class TestWords:
         )
 
     def test_an_unknown_node_is_named_with_what_would_tell_its_jobs(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         del scheduler.nodes_["w1"]
-        error = refused(call, scheduler, Taking({"w1": "deleted"}))
+        error = refused(call, scheduler, NodeEviction({"w1": "deleted"}))
         assert error.message == (
             "nothing was taken from cluster train: cluster train: cannot remove a node: "
             "Kubernetes: it knows no node with the name, an id or an address of w1"
         )
         assert error.hint == HINT
 
-    def test_jobs_in_doubt_are_no_idleness(self, call: Call, scheduler: Simulated) -> None:
+    def test_jobs_in_doubt_are_no_idleness(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         scheduler.nodes_["w1"] = replace(scheduler.nodes_["w1"], doubt="Slurm shows no node")
-        error = refused(call, scheduler, Taking({"w1": "deleted"}))
+        error = refused(call, scheduler, NodeEviction({"w1": "deleted"}))
         assert "Kubernetes: the jobs on w1 cannot be told: Slurm shows no node" in error.message
-        drain = of_four(call, scheduler).clear(Taking(count=3))
+        drain = of_four(call, scheduler).clear(NodeEviction(count=3))
         assert drain is not None
         assert sorted(drain.chosen) == ["w0", "w2", "w3"]
 
     def test_a_node_that_may_be_several_is_named_with_these(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w1",))
-        error = refused(call, scheduler, Taking({"w1": "deleted"}))
+        error = refused(call, scheduler, NodeEviction({"w1": "deleted"}))
         assert "nobody can tell which node is w1: it may be w1 or x" in error.message
 
     @pytest.mark.parametrize(("count", "more"), [(10, ""), (12, "; Kubernetes: and 2 more")])
     def test_ten_unknown_nodes_are_named(
-        self, call: Call, scheduler: Simulated, count: int, more: str
+        self, call: ProviderContext, scheduler: Simulated, count: int, more: str
     ) -> None:
         names = [f"n{at:02}" for at in range(count)]
         subject = DrainedObject(ID, "pool train", [*map(Worker, names)])
         wanted = Draining(call, subject, lambda: scheduler, DrainInputs())
         with pytest.raises(NotEnoughEvidence) as raised:
-            wanted.clear(Taking(dict.fromkeys(names, "deleted")))
+            wanted.clear(NodeEviction(dict.fromkeys(names, "deleted")))
         assert raised.value.message.endswith(f"address of n09{more}")
 
     def test_ten_jobs_of_a_node_are_named(self) -> None:
@@ -641,22 +687,22 @@ class TestWords:
             assert jobs_text([node]).startswith("w0: ml/0, ml/1, ")
 
     def test_a_scheduler_that_fails_leaves_its_hint_and_the_way_out(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         def broken(_: str) -> None:
             raise Unreachable("no answer", hint="look at the network")
 
         scheduler.before = broken
-        error = refused(call, scheduler, Taking(count=1))
+        error = refused(call, scheduler, NodeEviction(count=1))
         assert error.message == "nothing was taken from cluster train: no answer"
         assert error.hint == f"look at the network; {EVICT} takes them as they are"
         assert not isinstance(error, NotEnoughEvidence)
 
     def test_fewer_known_nodes_than_are_to_go_are_named(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         del scheduler.nodes_["w3"], scheduler.nodes_["w2"]
-        error = refused(call, scheduler, Taking(count=3), takes_cordoned=True)
+        error = refused(call, scheduler, NodeEviction(count=3), takes_cordoned=True)
         assert error.message == (
             "nothing was taken from cluster train: 3 nodes are to go, and Kubernetes knows 2 of "
             "them: it does not know w2, w3"
@@ -667,7 +713,7 @@ class TestWords:
         )
 
     def test_others_that_somebody_cordoned_are_named_where_the_platform_picks(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         scheduler.cordon(["w0", "w3"], "for repair")
         draining(call, scheduler, nodes=["w2", "w1"]).clear(2)
@@ -682,7 +728,7 @@ class TestWords:
         assert told.warnings == []
 
     def test_what_an_earlier_attempt_cordoned_is_no_others(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         draining(call, scheduler, nodes=["w0"]).clear(1)
         draining(call, scheduler, nodes=["w1"]).clear(1)
@@ -696,33 +742,35 @@ class TestEvictingWhatever:
     def allowed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
 
-    def test_jobs_are_ended_whatever_is_declared(self, call: Call, scheduler: Simulated) -> None:
+    def test_jobs_are_ended_whatever_is_declared(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         scheduler.run("w1", 10_000)
-        of_four(call, scheduler, on_busy="fail").clear(Taking({"w1": "deleted"}))
+        of_four(call, scheduler, on_busy="fail").clear(NodeEviction({"w1": "deleted"}))
         assert not scheduler.is_busy("w1")
         assert "evict" in scheduler.asked
 
     def test_a_scheduler_that_cannot_be_asked_keeps_nothing(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         def broken(_: str) -> None:
             raise Unreachable("no\nanswer")
 
         scheduler.before = broken
-        assert of_four(call, scheduler).clear(Taking({"w1": "deleted"})) is None
+        assert of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"})) is None
         assert told.warnings == ["pool train: nobody tells its jobs: no answer"]
-        with of_four(call, scheduler).taken(Taking({"w1": "deleted"})):
+        with of_four(call, scheduler).taken(NodeEviction({"w1": "deleted"})):
             assert record_of(call) is None
 
     def test_an_unknown_node_is_removed_with_a_warning(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         del scheduler.nodes_["w1"]
-        drain = of_four(call, scheduler).clear(Taking({"w1": "deleted", "w2": "deleted"}))
+        drain = of_four(call, scheduler).clear(NodeEviction({"w1": "deleted", "w2": "deleted"}))
         assert drain is not None
         assert (drain.chosen, drain.cordoned) == (("w1", "w2"), ("w2",))
         del scheduler.nodes_["w2"]
-        of_four(call, scheduler).clear(Taking({"w1": "deleted", "w2": "deleted"}))
+        of_four(call, scheduler).clear(NodeEviction({"w1": "deleted", "w2": "deleted"}))
         assert "of w1; it knows no node" in told.warnings.pop()
         assert told.warnings == [
             (
@@ -732,7 +780,7 @@ class TestEvictingWhatever:
         ]
 
     def test_an_unknown_node_that_joins_meanwhile_is_cordoned_and_recorded(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         joins = scheduler.nodes_.pop("w1")
 
@@ -741,35 +789,37 @@ class TestEvictingWhatever:
                 scheduler.nodes_.setdefault("w1", joins)
 
         scheduler.before = join
-        drain = of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+        drain = of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
         assert drain is not None
         assert drain.cordoned == ("w1",)
         assert (scheduler.cordoned, record_of(call)) == (["w1"], drain)
 
     def test_jobs_of_a_node_that_failed_count_no_longer(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.nodes_["w1"] = replace(scheduler.nodes_["w1"], is_failed=True)
         scheduler.run("w1", 10_000)
         scheduler.stubborn = {"w1"}
-        assert of_four(call, scheduler).clear(Taking({"w1": "deleted"})) is not None
+        assert of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"})) is not None
 
-    def test_an_interruption_is_no_permission(self, call: Call, scheduler: Simulated) -> None:
+    def test_an_interruption_is_no_permission(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         def stop(_: str) -> None:
             raise Cancelled("stopped")
 
         scheduler.before = stop
         with pytest.raises(Cancelled, match="nothing was taken from pool train: stopped"):
-            of_four(call, scheduler).clear(Taking({"w1": "deleted"}))
+            of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
 
 
 class TestTaken:
     """The block that asks the platform; what its error says of the nodes decides."""
 
     def test_the_record_says_first_that_the_platform_is_asked(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
-        with of_four(call, scheduler).taken(Taking({"w1": "deleted"})):
+        with of_four(call, scheduler).taken(NodeEviction({"w1": "deleted"})):
             drain = record_of(call)
             assert drain is not None
             assert drain.asked
@@ -788,18 +838,18 @@ class TestTaken:
         ids=lambda value: type(value).__name__,
     )
     def test_nodes_that_the_platform_surely_keeps_are_uncordoned(
-        self, call: Call, scheduler: Simulated, error: GpuformError, is_undone: bool
+        self, call: ProviderContext, scheduler: Simulated, error: GpuformError, is_undone: bool
     ) -> None:
         with (
             pytest.raises(type(error)),
-            of_four(call, scheduler).taken(Taking({"w1": "deleted"})),
+            of_four(call, scheduler).taken(NodeEviction({"w1": "deleted"})),
         ):
             raise error
         assert scheduler.cordoned == ([] if is_undone else ["w1"])
         assert (record_of(call) is None) is is_undone
 
     def test_an_interruption_before_the_platform_is_asked_uncordons(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         show = scheduler.nodes
 
@@ -812,7 +862,7 @@ class TestTaken:
         scheduler.nodes = stop_at_last  # type: ignore[method-assign]
         with (
             pytest.raises(Cancelled),
-            of_four(call, scheduler).taken(Taking({"w1": "deleted"})),
+            of_four(call, scheduler).taken(NodeEviction({"w1": "deleted"})),
         ):
             pytest.fail("the platform was asked")
         assert (scheduler.cordoned, record_of(call)) == ([], None)
@@ -820,7 +870,7 @@ class TestTaken:
 
 class TestUndo:
     def test_what_cannot_be_uncordoned_is_reported_and_stays_recorded(
-        self, call: Call, scheduler: Simulated, told: Any
+        self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         drain = draining(call, scheduler).clear(2)
 
@@ -840,7 +890,7 @@ class TestUndo:
         assert raised.value.hint == "run it again to uncordon"
 
     def test_after_an_interruption_the_scheduler_has_three_seconds_to_uncordon(
-        self, call: Call, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+        self, call: ProviderContext, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         drain = draining(call, scheduler).clear(1)
         released, looks = threading.Event(), iter(range(100))
@@ -854,7 +904,9 @@ class TestUndo:
             released.set()
         assert next(looks) == 4
 
-    def test_what_somebody_else_cordoned_stays_so(self, call: Call, scheduler: Simulated) -> None:
+    def test_what_somebody_else_cordoned_stays_so(
+        self, call: ProviderContext, scheduler: Simulated
+    ) -> None:
         drain = draining(call, scheduler).clear(1)
         scheduler.nodes_["w3"] = replace(scheduler.nodes_["w3"], mark="another")
         assert undo(call, drain, lambda: scheduler)
@@ -866,7 +918,7 @@ class TestConclusion:
         ("is_free", "state"), [(True, "takes jobs again"), (False, "may still be cordoned")]
     )
     def test_others_that_went_are_named_with_what_became_of_the_chosen(
-        self, call: Call, scheduler: Simulated, is_free: bool, state: str
+        self, call: ProviderContext, scheduler: Simulated, is_free: bool, state: str
     ) -> None:
         wanted = draining(call, scheduler)
         drain = wanted.asking(wanted.clear(2))
@@ -884,14 +936,14 @@ class TestConclusion:
         )
 
     def test_others_that_went_before_the_platform_was_asked_say_nothing(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         drain = draining(call, scheduler).clear(1)
         conclude(call, drain, lambda: scheduler, ["w2", "w3"])
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
     def test_what_was_cordoned_beside_the_chosen_is_uncordoned(
-        self, call: Call, scheduler: Simulated
+        self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         drain = draining(call, scheduler).clear(1)
         scheduler.cordon(["w0"], drain.mark)
@@ -899,7 +951,7 @@ class TestConclusion:
         conclude(call, more, lambda: scheduler, ["w0", "w1", "w2"])
         assert scheduler.cordoned == []
 
-    def test_the_right_ones_are_gone(self, call: Call, scheduler: Simulated) -> None:
+    def test_the_right_ones_are_gone(self, call: ProviderContext, scheduler: Simulated) -> None:
         wanted = draining(call, scheduler)
         drain = wanted.asking(wanted.clear(1))
         asked = len(scheduler.asked)
@@ -907,7 +959,7 @@ class TestConclusion:
         assert record_of(call) is None
         assert len(scheduler.asked) == asked
 
-    def test_others_are_gone(self, call: Call, scheduler: Simulated) -> None:
+    def test_others_are_gone(self, call: ProviderContext, scheduler: Simulated) -> None:
         wanted = draining(call, scheduler)
         drain = wanted.asking(wanted.clear(2))
         with pytest.raises(GpuformError) as raised:
@@ -915,7 +967,7 @@ class TestConclusion:
         assert "removed w0 in place of w3, which takes jobs again" in str(raised.value)
         assert record_of(call) is None
 
-    def test_nothing_is_gone(self, call: Call, scheduler: Simulated) -> None:
+    def test_nothing_is_gone(self, call: ProviderContext, scheduler: Simulated) -> None:
         drain = draining(call, scheduler).clear(2)
         conclude(call, drain, lambda: scheduler, [f"w{at}" for at in range(4)])
         assert (scheduler.cordoned, record_of(call)) == ([], None)
@@ -939,7 +991,7 @@ def test_wherever_it_dies_no_job_is_on_what_goes_and_the_next_run_ends_it(
 ) -> None:
     clock = FakeClock()
     intents = Intents(FolderRecords(tmp_path_factory.mktemp("drain")))
-    call = Call(clock=clock, intents=intents)
+    call = ProviderContext(clock=clock, intents=intents)
     scheduler = Simulated(clock)
     for at, length in enumerate(lengths):
         if length:

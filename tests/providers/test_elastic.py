@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import serving
+from gpuform.providers.context import use_context
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.cluster_view import look_at
 from gpuform.schemas.together import wire
@@ -132,7 +132,7 @@ def test_what_autoscaling_does_is_no_drift_while_it_is_under_way(
 ) -> None:
     inputs = {**cluster_inputs, "auto_scale": True, "auto_scale_max_gpus": 64.0}
     call = emulator.call()
-    with serving(call):
+    with use_context(call):
         inputs = {**lifecycle.check({}, inputs).inputs, "__provider": "pickled"}
         created = lifecycle.create(inputs)
     outs = {**created.outs, "__provider": "pickled"}
@@ -160,5 +160,5 @@ def test_counts_that_lag_behind_each_other_leave_a_cluster_ready(
             "gpu_worker_nodes": [{"node_id": f"n{at}"} for at in range(nodes)],
         }
     )
-    assert look_at(cluster, 16, may_have_more=True).done
-    assert not look_at(cluster, 40, may_have_more=True).done
+    assert look_at(cluster, 16, may_have_more=True).is_done
+    assert not look_at(cluster, 40, may_have_more=True).is_done

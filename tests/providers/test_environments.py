@@ -4,17 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, SystemClock
+from gpuform.providers.context import ProviderContext, SystemClock
 from gpuform.providers.emulator.server import serve
-from gpuform.providers.environment import OtherWorld, World, enter, record_world, world_of
+from gpuform.providers.environment import (
+    StackEnvironment,
+    WrongEnvironment,
+    enter,
+    read_environment,
+    record_environment,
+)
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents, Unkept
 
 REAL = "https://api.together.ai/v1"
 
 
-def call_with(records: FolderRecords | Unkept) -> Call:
-    return Call(clock=SystemClock(), intents=Intents(records))
+def call_with(records: FolderRecords | Unkept) -> ProviderContext:
+    return ProviderContext(clock=SystemClock(), intents=Intents(records))
 
 
 @pytest.mark.parametrize("beside_the_project", [True, False])
@@ -24,18 +30,18 @@ def test_a_real_platform_is_not_asked_by_the_clock_of_an_emulator(
     """As under `pulumi up`, where gpuform sees no command line and perhaps no state."""
     records = FolderRecords(tmp_path) if beside_the_project else Unkept()
     settings = Settings(environ={"TOGETHER_BASE_URL": REAL, "GPUFORM_CLOCK": "http://127.0.0.1:1"})
-    with pytest.raises(OtherWorld, match="GPUFORM_CLOCK names an emulator's clock") as raised:
+    with pytest.raises(WrongEnvironment, match="GPUFORM_CLOCK names an emulator's clock") as raised:
         enter(call_with(records), "together", settings)
     assert "unset GPUFORM_CLOCK" in (raised.value.hint or "")
-    assert world_of(records) is None
+    assert read_environment(records) is None
 
 
 def test_a_stack_records_its_emulator_and_is_refused_on_another_one() -> None:
     records = Unkept()
     with serve() as ours, serve() as other:
         enter(call_with(records), "together", Settings(environ=ours.environment))
-        assert world_of(records) == World(True, emulator=ours.store.identity)
-        with pytest.raises(OtherWorld, match=f"lives on emulator {ours.store.identity}"):
+        assert read_environment(records) == StackEnvironment(True, emulator=ours.store.identity)
+        with pytest.raises(WrongEnvironment, match=f"lives on emulator {ours.store.identity}"):
             enter(call_with(records), "together", Settings(environ=other.environment))
 
 
@@ -49,10 +55,12 @@ def test_an_emulator_goes_with_its_data_and_not_with_its_port(tmp_path: Path) ->
 
 def test_a_record_without_an_emulator_takes_the_first_one_and_warns() -> None:
     records = Unkept()
-    record_world(records, World(True))
+    record_environment(records, StackEnvironment(True))
     told: list[str] = []
     with serve() as server:
-        call = Call(clock=SystemClock(), intents=Intents(records), on_warning=told.append)
+        call = ProviderContext(
+            clock=SystemClock(), intents=Intents(records), on_warning=told.append
+        )
         for _ in range(2):
             enter(call, "together", Settings(environ=server.environment))
     assert len(told) == 1

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import (
     Candidate,
     covers,
@@ -35,7 +35,9 @@ def candidate(id_: str = "c1", after: float | None = 1.0, **fields: Any) -> Cand
     return Candidate(id_, created_at, **{"region": "r1", **fields})
 
 
-def ours(call: Call, present: list[Candidate], *, seen_after: float = 2.0, **fields: Any) -> str:
+def ours(
+    call: ProviderContext, present: list[Candidate], *, seen_after: float = 2.0, **fields: Any
+) -> str:
     """Return the id of what is ours, `?` and the ids of what may be, or nothing."""
     verdict = judge(call, intent(**fields), present, SENT_AT + seen_after)
     if verdict.ours is not None:
@@ -57,7 +59,7 @@ def ours(call: Call, present: list[Candidate], *, seen_after: float = 2.0, **fie
     ],
 )
 def test_ours_was_made_from_right_before_the_request_to_a_minute_after_it(
-    call: Call, after: float, is_timed: bool, is_ours: bool
+    call: ProviderContext, after: float, is_timed: bool, is_ours: bool
 ) -> None:
     present = [candidate(after=after)]
     found = ours(call, present, seen_after=100.0, is_timed=is_timed)
@@ -66,7 +68,7 @@ def test_ours_was_made_from_right_before_the_request_to_a_minute_after_it(
 
 @pytest.mark.parametrize(("looked_after", "is_ours"), [(31.1, True), (31.0, False), (20.0, False)])
 def test_what_a_look_should_have_shown_is_not_ours(
-    call: Call, looked_after: float, is_ours: bool
+    call: ProviderContext, looked_after: float, is_ours: bool
 ) -> None:
     found = ours(call, [candidate(after=30.0)], looked_at=SENT_AT + looked_after)
     assert found == ("c1" if is_ours else "?c1")
@@ -77,7 +79,7 @@ def test_what_a_look_should_have_shown_is_not_ours(
     ("after", "shown"), [(None, {}), (-3600.0, SENT), (-3600.0, {"num_gpus": 16, "x": None})]
 )
 def test_without_a_credible_time_it_counts_when_we_saw_the_object(
-    call: Call, seen_after: float, is_ours: bool, after: float | None, shown: Any
+    call: ProviderContext, seen_after: float, is_ours: bool, after: float | None, shown: Any
 ) -> None:
     found = ours(call, [candidate(after=after, shown=shown)], seen_after=seen_after)
     assert found == ("c1" if is_ours else "?c1")
@@ -85,7 +87,7 @@ def test_without_a_credible_time_it_counts_when_we_saw_the_object(
 
 @pytest.mark.parametrize("shown", [{}, {"num_gpus": None}, {"other": 1}])
 def test_an_incredible_time_is_not_forgiven_to_what_shows_nothing_that_was_sent(
-    call: Call, shown: Any
+    call: ProviderContext, shown: Any
 ) -> None:
     assert ours(call, [candidate(after=-3600.0, shown=shown)]) == "?c1"
 
@@ -127,12 +129,12 @@ def test_an_object_of_a_truthful_time_is_of_another_request(
     ],
 )
 def test_what_is_elsewhere_or_being_deleted_is_neither_ours_nor_doubtful(
-    call: Call, fields: Any
+    call: ProviderContext, fields: Any
 ) -> None:
     assert ours(call, [candidate(**fields)], tried_gpu_type="H100") == ""
 
 
-def test_the_region_that_was_tried_counts_before_the_declared_one(call: Call) -> None:
+def test_the_region_that_was_tried_counts_before_the_declared_one(call: ProviderContext) -> None:
     present = [candidate("c1"), candidate("c2", region="r2")]
     assert ours(call, present, tried_region="r2") == "c2"
     assert ours(call, present) == "c1"
@@ -140,7 +142,7 @@ def test_the_region_that_was_tried_counts_before_the_declared_one(call: Call) ->
 
 
 def test_what_was_there_before_or_belongs_to_somebody_is_left_out(
-    call: Call, intents: Intents
+    call: ProviderContext, intents: Intents
 ) -> None:
     present = [candidate("before"), candidate("theirs"), candidate("moved"), candidate("mine")]
     intents.record(intent(urn="urn:b", name="other", id="theirs"))
@@ -151,11 +153,11 @@ def test_what_was_there_before_or_belongs_to_somebody_is_left_out(
     assert judge(call, own, [candidate("mine")], SENT_AT + 2).ours == candidate("mine")
 
 
-def test_an_object_that_is_listed_twice_is_one(call: Call) -> None:
+def test_an_object_that_is_listed_twice_is_one(call: ProviderContext) -> None:
     assert ours(call, [candidate("c1"), candidate("c1")]) == "c1"
 
 
-def test_two_that_may_be_ours_are_asked_about(call: Call) -> None:
+def test_two_that_may_be_ours_are_asked_about(call: ProviderContext) -> None:
     late, other = candidate("c2", after=100.0), {"num_gpus": 64}
     assert ours(call, [candidate("c1"), candidate("c2")]) == "?c1?c2"
     assert ours(call, [candidate("c1"), late], seen_after=200.0) == "c1"
@@ -165,7 +167,7 @@ def test_two_that_may_be_ours_are_asked_about(call: Call) -> None:
 
 
 def test_the_users_choice_is_ours_unless_another_stack_has_it(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+    call: ProviderContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUFORM_ADOPT", "c2")
     present = [candidate("c1"), candidate("c2", after=-3600.0)]
@@ -175,7 +177,7 @@ def test_the_users_choice_is_ours_unless_another_stack_has_it(
 
 
 def test_a_user_who_wants_another_one_has_none_yet(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+    call: ProviderContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUFORM_CREATE_ANEW", "1")
     assert ours(call, [candidate("c1")]) == ""

@@ -9,8 +9,8 @@ from pulumi.dynamic import Config, ConfigureRequest
 from pulumi.dynamic.dynamic import serialize_provider
 
 from gpuform.providers.aios import client as aios
-from gpuform.providers.calls import CLOCK_VARIABLE
 from gpuform.providers.catalog import all_kinds, lifecycle_class, resource_class
+from gpuform.providers.context import CLOCK_VARIABLE
 from gpuform.providers.lens import client as lens
 from gpuform.providers.platform import platforms
 from gpuform.providers.tensorone import client as tensorone

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
 from gpuform.providers import errors
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.http import ApiClient, ErrorAnswers, Retry, retry_after
 from gpuform.providers.together.client import is_out_of_stock
 
@@ -38,7 +38,7 @@ class Platform:
 
 
 @pytest.fixture
-def ask(call: Call) -> Callable[..., Any]:
+def ask(call: ProviderContext) -> Callable[..., Any]:
     """Sends one request to a platform and returns the pauses made, or the error."""
 
     def ask(
@@ -57,13 +57,13 @@ def ask(call: Call) -> Callable[..., Any]:
             transport=httpx.MockTransport(platform),
             jitter=lambda longest: longest,
         )
-        with serving(call):
+        with use_context(call):
             return client.request(method, "/things", retry=retry, **kwargs)
 
     return ask
 
 
-def _pauses(call: Call) -> list[float]:
+def _pauses(call: ProviderContext) -> list[float]:
     pauses: list[float] = call.clock.pauses  # type: ignore[attr-defined]
     return pauses
 
@@ -83,7 +83,7 @@ UNANSWERED = [
 @pytest.mark.parametrize("step", [*UNREACHED, *UNANSWERED, 429, 502, 503, 504])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 def test_a_safe_request_is_sent_again(
-    ask: Callable[..., Any], call: Call, method: str, step: Step
+    ask: Callable[..., Any], call: ProviderContext, method: str, step: Step
 ) -> None:
     platform = Platform(step, step, 200)
     assert ask(platform, method=method) == {}
@@ -116,14 +116,14 @@ def test_secrets_that_were_sent_are_not_said_again(ask: Callable[..., Any]) -> N
 
 @pytest.mark.parametrize("step", UNREACHED)
 def test_a_create_that_never_left_is_sent_again(
-    ask: Callable[..., Any], call: Call, step: Step
+    ask: Callable[..., Any], call: ProviderContext, step: Step
 ) -> None:
     assert ask(Platform(step, 200), Retry.CREATE, "POST") == {}
     assert _pauses(call) == [0.5]
 
 
 def test_a_create_is_sent_again_when_the_platform_says_when(
-    ask: Callable[..., Any], call: Call
+    ask: Callable[..., Any], call: ProviderContext
 ) -> None:
     assert ask(Platform(TOO_MANY, 200), Retry.CREATE, "POST") == {}
     assert _pauses(call) == [3.0]
@@ -195,7 +195,9 @@ def test_other_answers_are_errors_at_once(
     assert len(platform.requests) == 1
 
 
-def test_the_backoff_grows_up_to_five_attempts(ask: Callable[..., Any], call: Call) -> None:
+def test_the_backoff_grows_up_to_five_attempts(
+    ask: Callable[..., Any], call: ProviderContext
+) -> None:
     platform = Platform(503)
     with pytest.raises(errors.ServerError):
         ask(platform)
@@ -203,12 +205,14 @@ def test_the_backoff_grows_up_to_five_attempts(ask: Callable[..., Any], call: Ca
     assert _pauses(call) == [0.5, 1.0, 2.0, 4.0]
 
 
-def test_a_pause_that_is_asked_for_is_capped(ask: Callable[..., Any], call: Call) -> None:
+def test_a_pause_that_is_asked_for_is_capped(
+    ask: Callable[..., Any], call: ProviderContext
+) -> None:
     ask(Platform(httpx.Response(503, headers={"Retry-After": "86400"}), 200))
     assert _pauses(call) == [60.0]
 
 
-def test_no_pause_goes_past_the_deadline(ask: Callable[..., Any], call: Call) -> None:
+def test_no_pause_goes_past_the_deadline(ask: Callable[..., Any], call: ProviderContext) -> None:
     call.begin(2)
     platform = Platform(TOO_MANY, 200)
     with pytest.raises(errors.RateLimited):
@@ -216,7 +220,7 @@ def test_no_pause_goes_past_the_deadline(ask: Callable[..., Any], call: Call) ->
     assert (len(platform.requests), _pauses(call)) == (1, [])
 
 
-def test_an_interruption_ends_a_pause(ask: Callable[..., Any], call: Call) -> None:
+def test_an_interruption_ends_a_pause(ask: Callable[..., Any], call: ProviderContext) -> None:
     call.cancelled.set()
     with pytest.raises(errors.Cancelled):
         ask(Platform(503, 200))
@@ -244,8 +248,8 @@ def test_a_process_that_dies_is_not_an_error_of_the_platform(ask: Callable[..., 
         ("Mon, 12 Jan 1970 13:00:00 GMT", 0.0),
     ],
 )
-def test_retry_after(call: Call, header: str | None, seconds: float | None) -> None:
-    with serving(call):
+def test_retry_after(call: ProviderContext, header: str | None, seconds: float | None) -> None:
+    with use_context(call):
         assert retry_after(header) == seconds
 
 

@@ -8,7 +8,7 @@ import pulumi
 import pytest
 from pulumi.dynamic import Config, ConfigureRequest
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.together import client as client_module
@@ -178,13 +178,13 @@ class TestDiff:
         assert cluster.diff("c1", self.OLD, new).changes is False
 
     def test_a_shrink_that_only_the_platform_shows(
-        self, volume: SharedVolumeLifecycle, call: Call, volume_inputs: Properties
+        self, volume: SharedVolumeLifecycle, call: ProviderContext, volume_inputs: Properties
     ) -> None:
         observed = {**volume_inputs, "size_tib": 5.0, "ready": True}
-        with serving(call), pytest.raises(GpuformError, match="size_tib cannot shrink"):
+        with use_context(call), pytest.raises(GpuformError, match="size_tib cannot shrink"):
             volume.diff("v1", observed, volume_inputs)
         call.refreshing = True
-        with serving(call):
+        with use_context(call):
             assert volume.diff("v1", observed, volume_inputs).changes is True
 
     def test_a_required_field_that_no_read_returns_is_believed_after_an_import(
@@ -279,7 +279,7 @@ class TestNeverLost:
         path = "^/compute/clusters/"
         emulator.fault("GET", path, status_override="Degraded", count=100)
         call = emulator.call()
-        with serving(call):
+        with use_context(call):
             created = cluster.create(cluster_inputs)
         assert created.id == emulator.objects("clusters")[0]["id"]
         assert created.outs["ready"] is False
@@ -295,13 +295,13 @@ class TestNeverLost:
         with emulator.serving():
             inputs = {**cluster.check({}, cluster_inputs).inputs, "__provider": "pickled"}
         call = emulator.call(timeout=60.0)
-        with serving(call):
+        with use_context(call):
             created = cluster.create(_doubles(inputs))
         assert "not done after 1m00s" in created.outs["not_ready_reason"]
         state = _state(created.outs)
         assert cluster.diff(created.id, state, inputs).changes is True
         call = emulator.call()
-        with serving(call):
+        with use_context(call):
             updated = cluster.update(created.id, state, _doubles(inputs))
         assert updated.outs is not None
         assert updated.outs["ready"] is True
@@ -315,7 +315,7 @@ class TestNeverLost:
     ) -> None:
         call = emulator.call()
         call.on_progress = lambda _phase: call.cancelled.set()
-        with serving(call):
+        with use_context(call):
             created = cluster.create(cluster_inputs)
         assert created.id
         assert "interrupted" in created.outs["not_ready_reason"]
@@ -328,10 +328,10 @@ class TestNeverLost:
         cluster_inputs: Properties,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        def settle(*arguments: object) -> None:
+        def wait_until_ready(*arguments: object) -> None:
             raise RuntimeError("secret-value")
 
-        monkeypatch.setattr(ClusterActions, "settle", settle)
+        monkeypatch.setattr(ClusterActions, "wait_until_ready", wait_until_ready)
         with emulator.serving():
             created = cluster.create(cluster_inputs)
         assert created.id
@@ -349,7 +349,7 @@ class TestNeverLost:
             created = cluster.create(inputs)
         emulator.fault("GET", "^/compute/clusters/", status=401, skip=1, count=1, body={})
         call = emulator.call()
-        with serving(call):
+        with use_context(call):
             updated = cluster.update(
                 created.id, _state(created.outs), _doubles({**inputs, "num_gpus": 24})
             )
@@ -390,7 +390,7 @@ class TestNeverLost:
             raise KeyboardInterrupt
 
         call.on_progress = die
-        with serving(call), pytest.raises(KeyboardInterrupt):
+        with use_context(call), pytest.raises(KeyboardInterrupt):
             cluster.create(cluster_inputs)
         assert [intent.urn for intent in emulator.intents.all()] == [call.urn]
         with emulator.serving():
@@ -458,7 +458,7 @@ class TestEdge:
         def read(*arguments: object) -> None:
             raise ValueError(secret)
 
-        monkeypatch.setattr(lifecycle.actions, "read", read)
+        monkeypatch.setattr(lifecycle.operations, "read", read)
         unexpected = pytest.raises(GpuformError, match="unexpected ValueError")
         with caplog.at_level("DEBUG"), emulator.serving("x"), unexpected as caught:
             lifecycle.read("id", {})

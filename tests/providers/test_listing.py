@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
-from gpuform.providers.calls import Call, Rhythm, serving
+from gpuform.providers.context import PollSchedule, ProviderContext, use_context
 from gpuform.providers.errors import Cancelled, Contradicted, GpuformError, NotFound, ServerError
 from gpuform.providers.http import Listing
 
@@ -237,7 +237,7 @@ class TestWhatIsGone:
         no_list = NotFound("no such path", method="GET", path="/v1/things", status=404)
         platform.errors = {1: no_list}
         with (
-            serving(Call(as_of=time.monotonic() if has_moment else None)),
+            use_context(ProviderContext(as_of=time.monotonic() if has_moment else None)),
             pytest.raises(Contradicted, match="no such path"),
         ):
             listing.one("gone")
@@ -292,7 +292,7 @@ class TestWhatIsGone:
         gone, moment = [f"g{number}" for number in range(40)], time.monotonic()
 
         def read(id_: str) -> Thing | None:
-            with serving(Call(as_of=moment)):
+            with use_context(ProviderContext(as_of=moment)):
                 try:
                     return listing.one(id_)
                 except NotFound:
@@ -316,7 +316,7 @@ class TestWhatIsGone:
         listing = Listing(platform.list, platform.get, lambda thing: thing[0])
         found = there - hidden
         listed = sorted(there - unlisted)
-        with serving(Call(as_of=time.monotonic() if has_moment else None)):
+        with use_context(ProviderContext(as_of=time.monotonic() if has_moment else None)):
             try:
                 assert listing.one(wanted)[0] == wanted
                 assert wanted in found
@@ -334,7 +334,7 @@ class TestReadersOfOneMoment:
     @pytest.fixture
     def as_of(self) -> Iterator[float]:
         moment = time.monotonic()
-        with serving(Call(as_of=moment)):
+        with use_context(ProviderContext(as_of=moment)):
             yield moment
 
     @pytest.mark.usefixtures("as_of")
@@ -350,7 +350,7 @@ class TestReadersOfOneMoment:
         self, listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor, as_of: float
     ) -> None:
         def read(id_: str) -> Thing:
-            with serving(Call(as_of=as_of)):
+            with use_context(ProviderContext(as_of=as_of)):
                 return listing.one(id_)
 
         ids = platform.things * 8
@@ -370,7 +370,7 @@ class TestReadersOfOneMoment:
         self, listing: Listing[Thing], platform: Platform
     ) -> None:
         listing.all()
-        with serving(Call(as_of=time.monotonic() + 1)):
+        with use_context(ProviderContext(as_of=time.monotonic() + 1)):
             assert {number for _, number in listing.all()} == {1}
 
     @pytest.mark.usefixtures("as_of")
@@ -378,7 +378,7 @@ class TestReadersOfOneMoment:
         self, listing: Listing[Thing], platform: Platform
     ) -> None:
         listing.all()
-        with serving(Call()):
+        with use_context(ProviderContext()):
             assert listing.one("t1") == ("t1", 1)
             assert {number for _, number in listing.all()} == {2}
 
@@ -415,29 +415,29 @@ def test_readers_of_some_ask_for_these_where_the_platform_can(
 
 class TestRhythm:
     def test_all_hear_the_beats_of_the_first(self) -> None:
-        rhythm = Rhythm(30)
-        assert rhythm.until_next(1000) == 30
-        assert rhythm.until_next(1010) == 20
-        assert rhythm.until_next(1071) == 19
+        rhythm = PollSchedule(30)
+        assert rhythm.compute_delay(1000) == 30
+        assert rhythm.compute_delay(1010) == 20
+        assert rhythm.compute_delay(1071) == 19
 
     def test_who_wakes_a_little_early_has_heard_the_beat(self) -> None:
-        rhythm = Rhythm(30)
-        rhythm.until_next(1000)
-        assert rhythm.until_next(1029) == 31
-        assert rhythm.until_next(1030) == 30
+        rhythm = PollSchedule(30)
+        rhythm.compute_delay(1000)
+        assert rhythm.compute_delay(1029) == 31
+        assert rhythm.compute_delay(1030) == 30
 
     def test_who_has_just_begun_looks_more_often_at_beats_of_the_others(self) -> None:
-        rhythm = Rhythm(30)
-        rhythm.until_next(1000)
-        assert rhythm.until_next(1000, 0) == 0.46875
-        assert rhythm.until_next(1030, 29) == 3.75
-        assert rhythm.until_next(1030, 60) == 15
-        assert rhythm.until_next(1030, 120) == 30
-        assert Rhythm(0.5).until_next(0, 0) == 0.5
+        rhythm = PollSchedule(30)
+        rhythm.compute_delay(1000)
+        assert rhythm.compute_delay(1000, 0) == 0.46875
+        assert rhythm.compute_delay(1030, 29) == 3.75
+        assert rhythm.compute_delay(1030, 60) == 15
+        assert rhythm.compute_delay(1030, 120) == 30
+        assert PollSchedule(0.5).compute_delay(0, 0) == 0.5
 
     @given(st.floats(0, 1e5), st.floats(0, 1e5))
     def test_a_look_is_late_by_a_quarter_at_most(self, start: float, waited: float) -> None:
-        rhythm = Rhythm(30)
-        rhythm.until_next(0)
-        pause = rhythm.until_next(start, waited)
-        assert 0 < pause <= 1.1 * min(30, max(2 * Rhythm.SHORTEST, waited / 4)) + 1e-6
+        rhythm = PollSchedule(30)
+        rhythm.compute_delay(0)
+        pause = rhythm.compute_delay(start, waited)
+        assert 0 < pause <= 1.1 * min(30, max(2 * PollSchedule.SHORTEST, waited / 4)) + 1e-6

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.slurm.processes import Commands, LocalCommands
 from gpuform.providers.together.cluster import ClusterLifecycle
@@ -35,7 +35,7 @@ def lock() -> Lock:
     return Lock()
 
 
-def _sleeping_past_it(call: Call, lock: Lock) -> Call:
+def _sleeping_past_it(call: ProviderContext, lock: Lock) -> ProviderContext:
     """Whose first pause is longer than its lease."""
     inner = call.clock
 
@@ -61,12 +61,12 @@ def test_an_update_that_waited_for_capacity_is_not_sent(
 ) -> None:
     waiting = {**cluster_inputs, "on_no_capacity": {"wait_minutes": 30.0}}
     lifecycle = ClusterLifecycle()
-    with serving(emulator.call()):
+    with use_context(emulator.call()):
         made = lifecycle.create(waiting)
     emulator.fault("PUT", UPDATE, capacity=True, count=1)
     before = _sent(emulator)
     larger, lost = {**waiting, "num_gpus": 24}, pytest.raises(GpuformError, match="lock was lost")
-    with serving(_sleeping_past_it(emulator.call(), lock)), lost:
+    with use_context(_sleeping_past_it(emulator.call(), lock)), lost:
         lifecycle.update(made.id, dict(made.outs or {}), larger)
     assert _sent(emulator)[len(before) :] == ["PUT"]
 
@@ -74,7 +74,7 @@ def test_an_update_that_waited_for_capacity_is_not_sent(
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
 def test_no_change_is_sent_and_looks_are(emulator: Any, lock: Lock, verb: str) -> None:
     lifecycle = SharedVolumeLifecycle()
-    with serving(emulator.call("other")):
+    with use_context(emulator.call("other")):
         made = lifecycle.create(VOLUME)
     outs, before = dict(made.outs or {}), _sent(emulator)
     call = emulator.call()
@@ -84,17 +84,19 @@ def test_no_change_is_sent_and_looks_are(emulator: Any, lock: Lock, verb: str) -
         "update": lambda: lifecycle.update(made.id, outs, {**VOLUME, "size_tib": 2}),
         "delete": lambda: lifecycle.delete(made.id, outs),
     }
-    with serving(call):
+    with use_context(call):
         with pytest.raises(GpuformError, match="the lock was lost"):
             acts[verb]()
         assert lifecycle.read(made.id, outs).id == made.id
     assert _sent(emulator) == before
 
 
-def test_no_command_of_a_scheduler_is_run_that_changes_anything(lock: Lock, call: Call) -> None:
+def test_no_command_of_a_scheduler_is_run_that_changes_anything(
+    lock: Lock, call: ProviderContext
+) -> None:
     commands: Commands = LocalCommands()
     lock.is_lost, call.guard = True, lock.check
-    with serving(call):
+    with use_context(call):
         assert commands.run(["true"]).code == 0
         with pytest.raises(GpuformError, match="the lock was lost"):
             commands.run(["true"], is_change=True)

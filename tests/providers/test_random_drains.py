@@ -17,8 +17,8 @@ from hostile.fakes.kubernetes import Manners as KubernetesManners
 from hostile.fakes.slurm import Manners as SlurmManners
 from hostile.fakes.slurm import Slurm
 
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.draining import DrainedObject, Draining, Taking, Worker
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.draining import DrainedObject, Draining, NodeEviction, Worker
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import access_by
@@ -74,12 +74,12 @@ class Play:
         """What its scheduler calls it."""
         return self.random.choice([worker.name, worker.name, f"ip-{worker.name[-1]}"])
 
-    def taking(self) -> Taking:
+    def taking(self) -> NodeEviction:
         count = self.random.randint(1, len(self.workers))
         chosen = self.random.sample([worker.name for worker in self.workers], count)
         if self.random.random() < 0.5:
-            return Taking(dict.fromkeys(chosen, "deleted"))
-        return Taking(count=count, named=chosen if self.random.random() < 0.3 else ())
+            return NodeEviction(dict.fromkeys(chosen, "deleted"))
+        return NodeEviction(count=count, named=chosen if self.random.random() < 0.3 else ())
 
     def policy(self) -> DrainInputs:
         on_busy = self.random.choice(["wait", "fail", "evict"])
@@ -224,13 +224,13 @@ def test_no_node_goes_while_a_job_runs_on_it(
     removed = 0
     for seed, play in enumerate(plays(kind)):
         records = FolderRecords(tmp_path_factory.mktemp("records"))
-        call = Call(clock=play.clock, intents=Intents(records))
+        call = ProviderContext(clock=play.clock, intents=Intents(records))
         subject = DrainedObject("p1", "pool train", play.workers)
         scheduler = play.scheduler()
         draining = Draining(call, subject, lambda made=scheduler: made, play.policy())  # type: ignore[misc]
         taking = play.taking()
         try:
-            with serving(call):
+            with use_context(call):
                 drain = draining.clear(taking)
         except GpuformError:
             continue

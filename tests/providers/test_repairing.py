@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from cluster_with_jobs import PROGRAM, Cluster, Killed, Properties, create_cluster
 
-from gpuform.providers.draining import Draining, Taking
+from gpuform.providers.draining import Draining, NodeEviction
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import REPAIR_VARIABLE, VARIABLE
 from gpuform.providers.together.client import TogetherClient
@@ -343,7 +343,7 @@ def test_what_was_reviewed_is_what_is_approved_whatever_is_proposed_by_then(
     cluster.refresh()
     clear = Draining.clear
 
-    def changed(draining: Draining, taking: Taking) -> Any:
+    def changed(draining: Draining, taking: NodeEviction) -> Any:
         drain = clear(draining, taking)
         propose(cluster, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
         return drain
@@ -363,7 +363,7 @@ def test_a_node_that_recovers_while_its_jobs_are_waited_for_is_left(
     cluster.refresh()
     clear = Draining.clear
 
-    def recovered(draining: Draining, taking: Taking) -> Any:
+    def recovered(draining: Draining, taking: NodeEviction) -> Any:
         drain = clear(draining, taking)
         cluster.control("POST", f"nodes/{BROKEN}", {"ready": True})
         return drain

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import serving
+from gpuform.providers.context import use_context
 from gpuform.providers.errors import Cancelled, NameTaken, OutOfCapacity, UnknownOutcome
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster import ClusterLifecycle
@@ -228,7 +228,7 @@ class TestWaiting:
         emulator.fault("POST", CREATE, capacity=True, count=90)
         patient = {**waiting, "on_no_capacity": {"wait_minutes": 120.0}}
         call = emulator.call()
-        with serving(call):
+        with use_context(call):
             created = lifecycle.create(patient)
         assert created.outs["ready"] is True
         began = emulator.requests("POST")[0]["time"]
@@ -240,7 +240,7 @@ class TestWaiting:
         emulator.fault("POST", CREATE, capacity=True, count=None)
         call = emulator.call()
         call.on_progress = lambda _text: call.cancelled.set()
-        with serving(call), pytest.raises(Cancelled):
+        with use_context(call), pytest.raises(Cancelled):
             lifecycle.create(waiting)
         assert len(_tried(emulator)) == 1
         assert (emulator.objects("clusters"), emulator.intents.all()) == ([], [])
@@ -258,7 +258,7 @@ class TestWaiting:
 
         call = emulator.call()
         call.on_progress = somebody
-        with serving(call), pytest.raises(NameTaken):
+        with use_context(call), pytest.raises(NameTaken):
             lifecycle.create(waiting)
         assert len(emulator.objects("clusters")) == 1
         assert emulator.intents.all() == []

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle
 
@@ -30,7 +30,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_over_a_port_at_the_highest_log_level(
     server: Server, cluster_inputs: dict[str, Any], caplog: Any, capfd: Any, tmp_path: Path
 ) -> None:
-    from gpuform.providers.calls import current_call
+    from gpuform.providers.context import get_current_context
 
     lifecycle = ClusterLifecycle()
     with caplog.at_level(logging.DEBUG):
@@ -43,7 +43,7 @@ def test_over_a_port_at_the_highest_log_level(
             except GpuformError as error:
                 caplog.handler.stream.write("".join(traceback.format_exception(error)))
         lifecycle.delete(created.id, created.outs)
-    current_call().clock.close()  # type: ignore[attr-defined]
+    get_current_context().clock.close()  # type: ignore[attr-defined]
     kube_config = created.outs["kube_config"]
     token = next(line for line in kube_config.splitlines() if "token" in line).split()[-1]
     out, err = capfd.readouterr()

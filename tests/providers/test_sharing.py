@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lockstep import Lockstep
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 
@@ -28,9 +28,11 @@ def test_64_clusters_are_waited_for_with_two_requests_per_look(
 
     def create(number: int) -> bool:
         name = f"train-{number}"
-        call = Call(urn=name, clock=clock, intents=emulator.intents, on_progress=lambda _text: None)
+        call = ProviderContext(
+            urn=name, clock=clock, intents=emulator.intents, on_progress=lambda _text: None
+        )
         try:
-            with serving(call):
+            with use_context(call):
                 made = ClusterLifecycle().create({**cluster_inputs, "cluster_name": name})
         finally:
             clock.leave()

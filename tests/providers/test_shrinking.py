@@ -12,7 +12,7 @@ from cluster_with_jobs import (
     create_cluster,
 )
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.draining import Draining
 from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
@@ -31,7 +31,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
         raise Killed
 
     place, name = {
-        "wait": (Call, "sleep"),
+        "wait": (ProviderContext, "sleep"),
         "asking": (Draining, "asking"),
         "send": (TogetherClient, "update_cluster"),
     }[what]
@@ -235,7 +235,7 @@ class TestTroubles:
         news = cluster.declared(nodes=["train-worker-3"])
         call = cluster.emulator.call()
         call.on_progress = lambda text: call.cancelled.set() if "waiting for" in text else None
-        with serving(call), pytest.raises(Cancelled):
+        with use_context(call), pytest.raises(Cancelled):
             cluster.lifecycle.update(cluster.id, {**cluster.outs, **PROGRAM}, news)
         cluster.assert_unchanged()
 

@@ -25,7 +25,7 @@ from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
 from served import watch_requests
 
-from gpuform.providers.calls import stock_host
+from gpuform.providers.context import stock_host
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.records import Intent
 from gpuform.providers.together.cluster import ClusterLifecycle

@@ -22,7 +22,9 @@ def destroy(cluster: Cluster, **drain: Any) -> None:
 
 def planned(cluster: Cluster) -> Any:
     with cluster.emulator.serving(preview=True):
-        return cluster.lifecycle.all_leaving(cluster.id, {**cluster.outs, **PROGRAM}, "deleted")
+        return cluster.lifecycle.predict_nodes_removed_with_object(
+            cluster.id, {**cluster.outs, **PROGRAM}, "deleted"
+        )
 
 
 @pytest.mark.slow

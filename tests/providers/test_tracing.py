@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import span, tracing
+from gpuform.providers.context import span, tracing
 
 
 def read(text: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.calls import get_trust
+from gpuform.providers.context import get_trust
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store

@@ -20,7 +20,7 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.stacks.engine.urn import name_of
 
 TYPE = "pulumi-python:dynamic/randomized:Machine"
@@ -119,7 +119,7 @@ def _own(props: dict[str, Any]) -> dict[str, Any]:
 
 def _asked(verb: str, id_: str = "") -> str:
     """Records the call that is being served; fails as it is to."""
-    how = CURRENT.note(verb, current_call().urn or "", id_)
+    how = CURRENT.note(verb, get_current_context().urn or "", id_)
     if how == "raise":
         raise RuntimeError(f"no {verb} today")
     return how
@@ -145,14 +145,14 @@ class Machines(ResourceProvider):
         )
 
     def create(self, props):
-        urn = current_call().urn or ""
+        urn = get_current_context().urn or ""
         if CURRENT.before_create:
             CURRENT.before_create(urn)
         how = _asked("create")
         id_ = CURRENT.made(_own(props))
         CURRENT.calls.append(Called("made", urn, id_))
         if how:
-            current_call().init_errors.append("still booting")
+            get_current_context().init_errors.append("still booting")
         return CreateResult(id_, dict(CURRENT.objects[id_]))
 
     def read(self, id, props):  # noqa: A002 - Pulumi's name
@@ -169,7 +169,7 @@ class Machines(ResourceProvider):
             raise RuntimeError(f"there is no {id}")
         CURRENT.changed(id, _own(news))
         if how:
-            current_call().init_errors.append("booting again")
+            get_current_context().init_errors.append("booting again")
         return UpdateResult(dict(CURRENT.objects[id]))
 
     def delete(self, id, props):  # noqa: A002 - Pulumi's name

@@ -113,8 +113,8 @@ def test_no_variable_that_is_read_is_missing() -> None:
     assert len(read) > 40
     assert read - KNOWN == set()
     assert sorted(set(others)) == [
-        "providers/actions.py: variable",  # of the platforms' descriptors
-        "providers/calls/transport.py: name",  # SSL_CERT_FILE, SSL_CERT_DIR
+        "providers/operations.py: variable",  # of the platforms' descriptors
+        "providers/context/transport.py: name",  # SSL_CERT_FILE, SSL_CERT_DIR
         "providers/environment.py: known[each].address",
         "providers/importing.py: variable(n)",  # GPUFORM_OS_USER_PASSWORD
         "stacks/cli/commands/emulator_commands.py: each",  # of a stopped emulator

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from converted import registered
 from pydantic import BaseModel
 
-from gpuform.providers.actions import HoldsOthers
 from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.operations import ForeignObjectLookup
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import own_platforms
 from gpuform.schemas.rules import effect, rules_of
@@ -139,7 +139,7 @@ def test_a_kind_tells_the_permissions_that_its_platform_asks_for(platform: str) 
     source = re.sub(r"guarded_by = .*", "", source)
     classes = [lifecycle_class(platform, kind) for kind in own_platforms()[platform].lifecycles]
     asked = set(re.findall(r"\bPermission\.([A-Z_]+)", source))
-    if any(issubclass(each.actions, HoldsOthers) for each in classes):
+    if any(issubclass(each.operations, ForeignObjectLookup) for each in classes):
         asked.add(Permission.DESTROY_OTHERS.name)  # for all platforms, by the lifecycle
     assert {permission.name for each in classes for permission in each.guarded_by} == asked
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Rhythm
+from gpuform.providers.context import PollSchedule
 from gpuform.providers.errors import Conflict, GpuformError, InvalidRequest, NotFound
 from gpuform.providers.http import Answered, Clients, Listing, Retry, at
+from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client.connection import PAGE_SIZE, Connection, read_all_pages
 from gpuform.providers.scp.client.credentials import (
     Credentials,
@@ -39,7 +39,7 @@ class ScpClient:
         self._send_request = connection.send_request
         self._lock = threading.Lock()
         self._node_listings: dict[str | None, Listing[wire.GpuNode]] = {}
-        self._rhythms: dict[float, Rhythm] = {}
+        self._rhythms: dict[float, PollSchedule] = {}
 
     # GPU nodes.
 
@@ -268,10 +268,10 @@ class ScpClient:
             wire.VendorPoolList, "GET", path, params=params, retry=retry
         ).node_pools
 
-    def rhythm(self, interval: float) -> Rhythm:
+    def rhythm(self, interval: float) -> PollSchedule:
         """The beat of all that wait for this client's objects at an interval, in seconds."""
         with self._lock:
-            return self._rhythms.setdefault(interval, Rhythm(interval))
+            return self._rhythms.setdefault(interval, PollSchedule(interval))
 
     @property
     def clock_ahead(self) -> float | None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpuform.providers.calls import duration
+from gpuform.providers.context import format_duration
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Retry, ask_once, clock_ahead
 from gpuform.providers.scp.client.credentials import Credentials
@@ -86,8 +86,9 @@ def build_unauthorized_hint(source: str, clock_ahead_s: float | None) -> str:
     if clock_ahead_s is not None and abs(clock_ahead_s) >= NOTABLE_CLOCK_SKEW_S:
         direction = "ahead of" if clock_ahead_s > 0 else "behind"
         return (
-            f"this machine's clock is {duration(abs(clock_ahead_s))} {direction} the platform's, "
-            f"and requests are signed with the time: set the clock; if it is refused then, {advice}"
+            f"this machine's clock is {format_duration(abs(clock_ahead_s))} {direction} the "
+            f"platform's, and requests are signed with the time: set the clock; "
+            f"if it is refused then, {advice}"
         )
     return f"{advice}, and this machine's clock: requests are signed with the time"
 

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError, MissingCredentials
+from gpuform.providers.operations import Settings
 from gpuform.schemas.scp.node_rules import REGIONS, all_regions, environments_of, service_url
 
 ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG = "SCP_TF_ACCESS_KEY", "scp:accessKey"

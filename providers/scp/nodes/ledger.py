@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import (
     SETTLE,
     SKEW,
@@ -44,7 +44,7 @@ class Ledger:
 
     def __init__(
         self,
-        call: Call,
+        call: ProviderContext,
         target: Target,
         pool_id: str,
         ids: Iterable[str],

@@ -9,7 +9,7 @@ fabric').
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import AmbiguousObject, GpuformError, NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.declared import is_declared
@@ -67,7 +67,9 @@ def other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
     )
 
 
-def pool_problems(client: ScpClient, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+def pool_problems(
+    client: ScpClient, call: ProviderContext, values: Mapping[str, Any]
+) -> Iterator[Problem]:
     """What fabrics say against a pool: its declared one, one to move to, one to make."""
     pool, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
     fabric_id, old = values.get("cluster_fabric_id"), call.known
@@ -91,7 +93,9 @@ def pool_problems(client: ScpClient, call: Call, values: Mapping[str, Any]) -> I
         yield from _emptied(client, call, pool, before, _names(old))
 
 
-def node_problems(client: ScpClient, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+def node_problems(
+    client: ScpClient, call: ProviderContext, values: Mapping[str, Any]
+) -> Iterator[Problem]:
     """What fabrics say against a node: the one to join, and the one that it leaves."""
     fabric_id, name = values.get("cluster_fabric_id"), values.get("gpu_node_name")
     before = call.known.get("cluster_fabric_id")
@@ -108,7 +112,7 @@ def node_problems(client: ScpClient, call: Call, values: Mapping[str, Any]) -> I
 
 def why_not_to(
     client: ScpClient,
-    call: Call,
+    call: ProviderContext,
     source_id: str | None,
     fabric: wire.ClusterFabric,
     names: Collection[str | None],
@@ -134,7 +138,9 @@ def no_fabric(fabric_id: str) -> str:
     )
 
 
-def refuse_moves(client: ScpClient, call: Call, want: NodePoolInputs, found: Plan) -> None:
+def refuse_moves(
+    client: ScpClient, call: ProviderContext, want: NodePoolInputs, found: Plan
+) -> None:
     """Before an update: raises GpuformError for a move or a replacement that would end wrongly."""
     fabric = DeclaredPool.of(want.declared()).fabric
     moved = [node for node, _ in found.keep if not fabric.has(node)]
@@ -184,7 +190,7 @@ def _declared_id(client: ScpClient, pool: str, name: str, fabric_id: str) -> Ite
 
 
 def _emptied(
-    client: ScpClient, call: Call, pool: str, name: str, own: Collection[str]
+    client: ScpClient, call: ProviderContext, pool: str, name: str, own: Collection[str]
 ) -> Iterator[Problem]:
     """A move of all members of a fabric that the program declares."""
     if is_declared(call, pool, name):

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import answered
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.kubernetes.nodes import time_within
 from gpuform.providers.lens.lookups import overheated
 from gpuform.providers.lifetime import written
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import Verdict, Verdicts
 from gpuform.providers.repairing import (
     Decision,
@@ -143,7 +143,7 @@ _LONGEST: Final = 200
 class Inspection:
     """Looks at the nodes of one resource; `what` is for people, `declared` its canonical inputs."""
 
-    call: Call
+    call: ProviderContext
     settings: Settings
     what: str
     declared: Mapping[str, Any]

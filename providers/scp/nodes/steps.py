@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import PASSING
+from gpuform.providers.context import PASSING
 from gpuform.providers.errors import ApiError, Cancelled, GpuformError, NotFound
 from gpuform.providers.http import contradicted
 from gpuform.providers.permissions import Permission

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import (
     DrainedObject,
     Draining,
+    NodeEviction,
     Scheduler,
-    Taking,
     Worker,
     problems,
     undo,
@@ -46,7 +46,9 @@ class NodeTaking:
     `what` is for people, as `pool train`; `declared` are its canonical inputs.
     """
 
-    def __init__(self, call: Call, id_: str, what: str, declared: Mapping[str, Any]) -> None:
+    def __init__(
+        self, call: ProviderContext, id_: str, what: str, declared: Mapping[str, Any]
+    ) -> None:
         self._call = call
         self._id = id_
         self._what = what
@@ -54,7 +56,7 @@ class NodeTaking:
         self._wanted = PoolDrainInputs.model_validate(declared.get("drain") or {})
 
     @classmethod
-    def of_pool(cls, call: Call, id_: str, declared: Mapping[str, Any]) -> "NodeTaking":
+    def of_pool(cls, call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> "NodeTaking":
         """Of a pool with these canonical inputs."""
         return cls(call, id_, f"pool {declared.get('gpu_node_name_prefix') or id_}", declared)
 
@@ -68,15 +70,15 @@ class NodeTaking:
         """The names of the nodes that go first, because no job runs on them."""
         return self.earlier.chosen if self.earlier else ()
 
-    def by(self, found: Plan, fabric: Fabric) -> Taking:
+    def by(self, found: Plan, fabric: Fabric) -> NodeEviction:
         """What a plan for the nodes takes."""
         these = {each.name: "replaced" for each in found.replace}
         these |= interruptions(found.keep, fabric)
         if self._is_counted:
-            return Taking(these, len(found.delete), self._wanted.nodes or ())
-        return Taking({**these, **{node.gpu_node_name: "deleted" for node in found.delete}})
+            return NodeEviction(these, len(found.delete), self._wanted.nodes or ())
+        return NodeEviction({**these, **{node.gpu_node_name: "deleted" for node in found.delete}})
 
-    def clear(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> Sequence[str] | None:
+    def clear(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> Sequence[str] | None:
         """Before nodes are taken: chooses them, and waits until no job runs on them.
 
         Returns the names of those that may go now, None where nobody tells their jobs. Raises
@@ -95,9 +97,9 @@ class NodeTaking:
         """The nodes with what their scheduler says of them; None where nobody tells."""
         if not self._wanted.has_scheduler:
             return None
-        return self._draining(Taking(), nodes).seen()
+        return self._draining(NodeEviction(), nodes).seen()
 
-    def leaving(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> Leaving | None:
+    def leaving(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> Leaving | None:
         """The nodes that would be taken now, for a plan; None where nobody tells which."""
         if not taking:
             return None
@@ -125,12 +127,12 @@ class NodeTaking:
                 hint="run it again to uncordon",
             )
 
-    def _refuse_names(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> None:
+    def _refuse_names(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> None:
         told = [str(each) for each in problems(_workers(nodes), taking.count, taking.named)]
         if told:
             raise GpuformError(f"{self._what}: {'; '.join(told)}")
 
-    def _draining(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> Draining:
+    def _draining(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> Draining:
         meant = {*taking.named, *taking.these}
         able = [node for node in nodes if not node.lock_enabled or node.gpu_node_name in meant]
         is_short = len(able) < taking.count + len(taking.these)

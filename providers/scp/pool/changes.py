@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gpuform.providers.actions import Guard
+from gpuform.providers.operations import Guard
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.nodes import (
     ROLLED,

@@ -9,7 +9,7 @@ other.
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from gpuform.providers.calls import Call, Look, wait_until
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
 from gpuform.providers.creating import is_refusal
 from gpuform.providers.errors import (
     ApiError,
@@ -50,7 +50,7 @@ class PoolPlace:
         self._want = want
         self._ledger = ledger
 
-    def look(self, wanted: Sequence[DeclaredNode]) -> Look[wire.ClusterFabric | None]:
+    def look(self, wanted: Sequence[DeclaredNode]) -> PollResult[wire.ClusterFabric | None]:
         """The fabric for the first nodes, or None for a new one; not done while it has to wait.
 
         Raises NameTaken for what is somebody else's, GpuformError for a fabric that does not fit.
@@ -64,7 +64,7 @@ class PoolPlace:
         is_free = all(node.gpu_node_name not in names for node in leaving)
         fabric = self._fabric_to_join(leaving)
         is_free = is_free and (fabric is None or _stays(fabric, leaving))
-        return Look(fabric, "waiting for nodes that are being deleted", done=is_free)
+        return PollResult(fabric, "waiting for nodes that are being deleted", is_done=is_free)
 
     def _fabric_to_join(self, leaving: Sequence[wire.GpuNode]) -> wire.ClusterFabric | None:
         """The declared fabric of somebody else's nodes. Raises for one that is not declared."""
@@ -147,7 +147,7 @@ class PoolCreating:
     def __init__(
         self,
         client: ScpClient,
-        call: Call,
+        call: ProviderContext,
         want: NodePoolInputs,
         declared: DeclaredPool,
         ledger: Ledger,
@@ -169,9 +169,11 @@ class PoolCreating:
         Waits while nodes of these names, or all nodes of the fabric, are about to go.
         """
         place = self._place.look(wanted)  # who does not answer now is not waited for
-        if not place.done:
+        if not place.is_done:
             what, rhythm = f"pool {self._want.gpu_node_name_prefix}", self._client.rhythm(INTERVAL)
-            wait_until(self._call, lambda: self._place.look(wanted), what=what, interval=rhythm)
+            wait_until_done(
+                self._call, lambda: self._place.look(wanted), label=what, interval=rhythm
+            )
             place = self._place.look(wanted)
         fabric = place.value
         if fabric is None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import AGAIN, SETTLE
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
@@ -52,7 +52,7 @@ class PoolNodes:
     def __init__(
         self,
         client: ScpClient,
-        call: Call,
+        call: ProviderContext,
         ledger: Ledger,
         known: Mapping[str, Any],
         fabrics: Iterable[str],

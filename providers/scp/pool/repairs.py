@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import Repair, Repairs
 from gpuform.providers.repairing import Decision, repair_of
@@ -51,7 +51,9 @@ def declared_pool(old: Values, declared: Values) -> DeclaredPool:
 class PoolRepairs:
     """The repairs of one call."""
 
-    def __init__(self, call: Call, inspection: Inspection, id_: str, declared: Values) -> None:
+    def __init__(
+        self, call: ProviderContext, inspection: Inspection, id_: str, declared: Values
+    ) -> None:
         self._call = call
         self._inspection = inspection
         self._id = id_

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpuform.providers.calls import Call, duration
+from gpuform.providers.context import ProviderContext, format_duration
 from gpuform.providers.draining import Worker
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.scp.nodes import NodeTaking, Plan, Replacement, is_leaving, replacement
@@ -66,7 +66,7 @@ class Rollout:
 
     def __init__(
         self,
-        call: Call,
+        call: ProviderContext,
         pace: Pace,
         taking: NodeTaking,
         is_due: Callable[[Replacement], bool] = lambda _: True,
@@ -160,7 +160,7 @@ class Rollout:
         self._changing = {name: self._changing.get(name, now) for name in sorted(names)}
         late = [name for name, since in self._changing.items() if now - since > STEP]
         if late:
-            raise GpuformError(f"{_listed(late)} did not come back in {duration(STEP)}")
+            raise GpuformError(f"{_listed(late)} did not come back in {format_duration(STEP)}")
         return bool(names)
 
     def _away(
@@ -217,7 +217,7 @@ class Rollout:
 
     def _wait(self, seconds: float) -> None:
         if seconds:
-            self._call.on_progress(f"pausing for {duration(seconds)}")
+            self._call.on_progress(f"pausing for {format_duration(seconds)}")
             self._call.sleep(seconds)
 
 
@@ -233,7 +233,7 @@ def rollout_text(declared: Mapping[str, Any], found: Plan, nodes: int) -> str:
     waits = drain.patience if asked and drain.policy != "fail" else 0.0
     longest = steps * (waits + STEP + (JOIN if asked else 0.0)) + (steps - 1) * wanted.seconds
     order = ", those without jobs first" if asked and steps > 1 else ""
-    return f"{room} at a time: {_listed(names)}{order}; it takes {duration(longest)} at most"
+    return f"{room} at a time: {_listed(names)}{order}; it takes {format_duration(longest)} at most"
 
 
 def _only(found: Plan, these: Sequence[Replacement]) -> Plan:

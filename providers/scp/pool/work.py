@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from gpuform.providers.actions import Observed, Settings
-from gpuform.providers.calls import Call, Look, wait_until
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
 from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.records import Target
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import (
@@ -55,7 +55,7 @@ class PoolWork:
         self,
         client: ScpClient,
         settings: Settings,
-        call: Call,
+        call: ProviderContext,
         want: NodePoolInputs,
         id_: str = "",
     ) -> None:
@@ -99,7 +99,7 @@ class PoolWork:
         interval = self._client.rhythm(INTERVAL)
         try:
             with self._call.searching(self._rollout.patience(self.plan())):
-                wait_until(self._call, self._look, what=what, interval=interval)
+                wait_until_done(self._call, self._look, label=what, interval=interval)
         except NotReady as error:
             if self._is_gone:
                 raise NotReady(error.reason) from None
@@ -166,7 +166,7 @@ class PoolWork:
         declared = replace(self._declared, cleared=self.taking.chosen, remade=remade)
         return plan(declared, self.nodes.all, spare - remade)
 
-    def _look(self) -> Look[None]:
+    def _look(self) -> PollResult[None]:
         found = self.plan()
         self._had_nodes = self._had_nodes or bool(self._ledger.ids)
         if self._is_gone:
@@ -177,10 +177,10 @@ class PoolWork:
         self._creating.go_on(found.create)
         problems, phase = self._problems(found), self._phase(found)
         if is_told or self._is_busy(found):
-            return Look(None, phase)
+            return PollResult(None, phase)
         if problems:
-            return Look(None, phase, failed="; ".join(problems))
-        return Look(None, phase, done=True)
+            return PollResult(None, phase, failure="; ".join(problems))
+        return PollResult(None, phase, is_done=True)
 
     def _target(self, found: Plan) -> str | None:
         """The id of the fabric where nodes are to be moved, if any are."""

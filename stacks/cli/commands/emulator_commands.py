@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.providers.calls import EMULATOR_VARIABLE
+from gpuform.providers.context import EMULATOR_VARIABLE
 from gpuform.stacks.cli.session import common_flags, flag
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.opening.emulating import require_emulator, share

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from gpuform.providers.calls import clock_from
+from gpuform.providers.context import clock_from
 from gpuform.schemas.resource_facts import NoticeKind
 from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
 from gpuform.stacks.cli.terminal.screen import Screen

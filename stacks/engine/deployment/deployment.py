@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuform.providers.calls import Call, clock_from, span
+from gpuform.providers.context import ProviderContext, clock_from, span
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent, Intents, Unkept
 from gpuform.schemas.plan import PlanAction
@@ -433,8 +433,8 @@ class Deployment:
         entry = known.get(intent.id)
         return entry is not None and intent.is_stored(self._executor.host.parts(entry))
 
-    def _new_call(self, urn: str, timeout: float | None) -> Call:
-        return Call(
+    def _new_call(self, urn: str, timeout: float | None) -> ProviderContext:
+        return ProviderContext(
             urn=urn,
             preview=self.options.preview,
             timeout=timeout,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import Call, clock_from
+from gpuform.providers.context import ProviderContext, clock_from
 from gpuform.providers.lifecycle import INTERRUPTED
 from gpuform.providers.records import ANEW, NOTHING, Intent, Intents, Unkept, in_dynamic_form
 from gpuform.stacks.engine import values
@@ -260,8 +260,8 @@ class _Search:
             modified=now,
         )
 
-    def _call(self, urn: str, timeout: float | None) -> Call:
-        return Call(
+    def _call(self, urn: str, timeout: float | None) -> ProviderContext:
+        return ProviderContext(
             urn=urn,
             preview=self.looks_only,
             timeout=timeout,

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from gpuform.providers.calls import span
+from gpuform.providers.context import span
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import DeletionsOutside

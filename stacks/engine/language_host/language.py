@@ -22,7 +22,7 @@ from pulumi.runtime import config as pulumi_config
 from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
-from gpuform.providers.calls import span
+from gpuform.providers.context import span
 from gpuform.stacks.engine.language_host.program_errors import (
     ProgramError,
     ProgramFiles,

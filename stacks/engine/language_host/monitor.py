@@ -14,7 +14,7 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import resource_pb2
 
-from gpuform.providers.calls import span
+from gpuform.providers.context import span
 from gpuform.schemas.errors import UserError
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError

@@ -14,7 +14,7 @@ from google.protobuf import empty_pb2
 from pulumi import RunError
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 
-from gpuform.providers.actions import Settings
+from gpuform.providers.operations import Settings
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import Diagnostic, EventBus, Severity

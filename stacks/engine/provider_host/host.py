@@ -16,7 +16,7 @@ from typing import Any
 
 from pulumi.dynamic import ResourceProvider
 
-from gpuform.providers.calls import Call, serving, span
+from gpuform.providers.context import ProviderContext, span, use_context
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.properties import plain
@@ -69,7 +69,7 @@ class Created:
     init_errors: Sequence[str] = ()
 
 
-CallFactory = Callable[[str, float | None], Call]
+CallFactory = Callable[[str, float | None], ProviderContext]
 
 OnGone = Callable[[str], None]
 """Hears that the object of one of gpuform's resources is gone, with the id of what explains it:
@@ -163,7 +163,7 @@ class ProviderHost:
         if not isinstance(served, Lifecycle):
             return None
         with self._calling("leaving", urn, olds, news):
-            return served.leaving(id_, *_comparable(served, olds, news))
+            return served.predict_removed_nodes(id_, *_comparable(served, olds, news))
 
     def all_leaving(
         self, urn: str, id_: str, outputs: PropertyMap, because: str, provider: str = ""
@@ -173,7 +173,7 @@ class ProviderHost:
         if not isinstance(served, Lifecycle):
             return None
         with self._calling("leaving", urn, outputs):
-            return served.all_leaving(id_, to_provider(outputs), because)
+            return served.predict_nodes_removed_with_object(id_, to_provider(outputs), because)
 
     def others_within(
         self, urn: str, id_: str, outputs: PropertyMap, provider: str = ""
@@ -183,7 +183,7 @@ class ProviderHost:
         if not isinstance(served, Lifecycle):
             return ()
         with self._calling("others", urn, outputs):
-            return served.others_within(id_, to_provider(outputs))
+            return served.find_foreign_objects(id_, to_provider(outputs))
 
     def create(
         self,
@@ -356,7 +356,7 @@ class ProviderHost:
         self,
         served: ResourceProvider,
         urn: str,
-        call: Call,
+        call: ProviderContext,
         outs: Mapping[str, Any] | None,
         inputs: PropertyMap,
         known: PropertyMap,
@@ -415,16 +415,16 @@ class ProviderHost:
     @contextmanager
     def _calling(
         self, verb: str, urn: str, *given: PropertyMap, timeout: float | None = None
-    ) -> Iterator[Call]:
+    ) -> Iterator[ProviderContext]:
         """Around a provider's call: it tells nothing that is secret in what it is given."""
         call = self.new_call(urn, timeout)
         for properties in given:
             call.hide(values.secret_texts(properties))
-        with span("provider", verb, urn), serving(call), user_errors(call.redacted):
+        with span("provider", verb, urn), use_context(call), user_errors(call.redacted):
             yield call
 
 
-def _reasons(call: Call) -> tuple[str, ...]:
+def _reasons(call: ProviderContext) -> tuple[str, ...]:
     """Why an object is not ready, as a state may hold it."""
     return tuple(map(call.redacted, call.init_errors))
 

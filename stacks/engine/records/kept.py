@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpuform.providers.environment import OtherWorld, record_world, world_of
+from gpuform.providers.environment import WrongEnvironment, read_environment, record_environment
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import INTENT_PREFIX, Fields, Intent, Intents, Records, Stored, typed
 from gpuform.stacks.engine.errors import EngineError
@@ -211,26 +211,26 @@ def intents_follow(source: Intents, target: Intents, names: Mapping[str, str]) -
 
 
 def _follow_world(source: Records, target: Records) -> None:
-    world, known = world_of(source), world_of(target)
+    world, known = read_environment(source), read_environment(target)
     if world is None or world == known:
         return
     if known is not None and known.emulated != world.emulated:
-        raise OtherWorld(
+        raise WrongEnvironment(
             "one of the two stacks lives on the emulator, the other one on real platforms",
             hint="move resources between stacks of one world",
         )
     if known is not None and known.emulator and world.emulator not in (None, "", known.emulator):
-        raise OtherWorld(
+        raise WrongEnvironment(
             f"one stack lives on emulator {world.emulator}, the other one on {known.emulator}",
             hint="move resources between stacks of one emulator",
         )
     for platform, address in world.addresses.items():
         there = known.addresses.get(platform, address) if known else address
         if there != address:
-            raise OtherWorld(
+            raise WrongEnvironment(
                 f"one stack's objects of {platform} are at {address}, the other one's at {there}",
                 hint="move resources between stacks of one world",
             )
     addresses = {**world.addresses, **(known.addresses if known else {})}
     emulator = (known and known.emulator) or world.emulator
-    record_world(target, replace(world, addresses=addresses, emulator=emulator))
+    record_environment(target, replace(world, addresses=addresses, emulator=emulator))

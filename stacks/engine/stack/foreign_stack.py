@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
@@ -99,7 +99,7 @@ def read_resources(
     host = ProviderHost(
         stack.project.name,
         config,
-        lambda urn, timeout: Call(urn=urn, timeout=timeout, intents=intents),
+        lambda urn, timeout: ProviderContext(urn=urn, timeout=timeout, intents=intents),
     )
     host.plugins.know(stack.snapshot.resources)
 

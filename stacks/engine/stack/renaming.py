@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gpuform.providers.calls import FOLDER
+from gpuform.providers.context import FOLDER
 from gpuform.providers.records import (
     DRAIN_PREFIX,
     INTENT_PREFIX,

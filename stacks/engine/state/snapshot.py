@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from gpuform.providers.calls import span
+from gpuform.providers.context import span
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import integrity
 from gpuform.stacks.engine.state.checkpoint import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from gpuform.providers.calls import Clock, SystemClock
+from gpuform.providers.context import Clock, SystemClock
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.store.backend_files import BackendError

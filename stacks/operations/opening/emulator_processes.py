@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.calls import CLOCK_VARIABLE, EMULATOR_VARIABLE, get_trust
+from gpuform.providers.context import CLOCK_VARIABLE, EMULATOR_VARIABLE, get_trust
 from gpuform.stacks.engine.errors import EngineError
 
 _READY: Final = re.compile(r"^The emulator is at (\S+);", re.MULTILINE)

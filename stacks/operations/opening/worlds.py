@@ -5,19 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import CLOCK_VARIABLE
+from gpuform.providers.context import CLOCK_VARIABLE
 from gpuform.providers.environment import (
-    OtherWorld,
-    World,
+    StackEnvironment,
+    WrongEnvironment,
     address_of,
     agreed,
     is_emulated,
     on_emulator,
+    read_environment,
     refusal,
     refuse_foreign_clock,
-    world_of,
 )
+from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack import Stack
@@ -37,7 +37,7 @@ def world_for(
     emulator will do.
     """
     with errors_of_engine():
-        known = world_of(stack.intents().records)
+        known = read_environment(stack.intents().records)
         if emulate:
             _require_emulated(stack, known)
     with emulator_for(stack.project.directory, wanted=emulate, root=root):
@@ -51,16 +51,16 @@ def world_for(
 def lives_emulated(stack: Stack) -> bool:
     """Whether the stack is recorded to live on the emulator."""
     with errors_of_engine():
-        known = world_of(stack.intents().records)
+        known = read_environment(stack.intents().records)
     return known is not None and known.emulated
 
 
-def _require_emulated(stack: Stack, known: World | None) -> None:
+def _require_emulated(stack: Stack, known: StackEnvironment | None) -> None:
     """A state that does not say where its objects are may be that of real ones."""
     if known is not None and not known.emulated:
         raise refusal(known, "this run would be on the emulator")
     if known is None and any(lifecycle_of(each.type) for each in stack.snapshot.resources):
-        raise OtherWorld(
+        raise WrongEnvironment(
             f"nothing says that the resources of stack {stack.name} are on the emulator, and this "
             "run would be on it",
             hint="if they are there: `gpuform stack export` them, and `gpuform stack import` them "
@@ -68,8 +68,8 @@ def _require_emulated(stack: Stack, known: World | None) -> None:
         )
 
 
-def _entered(stack: Stack, known: World | None) -> bool:
-    """Whether the environment leads to an emulator. Raises OtherWorld."""
+def _entered(stack: Stack, known: StackEnvironment | None) -> bool:
+    """Whether the environment leads to an emulator. Raises WrongEnvironment."""
     settings = Settings(config=lambda key: config_of(stack).get(key))
     follows_emulator = bool(os.environ.get(CLOCK_VARIABLE))
     if known is not None and known.emulated and not follows_emulator:

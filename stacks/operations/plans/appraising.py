@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Clock, clock_from, synchronised
+from gpuform.providers.context import Clock, clock_from, synchronised
+from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack

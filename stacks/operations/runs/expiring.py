@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Clock, synchronised
+from gpuform.providers.context import Clock, synchronised
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.engine.deployment import Options, Outcome
 from gpuform.stacks.engine.stack import Stack

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gpuform.providers.calls import Clock, SystemClock
+from gpuform.providers.context import Clock, SystemClock
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import Plan, PlanAction

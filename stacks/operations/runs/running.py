@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import clock_from, tracing
+from gpuform.providers.context import clock_from, tracing
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.deployment import (

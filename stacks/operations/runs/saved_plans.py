@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-from gpuform.providers.calls import clock_from
+from gpuform.providers.context import clock_from
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.engine.deployment import (
     Operation,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from gpuform.providers import permissions
-from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.access.reading import state_of
 from gpuform.stacks.access.ssh_files import deleted_ids, forget_contexts, forget_hosts

@@ -11,9 +11,9 @@ import pytest
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.gpu_node import GpuNodeLifecycle
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.calls.transport import in_process, mount
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
@@ -68,8 +68,8 @@ class Registry:
         found: Json = answer.json()
         return found
 
-    def call(self, name: str = "west") -> Call:
-        return Call(
+    def call(self, name: str = "west") -> ProviderContext:
+        return ProviderContext(
             urn=f"urn:pulumi:dev::project::type::{name}",
             clock=EmulatorClock(URL),
             intents=self.intents,
@@ -87,7 +87,7 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
         client = AiosClient(f"{URL}/aios", f"{URL}/aios", transport)
         http = httpx.Client(base_url=URL, transport=transport)
         registry = Registry(http, client, Intents(FolderRecords(tmp_path / "intents")))
-        with mount(URL, transport), http, serving(registry.call()):
+        with mount(URL, transport), http, use_context(registry.call()):
             yield registry
         client.close()
 
@@ -110,7 +110,7 @@ class Thing:
 
     def up(self, declared: Json) -> list[str]:
         """Creates or updates as a host does; the paths that were planned to change."""
-        with serving(self.registry.call(self.name)):
+        with use_context(self.registry.call(self.name)):
             inputs = self.check(declared)
             if not self.id:
                 made = self.lifecycle.create(inputs)
@@ -123,21 +123,21 @@ class Thing:
             return planned
 
     def planned(self, declared: Json) -> list[str]:
-        with serving(self.registry.call(self.name)):
+        with use_context(self.registry.call(self.name)):
             inputs = self.check(declared)
             found = self.lifecycle.changes(self.state, inputs)
             return [each.path for each in found if each.action != "keep"]
 
     def refresh(self) -> bool:
         """Whether the object is still there."""
-        with serving(self.registry.call(self.name)):
+        with use_context(self.registry.call(self.name)):
             seen = self.lifecycle.read(self.id, self.state)
         if seen.id:
             self.state = {**seen.outs, "__provider": "p"}
         return bool(seen.id)
 
     def delete(self) -> None:
-        with serving(self.registry.call(self.name)):
+        with use_context(self.registry.call(self.name)):
             self.lifecycle.delete(self.id, self.state)
 
 

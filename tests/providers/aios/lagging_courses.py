@@ -14,8 +14,8 @@ from aios_document import DECLARED
 
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.gpu_node import GpuNodeLifecycle
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.transport import mount
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.transport import mount
 from gpuform.providers.errors import AdoptionQuestion, GpuformError
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.schemas.aios.documents import entry_of
@@ -45,9 +45,9 @@ class Stack:
         self.url = f"http://{self.name}.test"
         self.intents = Intents(FolderRecords(self.folder / self.name))
 
-    def call(self, name: str) -> Call:
+    def call(self, name: str) -> ProviderContext:
         ours = {thing.id for thing in self.things.values() if thing.id}
-        return Call(
+        return ProviderContext(
             urn=f"urn:pulumi:dev::{self.name}::type::{name}",
             clock=self.registry.clock,
             intents=self.intents,
@@ -249,7 +249,7 @@ class Course:
         declared = self.attempted.get(id(thing))
         if thing.id or declared is None or not call.intents.of_urn(str(call.urn)):
             return
-        with serving(call):
+        with use_context(call):
             found = thing.lifecycle.find_created(thing.check(declared))
         if found is not None:
             self.log.append("  recovered")

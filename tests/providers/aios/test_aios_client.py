@@ -7,11 +7,11 @@ import httpx
 import pytest
 from aios_document import CLUSTER, DECLARED, QUERY, UPDATE, typed
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.aios import clusters
 from gpuform.providers.aios.client import AiosClient, client_for
-from gpuform.providers.calls import serving
+from gpuform.providers.context import use_context
 from gpuform.providers.errors import GpuformError, MissingCredentials, NotFound, ServerError
+from gpuform.providers.operations import Settings
 from gpuform.schemas.aios.updates import Request
 
 
@@ -152,7 +152,7 @@ def test_a_plan_of_a_new_record_says_that_the_parser_has_no_address(
     for mode in ("parser", "direct"):
         call = registry.call()
         call.on_unchecked = unchecked.append
-        with serving(call):
+        with use_context(call):
             assert cluster.lifecycle.check({}, {**DECLARED, "create_mode": mode}).failures == []
     (text,) = unchecked
     assert "set AIOS_PARSER_URL, or declare create_mode: direct" in text

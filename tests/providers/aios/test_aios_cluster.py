@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from aios_document import CLUSTER, DECLARED, typed, without_mongo
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.aios.client import client_for
-from gpuform.providers.calls import serving
+from gpuform.providers.context import use_context
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.operations import Settings
 
 ID = "cluster-west-vision-001"
 PATH = f"/clusters/{ID}"
@@ -196,8 +196,8 @@ def test_a_node_that_somebody_added_to_a_declared_list_is_reported_and_stays_the
         f"cluster {ID}: somebody else has added theirs to its nodes: no plan removes them"
     ]
     assert cluster.planned(DECLARED) == []
-    with serving(registry.call(cluster.name)):
-        assert cluster.lifecycle.others_within(ID, cluster.state) == ["theirs"]
+    with use_context(registry.call(cluster.name)):
+        assert cluster.lifecycle.find_foreign_objects(ID, cluster.state) == ["theirs"]
 
 
 def test_nodes_that_are_not_declared_are_left_alone(cluster: Any, registry: Any) -> None:
@@ -293,7 +293,7 @@ def test_the_status_decides_whether_it_is_ready(cluster: Any, registry: Any) -> 
 
 def test_the_plan_of_a_delete_says_that_the_hardware_stays(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
-    with serving(registry.call()):
+    with use_context(registry.call()):
         cluster.lifecycle.may_delete(cluster.state)
     assert "the hardware goes on existing" in registry.warnings[0]
     cluster.delete()

@@ -9,11 +9,11 @@ from aios_document import CLUSTER, DECLARED, typed, without_mongo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.aios.client import client_for
-from gpuform.providers.calls import serving
+from gpuform.providers.context import use_context
 from gpuform.providers.emulator.aios.mongo import updated
 from gpuform.providers.errors import GpuformError, NotAllowed
+from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
 from gpuform.schemas.aios.parts import NODE_COUNT, PATHS, totals, value_at
@@ -84,7 +84,7 @@ def test_a_delete_pulls_the_entry_and_takes_it_from_the_sums(
     first, second = gpu_node("one"), gpu_node("two")
     first.up(node(FIRST))
     second.up(node(SECOND))
-    with serving(registry.call()):
+    with use_context(registry.call()):
         first.lifecycle.may_delete(first.state)
     assert "the hardware goes on existing" in registry.warnings[0]
     first.delete()

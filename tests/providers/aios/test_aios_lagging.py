@@ -11,8 +11,8 @@ import pytest
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.records import SENT, compared
-from gpuform.providers.calls import serving
-from gpuform.providers.calls.transport import mount
+from gpuform.providers.context import use_context
+from gpuform.providers.context.transport import mount
 from gpuform.providers.errors import GpuformError
 
 from .lagging_courses import EAST, NODE, RECORD, WEST, Course, Stack, wired
@@ -313,7 +313,7 @@ def test_a_query_without_nodes_does_not_make_a_node_gone(
     for _ in range(2):  # the second one reads the shared list
         call = stack.call("a")
         call.as_of = 1.0
-        with serving(call):
+        with use_context(call):
             assert thing.lifecycle.read(thing.id, thing.state).id == thing.id
 
 
@@ -338,7 +338,7 @@ def test_a_host_that_lists_no_objects_of_the_stack_deletes_its_node_and_then_its
     registry.clock.moment += 1000
     registry.fixed_lag = 20.0
     thing.delete()
-    with serving(replace(stack.call(WEST), is_ours=lambda _id: False)):
+    with use_context(replace(stack.call(WEST), is_ours=lambda _id: False)):
         west.lifecycle.delete(west.id, west.state)
     assert registry.record(WEST) is None
 

@@ -9,7 +9,7 @@ from aios_document import DECLARED
 from simulated_scheduler import Simulated
 
 from gpuform.providers.aios import taking
-from gpuform.providers.calls import serving
+from gpuform.providers.context import use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
 
@@ -80,8 +80,8 @@ def test_a_plan_tells_the_jobs(
     registry: Any, alone: Any, cluster: Any, scheduler: Simulated
 ) -> None:
     scheduler.run(FIRST, 20)
-    with serving(registry.call()):
-        found = alone.lifecycle.all_leaving(alone.id, alone.state, "deleted")
+    with use_context(registry.call()):
+        found = alone.lifecycle.predict_nodes_removed_with_object(alone.id, alone.state, "deleted")
     assert [(node.name, len(node.jobs)) for node in found.nodes] == [(FIRST, 1)]
 
 
@@ -90,9 +90,9 @@ def test_an_entry_of_a_record_finishes_its_job(
 ) -> None:
     cluster.up(whole)
     scheduler.run(FIRST, 20)
-    with serving(registry.call()):
+    with use_context(registry.call()):
         inputs = cluster.check(without_first(whole))
-        found = cluster.lifecycle.leaving(cluster.id, cluster.state, inputs)
+        found = cluster.lifecycle.predict_removed_nodes(cluster.id, cluster.state, inputs)
     assert [(node.name, len(node.jobs)) for node in found.nodes] == [(FIRST, 1)]
     began = scheduler.clock.now()
     cluster.up(without_first(whole))
@@ -134,7 +134,12 @@ def test_nobody_is_declared(registry: Any, cluster: Any) -> None:
     told: list[str] = []
     call = registry.call()
     call.on_unchecked = told.append
-    with serving(call):
-        assert cluster.lifecycle.all_leaving(cluster.id, cluster.state, "deleted") is None
+    with use_context(call):
+        assert (
+            cluster.lifecycle.predict_nodes_removed_with_object(
+                cluster.id, cluster.state, "deleted"
+            )
+            is None
+        )
     assert told == []
     cluster.delete()

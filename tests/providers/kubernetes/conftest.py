@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.kubernetes.client import KubernetesClient, client_by
@@ -100,7 +100,7 @@ def cluster(
     with (
         closing(EmulatorClock(server.url)) as clock,
         closing(found.client),
-        serving(Call(clock=clock)),
+        use_context(ProviderContext(clock=clock)),
     ):
         yield found
     assert list(folder.iterdir()) == []

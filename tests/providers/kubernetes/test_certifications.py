@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, clock_from, serving
+from gpuform.providers.context import ProviderContext, clock_from, use_context
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents, Verdicts
 from gpuform.providers.together.certification import CertificationLifecycle
 from gpuform.providers.together.client import client_for
@@ -35,8 +35,8 @@ class World:
         self.client: KubernetesClient = cluster.client
         self._records = FolderRecords(tmp_path / "records")
 
-    def call(self, urn: str = URN) -> Call:
-        call = Call(urn=urn, clock=clock_from(environment(self.cluster.server.url)))
+    def call(self, urn: str = URN) -> ProviderContext:
+        call = ProviderContext(urn=urn, clock=clock_from(environment(self.cluster.server.url)))
         call.intents = Intents(self._records)
         return call
 
@@ -52,15 +52,15 @@ class World:
         call = self.call()
         for name, value in host.items():
             setattr(call, name, value)
-        with serving(call):
+        with use_context(call):
             return self.lifecycle.create(dict(declared))
 
     def update(self, made: Any, declared: Mapping[str, Any]) -> Any:
-        with serving(self.call()):
+        with use_context(self.call()):
             return self.lifecycle.update(made.id, made.outs, dict(declared))
 
     def read(self, made: Any) -> Any:
-        with serving(self.call()):
+        with use_context(self.call()):
             return self.lifecycle.read(made.id, made.outs)
 
     def set(self, **settings: Any) -> None:
@@ -250,7 +250,7 @@ def test_a_list_that_is_too_large_is_no_list(world: World) -> None:
 def test_deleting_it_removes_the_test_and_what_is_held_against_nodes(world: World) -> None:
     world.set(slow_nodes={world.nodes()[0]: 250})
     made = world.create(world.declared())
-    with serving(world.call()):
+    with use_context(world.call()):
         world.lifecycle.delete(made.id, made.outs)
     assert world.client.list(FOLDER) == ()
     assert world.verdicts() == []
@@ -331,7 +331,7 @@ def test_a_host_that_cannot_store_what_is_not_ready_hears_an_error(world: World)
 
 def test_an_id_tells_an_import_what_it_is_of_and_proves_nothing(world: World) -> None:
     id_ = f"{world.cluster.id}/default/fabric"
-    with serving(world.call()):
+    with use_context(world.call()):
         read = world.lifecycle.read(id_, {})
         assert world.lifecycle.read("fabric", {}).id == ""
     assert read.inputs == {"cluster_id": world.cluster.id, "name": "fabric"}

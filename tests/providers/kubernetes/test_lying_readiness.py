@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import Clock
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.http import at
+from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
 from tests.providers.kubernetes.test_certifications import ALL_REDUCE, FOLDER, World, proven
 
@@ -47,14 +47,14 @@ class LyingWorld(World):
     """A cluster whose engine is changed by hand when it has ended, before gpuform reads it."""
 
     def create_with(self, lie: Callable[[], None], *categories: Mapping[str, Any]) -> Any:
-        with serving(self._lying(lie)):
+        with use_context(self._lying(lie)):
             return self.lifecycle.create(self.declared(*categories))
 
     def update_with(self, lie: Callable[[], None], made: Any) -> Any:
-        with serving(self._lying(lie)):
+        with use_context(self._lying(lie)):
             return self.lifecycle.update(made.id, made.outs, self.declared())
 
-    def _lying(self, lie: Callable[[], None]) -> Call:
+    def _lying(self, lie: Callable[[], None]) -> ProviderContext:
         def happen() -> None:
             self.cluster.server.clock.advance(700)
             assert self.certification()["status"]["conditions"][-1]["type"] != "InProgress"
@@ -329,10 +329,10 @@ def test_a_resource_of_another_name_tests_and_removes_what_it_made(world: LyingW
     label = {"nvidia.com/cuda.driver-version.full": "570.1"}
     world.client.patch("/api/v1/nodes" + at(world.nodes()[0]), {"metadata": {"labels": label}})
     renamed = "urn:pulumi:dev::project::type::proof"
-    with serving(world.call(renamed)):
+    with use_context(world.call(renamed)):
         again = world.lifecycle.update(made.id, made.outs, world.declared())
     assert again.outs["ready"] is True, again.outs
-    with serving(world.call(f"{renamed}-2")):
+    with use_context(world.call(f"{renamed}-2")):
         world.lifecycle.delete(made.id, again.outs)
     assert world.client.list(FOLDER) == ()
 
@@ -342,7 +342,7 @@ def test_nothing_is_held_against_nodes_of_a_certification_that_is_gone(world: Ly
     world.set(slow_nodes={world.nodes()[0]: 250})
     made = world.create(world.declared())
     world.cluster.fault(method="GET", path="/compute/clusters", status=503, count=100)
-    with serving(world.call()):
+    with use_context(world.call()):
         world.lifecycle.delete(made.id, made.outs)
     world.cluster.control("DELETE", "/faults")
     assert at_fault(world) == []

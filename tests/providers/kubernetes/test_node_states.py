@@ -6,8 +6,8 @@ import pytest
 from fake_clock import FakeClock
 from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving, written
 
-from gpuform.providers.calls import Call
-from gpuform.providers.calls import serving as serving_call
+from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import use_context as serving_call
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.nodes import node_states
 
@@ -42,7 +42,7 @@ def test_a_time_outside_of_the_nodes_life_is_not_believed(
     with (
         serving(fake) as address,
         closing(client_by(kubeconfig(address), "train")) as client,
-        serving_call(Call(clock=clock)),
+        serving_call(ProviderContext(clock=clock)),
     ):
         state = node_states(client)["w0"]
     assert (state.is_ready, state.since) == (False, since if is_believed else "")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
 from gpuform.providers.slurm import declared_scheduler
@@ -88,7 +88,7 @@ def test_no_file_is_sent_to_the_server_of_a_projects_kubeconfig(
     wanted = ScheduledDrainInputs.model_validate(
         {"kubernetes": {"kubeconfig": declared.format(root=machine)}}
     )
-    with listening() as (server, heard), serving(Call()):
+    with listening() as (server, heard), use_context(ProviderContext()):
         write(machine / place, {"tokenFile": str(machine / "home" / "token")}, server)
         with pytest.raises(GpuformError, match=r"\(tokenFile\), and comes with the project"):
             declared_scheduler(wanted, "pool train").nodes()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import environment
+from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.schemas.policies.repair import Cause
@@ -33,7 +33,7 @@ class Managed:
         self._world = world
         self._lifecycle = ClusterLifecycle()
         self.id = world.cluster.id
-        with serving(self._call()):
+        with use_context(self._call()):
             read = self._lifecycle.read(self.id, {})
         declared = {
             "cluster_name": "train",
@@ -47,16 +47,16 @@ class Managed:
         self.declared = {**declared, "repair": POLICY}
         self.outs = {**read.outs, **self.declared}
 
-    def _call(self) -> Call:
+    def _call(self) -> ProviderContext:
         return self._world.call(URN)
 
     def refresh(self) -> list[Any]:
-        with serving(self._call()):
+        with use_context(self._call()):
             self.outs = dict(self._lifecycle.read(self.id, self.outs).outs)
         return list(self._lifecycle.repairs(self.outs, self.declared).due)
 
     def update(self) -> None:
-        with serving(self._call()):
+        with use_context(self._call()):
             self.outs = dict(self._lifecycle.update(self.id, self.outs, self.declared).outs)
 
 

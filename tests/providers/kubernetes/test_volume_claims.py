@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, clock_from, serving
+from gpuform.providers.context import ProviderContext, clock_from, use_context
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError, NameTaken
 from gpuform.providers.http import at
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.volume_claim import OWNER, VolumeClaimLifecycle
@@ -27,9 +27,9 @@ def lifecycle(
     """Called as an engine calls it, for one resource."""
     for name, value in environment(cluster.server.url).items():
         monkeypatch.setenv(name, value)
-    call = Call(urn=URN, clock=clock_from(environment(cluster.server.url)))
+    call = ProviderContext(urn=URN, clock=clock_from(environment(cluster.server.url)))
     call.intents = Intents(FolderRecords(tmp_path / "intents"))
-    with serving(call):
+    with use_context(call):
         yield VolumeClaimLifecycle()
     client_for(Settings()).close()
 

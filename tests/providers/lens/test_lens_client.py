@@ -8,12 +8,12 @@ import httpx
 import pytest
 from lens_document import CONSUMERS, ERROR, HEATMAP, OVERVIEW, typed
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.transport import mount
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.transport import mount
 from gpuform.providers.errors import InvalidRequest, MissingCredentials, ServerError
 from gpuform.providers.lens import capacity, get_consumers, get_heatmap, get_overview
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
+from gpuform.providers.operations import Settings
 from gpuform.schemas.lens import wire
 from gpuform.schemas.lens.conditions import Capacity, amiss
 from gpuform.schemas.lens.inputs import ConditionInputs
@@ -136,7 +136,7 @@ def test_programs_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         return httpx.Response(200, json=content)
 
     monkeypatch.setenv("LENS_URL", URL)
-    with mount(URL, httpx.MockTransport(answer)), serving(Call()):
+    with mount(URL, httpx.MockTransport(answer)), use_context(ProviderContext()):
         assert get_overview().rdma_cluster_stat.active_ports == 76
         assert [each.stat.gpu_request for each in get_consumers()] == [8, 4]
         assert get_heatmap().utilization.data[0].value == 98.5

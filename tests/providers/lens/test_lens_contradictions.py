@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lens_document import HEATMAP, OVERVIEW
 
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.transport import mount
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.transport import mount
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import LensClient
 from gpuform.providers.lens.health_gate import HealthGateLifecycle
@@ -31,8 +31,10 @@ def passed(condition: Any, answers: dict[str, Any]) -> tuple[bool, str]:
     inputs = {"condition": condition, "wait_minutes": 1.0, "__provider": "p"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LENS_URL", URL)
-        call = Call(urn="urn:pulumi:dev::p::t::gate", clock=FakeClock(is_platforms=False))
-        with mount(URL, httpx.MockTransport(answer)), serving(call):
+        call = ProviderContext(
+            urn="urn:pulumi:dev::p::t::gate", clock=FakeClock(is_platforms=False)
+        )
+        with mount(URL, httpx.MockTransport(answer)), use_context(call):
             outs = HealthGateLifecycle().create(inputs).outs
     return outs["ready"], outs.get("not_ready_reason", "")
 
@@ -260,8 +262,10 @@ def test_a_gate_opens_on_the_first_answer_that_is_evidence(course: list[str]) ->
     inputs = {"condition": condition, "wait_minutes": 30.0, "__provider": "p"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LENS_URL", URL)
-        call = Call(urn="urn:pulumi:dev::p::t::gate", clock=FakeClock(is_platforms=False))
-        with mount(URL, httpx.MockTransport(answer)), serving(call):
+        call = ProviderContext(
+            urn="urn:pulumi:dev::p::t::gate", clock=FakeClock(is_platforms=False)
+        )
+        with mount(URL, httpx.MockTransport(answer)), use_context(call):
             outs = HealthGateLifecycle().create(inputs).outs
     assert outs["ready"] is True
     assert left == []

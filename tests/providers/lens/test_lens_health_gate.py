@@ -8,9 +8,9 @@ import httpx
 import pytest
 from lens_document import HEATMAP, OVERVIEW
 
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.calls.transport import in_process, mount
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
@@ -47,14 +47,14 @@ class World:
         return len(self.http.get("/_emulator/requests").json())
 
     def serving(self, timeout: float | None = None) -> Any:
-        call = Call(
+        call = ProviderContext(
             urn="urn:pulumi:dev::p::t::gate",
             timeout=timeout,
             clock=EmulatorClock(URL),
             intents=Intents(FolderRecords(self.directory / "intents")),
             on_progress=self.progress.append,
         )
-        return serving(call)
+        return use_context(call)
 
     def create(self, timeout: float | None = None, **inputs: Any) -> dict[str, Any]:
         with self.serving(timeout):

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from idle_looks import SCHEDULER, START, WANTED, start_clock
 from simulated_scheduler import Simulated
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import LensClient
 from gpuform.providers.lifetime import Verdict
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, Unkept
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.nodes import NodeTaking
@@ -112,9 +112,9 @@ class Cluster:
 def look(clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intents) -> Verdict:
     """One look of `gpuform expire` at the node; no job is on it."""
     node = NodeOutputs.model_validate({"id": "n-1", "gpu_node_name": NODE, "state": "RUNNING"})
-    call = Call(clock=clock, intents=intents)
+    call = ProviderContext(clock=clock, intents=intents)
     taking = NodeTaking(call, "pool", "pool train", {"drain": {"kubernetes": {}}})
-    with pytest.MonkeyPatch.context() as patch, serving(call):
+    with pytest.MonkeyPatch.context() as patch, use_context(call):
         patch.setattr(SCHEDULER, lambda *_: Simulated(clock, [NODE]))
         patch.setattr("time.time", lambda: clock.time)
         patch.setattr(idleness, "client_for", lambda _: client)

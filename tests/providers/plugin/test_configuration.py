@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuform.providers.actions import Settings
+from gpuform.providers.operations import Settings
 from gpuform.providers.platform import all_settings, plugin_key
 
 OWN, PLUGINS = "together:apiKey", "gpuform:togetherApiKey"

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from pulumi_yaml import Checked, Evaluated, references, steps
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.operations import Settings
 from gpuform.providers.plugin import settings
 from gpuform.providers.plugin.package_schema import package_schema
 from gpuform.stacks.engine.language_host import Program, record

@@ -14,15 +14,15 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.calls.transport import in_process, mount
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.scp.certification import CertificationLifecycle
 from gpuform.providers.scp.client import ScpClient, client_for
@@ -101,7 +101,7 @@ class World:
     # The verbs, as an engine calls them.
 
     def serving(self, name: str, **fields: Any) -> Any:
-        call = Call(
+        call = ProviderContext(
             urn=f"urn:{name}",
             clock=self.clock,
             intents=self.intents,
@@ -110,7 +110,7 @@ class World:
             on_unchecked=self.unchecked.append,
             **fields,
         )
-        return serving(call)
+        return use_context(call)
 
     def problems(self, kind: str, inputs: Properties, old: Thing | None = None) -> dict[str, str]:
         name = old.name if old else "thing"

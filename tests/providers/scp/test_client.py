@@ -19,8 +19,7 @@ from scp_emulated import (
     new_nodes,
 )
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.scp import VIEWER_ACCESS_KEY, VIEWER_SECRET_KEY
 from gpuform.providers.errors import (
     ApiError,
@@ -36,6 +35,7 @@ from gpuform.providers.errors import (
     ServerError,
     UnknownOutcome,
 )
+from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.client.connection import Connection
 from gpuform.providers.scp.client.credentials import Credentials, find_credentials
@@ -355,8 +355,8 @@ def test_deleting_what_is_gone(scp: Emulated, client: ScpClient, ids: list[str])
         client.stop_nodes(ids[:1])
 
 
-def test_a_refusal_stays_when_nobody_can_look(call: Call) -> None:
-    with serving(call), pytest.raises(Conflict, match="locked"):
+def test_a_refusal_stays_when_nobody_can_look(call: ProviderContext) -> None:
+    with use_context(call), pytest.raises(Conflict, match="locked"):
         answering(refusal(409, "locked"), refusal(401, "no")).stop_nodes([ID])
 
 

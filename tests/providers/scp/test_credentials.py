@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError, MissingCredentials
+from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client.credentials import Credentials, find_credentials
 
 KEYS = {"SCP_TF_ACCESS_KEY": "env-access", "SCP_TF_SECRET_KEY": "env-secret"}

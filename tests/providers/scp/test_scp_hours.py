@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import synchronised
+from gpuform.providers.context import synchronised
 from gpuform.providers.errors import NotAllowed
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle

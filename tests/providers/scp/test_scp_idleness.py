@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from idle_looks import SCHEDULER, WANTED, start_clock
 from simulated_scheduler import Simulated
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.lifetime import Verdict
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, QuietLooks, Unkept
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
@@ -97,9 +97,9 @@ class Watched:
         return self.workloads
 
     def look(self, wanted: Idleness = WANTED, drain: Any = ASKED) -> Verdict:
-        call = Call(clock=self.clock, intents=self.intents)
+        call = ProviderContext(clock=self.clock, intents=self.intents)
         taking = NodeTaking(call, "pool", "pool train", {"drain": drain})
-        with serving(call):
+        with use_context(call):
             return idleness.judged(call, Settings(), "pool", taking, [self.node], wanted)
 
     def looks(self, seconds: float, every: float = LOOK) -> Verdict:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import Conflict, GpuformError, UnknownOutcome
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.gpu_node import GpuNodeActions
@@ -300,13 +300,13 @@ class TestGpuNode:
 
 def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies when it first waits, right after the answer to a create."""
-    sleep = Call.sleep
+    sleep = ProviderContext.sleep
 
-    def die(self: Call, seconds: float) -> None:
+    def die(self: ProviderContext, seconds: float) -> None:
         raise Killed
 
-    monkeypatch.setattr(Call, "sleep", die)
-    monkeypatch.undo_kill = lambda: monkeypatch.setattr(Call, "sleep", sleep)  # type: ignore[attr-defined]
+    monkeypatch.setattr(ProviderContext, "sleep", die)
+    monkeypatch.undo_kill = lambda: monkeypatch.setattr(ProviderContext, "sleep", sleep)  # type: ignore[attr-defined]
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, world: Any, ids: set[str], seconds: float) -> None:

@@ -123,7 +123,7 @@ def test_a_failed_node_is_a_row_then_made_anew_then_nothing(
     pool = broken(world, pool)
     assert world.changes(pool) == {ROW: ("broken", "REMAKE")}
     with world.serving(pool.name, preview=True):
-        leaving = NodePoolLifecycle().leaving(pool.id, pool.outs, pool.inputs)
+        leaving = NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, pool.inputs)
     assert [(node.name, len(node.jobs)) for node in leaving.nodes] == [("train-002", 1)]
     began = world.now
     mended = world.update(pool)

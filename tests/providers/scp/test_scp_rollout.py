@@ -64,7 +64,7 @@ def test_a_plan_tells_the_order_and_the_time(world: Any, pool: Any, scheduler: S
         "it takes 14h00m at most"
     )
     with world.serving(pool.name, preview=True):
-        found = NodePoolLifecycle().leaving(pool.id, pool.outs, declared(pool))
+        found = NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, declared(pool))
     assert [(node.name, node.because, len(node.jobs)) for node in found.nodes] == [
         ("train-002", "replaced", 0),
         ("train-003", "replaced", 0),

@@ -39,7 +39,7 @@ def smaller(pool: Any, count: int = 3, **drain: Any) -> Properties:
 
 def leaving(world: Any, pool: Any, inputs: Properties) -> Any:
     with world.serving(pool.name, preview=True):
-        return NodePoolLifecycle().leaving(pool.id, pool.outs, inputs)
+        return NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, inputs)
 
 
 def record_of(world: Any, pool: Any) -> Any:
@@ -267,7 +267,9 @@ class TestEveryWayToTakeANode:
     def test_all_of_them(self, world: Any, four: Any, scheduler: Simulated) -> None:
         scheduler.run("train-002", 20)
         with world.serving(four.name, preview=True):
-            found = NodePoolLifecycle().all_leaving(four.id, four.outs, "deleted")
+            found = NodePoolLifecycle().predict_nodes_removed_with_object(
+                four.id, four.outs, "deleted"
+            )
         assert [(node.name, node.because) for node in found.busy] == [("train-002", "deleted")]
         assert len(found.nodes) == 4
         began = world.now

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scp_emulated import Emulated, emulated
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import AuthError, NotFound, ServerError
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.client.connection import (
@@ -143,7 +143,7 @@ def test_an_id_of_any_text_is_one_part_of_the_path(wire: Wire) -> None:
     assert headers["Scp-Signature"] == expected_signature(method, url, headers["Scp-Timestamp"])
 
 
-def test_each_attempt_is_signed_at_its_own_time(call: Call) -> None:
+def test_each_attempt_is_signed_at_its_own_time(call: ProviderContext) -> None:
     moments = iter([10.0, 20.0, 30.0])
     stamps: list[str] = []
 
@@ -155,7 +155,7 @@ def test_each_attempt_is_signed_at_its_own_time(call: Call) -> None:
 
     credentials = Credentials("AK", "SK", base_url="http://scp.test")
     transport = httpx.MockTransport(platform)
-    with serving(call):
+    with use_context(call):
         ScpClient(Connection(credentials, transport, now=lambda: next(moments))).list_products()
     assert stamps == ["10000", "20000", "30000"]
 

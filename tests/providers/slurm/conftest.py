@@ -8,11 +8,11 @@ import pytest
 from real_slurm import MISSING, Slurm, running
 from slurm_emulated import SlurmCluster, slurm_cluster
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call
-from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.context import ProviderContext
+from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.together.client import client_for
 
@@ -51,6 +51,6 @@ def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCl
 
 
 @pytest.fixture
-def call(server: Server, tmp_path: Path) -> Iterator[Call]:
+def call(server: Server, tmp_path: Path) -> Iterator[ProviderContext]:
     with closing(EmulatorClock(server.url)) as clock:
-        yield Call(clock=clock, intents=Intents(FolderRecords(tmp_path / "intents")))
+        yield ProviderContext(clock=clock, intents=Intents(FolderRecords(tmp_path / "intents")))

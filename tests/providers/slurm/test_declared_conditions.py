@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
-from gpuform.providers.calls import Call, serving
-from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
@@ -43,7 +43,7 @@ def cluster(
 
 
 def conditions(cluster: SlurmCluster, **schedulers: Any) -> dict[str, Condition]:
-    with closing(EmulatorClock(cluster.url)) as clock, serving(Call(clock=clock)):
+    with closing(EmulatorClock(cluster.url)) as clock, use_context(ProviderContext(clock=clock)):
         wanted = ScheduledDrainInputs.model_validate(schedulers)
         return declared_conditions(wanted, "nodes")
 

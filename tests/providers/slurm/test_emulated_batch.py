@@ -7,7 +7,7 @@ import pytest
 from fake_clock import FakeClock
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import UnknownOutcome, Unreachable
 from gpuform.providers.kubernetes.client import client_by
@@ -126,7 +126,7 @@ class Losing:
 
 def test_a_lost_answer_never_leads_to_two_jobs(cluster: SlurmCluster) -> None:
     jobs = BatchJobs(Losing(cluster))
-    with serving(Call(clock=FakeClock())):
+    with use_context(ProviderContext(clock=FakeClock())):
         job_id = jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
     assert jobs.find(["certify"])["certify"].job_id == job_id
     assert len(cluster.slurm("GET", "/jobs")) == 1
@@ -136,7 +136,10 @@ def test_a_job_that_is_not_seen_is_never_submitted_again(
     cluster: SlurmCluster, jobs: BatchJobs
 ) -> None:
     cluster.control("POST", "/faults", {"path": "/exec", "status": 503})
-    with serving(Call(clock=FakeClock())), pytest.raises(UnknownOutcome, match="nobody knows"):
+    with (
+        use_context(ProviderContext(clock=FakeClock())),
+        pytest.raises(UnknownOutcome, match="nobody knows"),
+    ):
         jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
     assert cluster.slurm("GET", "/jobs") == []
 

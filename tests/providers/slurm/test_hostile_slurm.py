@@ -7,10 +7,10 @@ import pytest
 from fake_clock import FakeClock
 from hostile.fakes.slurm import Slurm
 
-from gpuform.providers.calls import Call, serving
 from gpuform.providers.certifying import Certifying, Machine
 from gpuform.providers.certifying.running import Wanted
-from gpuform.providers.draining import DrainedObject, Draining, Taking, Worker
+from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.draining import DrainedObject, Draining, NodeEviction, Worker
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.records import BatchRecords, FolderRecords, Intents
@@ -34,21 +34,21 @@ def slurm() -> Slurm:
 
 
 @pytest.fixture
-def call(slurm: Slurm, tmp_path: Path) -> Call:
-    return Call(clock=slurm.clock, intents=Intents(FolderRecords(tmp_path)))
+def call(slurm: Slurm, tmp_path: Path) -> ProviderContext:
+    return ProviderContext(clock=slurm.clock, intents=Intents(FolderRecords(tmp_path)))
 
 
-def make_tester(call: Call, slurm: Slurm, category: CategoryInputs) -> SlurmTester:
+def make_tester(call: ProviderContext, slurm: Slurm, category: CategoryInputs) -> SlurmTester:
     jobs, records = BatchJobs(slurm, folder="/shared"), BatchRecords.beside(call.intents)
     return SlurmTester(jobs, records, "default/fabric", "fabric", [category], {})
 
 
-def certify(call: Call, slurm: Slurm, *, nodes: str = "each") -> Any:
+def certify(call: ProviderContext, slurm: Slurm, *, nodes: str = "each") -> Any:
     category = category_of(nodes)
     tester = make_tester(call, slurm, category)
     wanted = Wanted(what="fabric", categories=[category], every=True, limit=3600, number=3)
     machines = [Machine(name, f"machine-{name}") for name in NODES]
-    with serving(call):
+    with use_context(call):
         return Certifying(call, tester, wanted, lambda: machines, call.clock.now).run()
 
 
@@ -56,14 +56,14 @@ def proven(outputs: Any) -> list[str]:
     return [each.node for each in outputs.evidence]
 
 
-def test_every_node_passes_where_slurm_tells_all(call: Call, slurm: Slurm) -> None:
+def test_every_node_passes_where_slurm_tells_all(call: ProviderContext, slurm: Slurm) -> None:
     assert proven(certify(call, slurm)) == NODES
     assert len(slurm.jobs) == 3
 
 
 @pytest.mark.parametrize("forgets_after_s", [300.0, 1.0])
 def test_a_node_that_no_job_ran_on_does_not_pass(
-    call: Call, slurm: Slurm, forgets_after_s: float
+    call: ProviderContext, slurm: Slurm, forgets_after_s: float
 ) -> None:
     """Also by the output alone, of a job that Slurm has forgotten."""
     slurm.manners.runs_elsewhere = {"w1": "w0"}
@@ -73,12 +73,16 @@ def test_a_node_that_no_job_ran_on_does_not_pass(
     assert "w1" in (outputs.not_ready_reason or "")
 
 
-def test_a_job_over_all_nodes_proves_those_that_it_ran_on(call: Call, slurm: Slurm) -> None:
+def test_a_job_over_all_nodes_proves_those_that_it_ran_on(
+    call: ProviderContext, slurm: Slurm
+) -> None:
     slurm.manners.runs_elsewhere = {"w1": "w9"}
     assert proven(certify(call, slurm, nodes="all")) == ["w0", "w2"]
 
 
-def test_completed_with_another_exit_code_proves_nothing(call: Call, slurm: Slurm) -> None:
+def test_completed_with_another_exit_code_proves_nothing(
+    call: ProviderContext, slurm: Slurm
+) -> None:
     slurm.manners.exit_codes = {"w1": "3:0", "w2": "0:9"}
     outputs = certify(call, slurm)
     assert proven(outputs) == ["w0"]
@@ -86,7 +90,7 @@ def test_completed_with_another_exit_code_proves_nothing(call: Call, slurm: Slur
 
 
 def test_completed_without_the_last_line_of_the_script_proves_nothing(
-    call: Call, slurm: Slurm
+    call: ProviderContext, slurm: Slurm
 ) -> None:
     slurm.manners.loses_last_line = True
     outputs = certify(call, slurm)
@@ -94,7 +98,7 @@ def test_completed_without_the_last_line_of_the_script_proves_nothing(
     assert "does not say how the script ended" in (outputs.not_ready_reason or "")
 
 
-def test_completed_without_nodes_proves_nothing(call: Call, slurm: Slurm) -> None:
+def test_completed_without_nodes_proves_nothing(call: ProviderContext, slurm: Slurm) -> None:
     slurm.manners.shows_no_node = True
     outputs = certify(call, slurm)
     assert proven(outputs) == []
@@ -106,7 +110,7 @@ class Killed(BaseException):
 
 
 def certify_and_die(
-    call: Call, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, at_command: int
+    call: ProviderContext, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, at_command: int
 ) -> None:
     """Kill a certification right after its n-th command took effect."""
     run = slurm.run
@@ -126,7 +130,11 @@ def certify_and_die(
 @pytest.mark.parametrize("lag_s", [0.0, 5.0, 50.0])
 @pytest.mark.parametrize("at_command", [1, 2, 3, 4])
 def test_jobs_that_the_queue_shows_late_are_not_submitted_again(
-    call: Call, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, lag_s: float, at_command: int
+    call: ProviderContext,
+    slurm: Slurm,
+    monkeypatch: pytest.MonkeyPatch,
+    lag_s: float,
+    at_command: int,
 ) -> None:
     slurm.manners.lag_s = lag_s
     certify_and_die(call, slurm, monkeypatch, at_command)
@@ -135,19 +143,19 @@ def test_jobs_that_the_queue_shows_late_are_not_submitted_again(
 
 
 def test_jobs_that_the_queue_shows_late_are_cancelled_with_their_certification(
-    call: Call, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+    call: ProviderContext, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.manners.lag_s = 5.0
     certify_and_die(call, slurm, monkeypatch, 3)
     tester = make_tester(call, slurm, category_of("each"))
     run = tester.find()
     assert run is not None
-    with serving(call):
+    with use_context(call):
         tester.remove(run)
     assert [job.state for job in slurm.jobs] == ["CANCELLED"] * 3
 
 
-def test_the_name_of_a_node_is_no_figure(call: Call, slurm: Slurm) -> None:
+def test_the_name_of_a_node_is_no_figure(call: ProviderContext, slurm: Slurm) -> None:
     """A pattern for any number at the end of a line would find it in the line of the nodes."""
     slurm.figure = 100.0
     slurm.nodes["w450"] = slurm.nodes["w0"]
@@ -158,7 +166,7 @@ def test_the_name_of_a_node_is_no_figure(call: Call, slurm: Slurm) -> None:
     )
     jobs, records = BatchJobs(slurm, folder="/shared"), BatchRecords.beside(call.intents)
     tester = SlurmTester(jobs, records, "default/x", "x", [category], {"w450": "w450"})
-    with serving(call):
+    with use_context(call):
         tester.begin(["w450"], "test")
         call.sleep(120)
         run = tester.find()
@@ -167,15 +175,15 @@ def test_the_name_of_a_node_is_no_figure(call: Call, slurm: Slurm) -> None:
     assert job.measured == 100.0
 
 
-def drain(call: Call, slurm: Slurm, *names: str, **wanted: Any) -> Any:
+def drain(call: ProviderContext, slurm: Slurm, *names: str, **wanted: Any) -> Any:
     subject = DrainedObject("p1", "pool train", [Worker(name) for name in NODES])
     scheduler = SlurmScheduler(slurm)
     draining = Draining(call, subject, lambda: scheduler, DrainInputs(**wanted))
-    return draining.clear(Taking(dict.fromkeys(names, "deleted")))
+    return draining.clear(NodeEviction(dict.fromkeys(names, "deleted")))
 
 
 @pytest.mark.parametrize("hidden", [{"w1"}, {*NODES}])
-def test_a_node_that_is_hidden_stays(call: Call, slurm: Slurm, hidden: set[str]) -> None:
+def test_a_node_that_is_hidden_stays(call: ProviderContext, slurm: Slurm, hidden: set[str]) -> None:
     slurm.start("w1", "train", 600)
     slurm.manners.hides_nodes = hidden
     with pytest.raises(NotEnoughEvidence, match=r"Slurm: it knows no node .* of w1"):
@@ -183,7 +191,9 @@ def test_a_node_that_is_hidden_stays(call: Call, slurm: Slurm, hidden: set[str])
 
 
 @pytest.mark.parametrize("fault", ["doubles_nodes", "cuts_output"])
-def test_what_cannot_be_read_lets_no_node_go(call: Call, slurm: Slurm, fault: str) -> None:
+def test_what_cannot_be_read_lets_no_node_go(
+    call: ProviderContext, slurm: Slurm, fault: str
+) -> None:
     slurm.start("w1", "train", 600)
     setattr(slurm.manners, fault, True)
     with pytest.raises(GpuformError, match="nothing was taken"):
@@ -191,7 +201,9 @@ def test_what_cannot_be_read_lets_no_node_go(call: Call, slurm: Slurm, fault: st
 
 
 @pytest.mark.parametrize("lag_s", [3.0, 6.0, 8.0])
-def test_a_job_that_is_shown_late_is_waited_for(call: Call, slurm: Slurm, lag_s: float) -> None:
+def test_a_job_that_is_shown_late_is_waited_for(
+    call: ProviderContext, slurm: Slurm, lag_s: float
+) -> None:
     call.sleep(100)
     slurm.manners.lag_s = lag_s
     slurm.start("w1", "train", 5)
@@ -199,18 +211,20 @@ def test_a_job_that_is_shown_late_is_waited_for(call: Call, slurm: Slurm, lag_s:
     assert slurm.jobs_on("w1") == []
 
 
-def test_jobs_of_others_that_are_hidden_are_waited_for(call: Call, slurm: Slurm) -> None:
+def test_jobs_of_others_that_are_hidden_are_waited_for(call: ProviderContext, slurm: Slurm) -> None:
     slurm.manners.hides_jobs = True
     slurm.start("w1", "train", 5)
     assert drain(call, slurm, "w1").chosen == ("w1",)
     assert slurm.jobs_on("w1") == []
 
 
-def test_a_node_of_another_name_is_known_by_its_address(call: Call, slurm: Slurm) -> None:
+def test_a_node_of_another_name_is_known_by_its_address(
+    call: ProviderContext, slurm: Slurm
+) -> None:
     slurm.nodes["gpu-a"] = {**slurm.nodes.pop("w1"), "address": "10.0.0.1"}
     slurm.start("gpu-a", "train", 600)
     workers = [Worker("w0"), Worker("w1", addresses=("10.0.0.1",)), Worker("w2")]
     subject, scheduler = DrainedObject("p1", "pool train", workers), SlurmScheduler(slurm)
     draining = Draining(call, subject, lambda: scheduler, DrainInputs(on_busy="fail"))
     with pytest.raises(GpuformError, match="jobs run on w1: 1 train"):
-        draining.clear(Taking({"w1": "deleted"}))
+        draining.clear(NodeEviction({"w1": "deleted"}))

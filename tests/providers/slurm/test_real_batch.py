@@ -9,7 +9,7 @@ import real_sshd
 from fake_clock import FakeClock
 from real_slurm import Slurm, running, until
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.slurm import Batch, BatchJobs, exit_code_of, result_of
 from gpuform.providers.slurm.processes import LocalCommands, Output, SshCommands
@@ -177,7 +177,7 @@ def test_a_lost_answer_never_leads_to_two_jobs(folder: Path, slurm: Slurm) -> No
 def test_a_job_that_is_never_seen_is_an_unknown_outcome(folder: Path) -> None:
     jobs = BatchJobs(Losing(runs_it=False), folder=str(folder))
     with (
-        serving(Call(clock=FakeClock())),
+        use_context(ProviderContext(clock=FakeClock())),
         pytest.raises(UnknownOutcome, match="certify-never was submitted: the connection broke"),
     ):
         jobs.submit(Batch("certify-never", PRINTS, ["w0"]))
@@ -188,7 +188,7 @@ def test_a_controller_that_stops_answering(jobs: BatchJobs, slurm: Slurm) -> Non
     try:
         with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
             jobs.find(["certify-two"])
-        with serving(Call(clock=FakeClock())), pytest.raises(GpuformError):
+        with use_context(ProviderContext(clock=FakeClock())), pytest.raises(GpuformError):
             jobs.submit(Batch("certify-down", PRINTS, ["w0"]))
     finally:
         slurm.start_controller()

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from real_slurm import Slurm
 
-from gpuform.providers.calls import Call
 from gpuform.providers.certifying import Certifying, Machine, Wanted
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import NotReady
 from gpuform.providers.records import BatchRecords, FolderRecords
 from gpuform.providers.slurm import BatchJobs, SlurmTester
@@ -47,7 +47,7 @@ def certifying(slurm: Slurm, tmp_path: Path) -> Any:
         )
         want = Wanted(what="fabric", categories=[CATEGORY], every=False, limit=limit, number=1)
         machines = [Machine(f"host-{name}", f"machine-{name}") for name in nodes]
-        call = Call(known=known or {})
+        call = ProviderContext(known=known or {})
         return Certifying(call, tester, want, lambda: machines, call.clock.now)
 
     return made

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, clock_from, serving
+from gpuform.providers.context import ProviderContext, clock_from, use_context
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents, Verdicts
 from gpuform.providers.slurm import BatchJobs
 from gpuform.providers.together.certification import CertificationLifecycle
@@ -32,8 +32,8 @@ class World:
         self.records = FolderRecords(tmp_path / "records")
         self.lifecycle = CertificationLifecycle()
 
-    def call(self) -> Call:
-        call = Call(urn="urn:fabric", clock=clock_from(environment(self.cluster.url)))
+    def call(self) -> ProviderContext:
+        call = ProviderContext(urn="urn:fabric", clock=clock_from(environment(self.cluster.url)))
         call.intents = Intents(self.records)
         return call
 
@@ -42,11 +42,11 @@ class World:
         return {**named, "categories": [CATEGORY], "folder": "/shared", **fields}
 
     def create(self, **fields: Any) -> Any:
-        with serving(self.call()):
+        with use_context(self.call()):
             return self.lifecycle.create(self.declared(**fields))
 
     def update(self, made: Any, **fields: Any) -> Any:
-        with serving(self.call()):
+        with use_context(self.call()):
             return self.lifecycle.update(made.id, made.outs, self.declared(**fields))
 
     def measure(self, **wanted: Any) -> None:
@@ -158,7 +158,7 @@ def test_what_slurm_has_forgotten_is_told_by_its_output(world: World) -> None:
     made = world.create()
     world.cluster.advance(7200)
     lost = {**made.outs, "evidence": [], "run": None}
-    with serving(world.call()):
+    with use_context(world.call()):
         again = world.lifecycle.update(made.id, lost, world.declared())
     assert proven(again.outs) == HOSTS
     assert again.outs["run"] == made.outs["run"]
@@ -168,7 +168,7 @@ def test_deleting_it_cancels_what_waits(world: World) -> None:
     theirs = world.cluster.submit(name="train", nodes=[*NODES], runs_for=100_000)
     made = world.create(wait_minutes=5)
     assert made.outs["ready"] is False
-    with serving(world.call()):
+    with use_context(world.call()):
         world.lifecycle.delete(made.id, made.outs)
     states = world.cluster.states()
     assert states.pop(theirs) == "RUNNING"

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from slurm_emulated import SlurmCluster
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import Server
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
@@ -19,10 +19,10 @@ from gpuform.schemas.slurm import SlurmInputs
 Properties = dict[str, Any]
 
 
-def shrink(call: Call, cluster: SlurmCluster, **drain: Any) -> Properties:
+def shrink(call: ProviderContext, cluster: SlurmCluster, **drain: Any) -> Properties:
     """From three nodes to two."""
     lifecycle, program = ClusterLifecycle(), {"__provider": "pickled"}
-    with serving(call):
+    with use_context(call):
         read = lifecycle.read(cluster.id, {})
         news = {**read.inputs, "num_gpus": 16, "drain": drain, **program}
         return lifecycle.update(cluster.id, {**read.outs, **program}, news).outs
@@ -38,7 +38,7 @@ def open_everywhere(cluster: SlurmCluster) -> bool:
     return not any(node.is_cordoned for node in (*slurm.nodes(), *kubernetes.nodes()))
 
 
-def test_the_node_without_a_job_of_slurm_goes(call: Call, cluster: SlurmCluster) -> None:
+def test_the_node_without_a_job_of_slurm_goes(call: ProviderContext, cluster: SlurmCluster) -> None:
     names = slurm_names(cluster)
     jobs = [cluster.submit(nodes=[names[at]]) for at in (0, 2)]
     outs = shrink(call, cluster)
@@ -49,7 +49,7 @@ def test_the_node_without_a_job_of_slurm_goes(call: Call, cluster: SlurmCluster)
 
 
 @pytest.mark.slow
-def test_a_job_of_slurm_is_waited_for(call: Call, cluster: SlurmCluster) -> None:
+def test_a_job_of_slurm_is_waited_for(call: ProviderContext, cluster: SlurmCluster) -> None:
     names = slurm_names(cluster)
     job = cluster.submit(nodes=[names[1]], runs_for=1200)
     outs = shrink(call, cluster, nodes=[names[1]])
@@ -58,7 +58,7 @@ def test_a_job_of_slurm_is_waited_for(call: Call, cluster: SlurmCluster) -> None
 
 
 def test_without_slurms_word_nothing_goes(
-    call: Call, cluster: SlurmCluster, server: Server
+    call: ProviderContext, cluster: SlurmCluster, server: Server
 ) -> None:
     url = f"{server.url}/_emulator/slurm/{cluster.id}/controller"
     httpx.post(url, json={"is_answering": False}, trust_env=False, verify=False).raise_for_status()
@@ -70,7 +70,7 @@ def test_without_slurms_word_nothing_goes(
 
 
 @pytest.mark.slow
-def test_what_cannot_end_in_time_stays(call: Call, cluster: SlurmCluster) -> None:
+def test_what_cannot_end_in_time_stays(call: ProviderContext, cluster: SlurmCluster) -> None:
     names = slurm_names(cluster)
     jobs = [cluster.submit(nodes=[name]) for name in names]
     with pytest.raises(GpuformError, match=f"jobs still run on .*{jobs[2]}"):

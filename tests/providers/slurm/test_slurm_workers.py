@@ -4,12 +4,12 @@ from typing import Any
 
 from slurm_emulated import NODES, SlurmCluster
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.together.cluster import ClusterLifecycle
 
 
-def read(call: Call, cluster: SlurmCluster) -> dict[str, Any]:
-    with serving(call):
+def read(call: ProviderContext, cluster: SlurmCluster) -> dict[str, Any]:
+    with use_context(call):
         return dict(ClusterLifecycle().read(cluster.id, {}).outs)
 
 
@@ -31,7 +31,7 @@ def update(cluster: SlurmCluster, *settings: str) -> None:
     assert code == 0
 
 
-def test_both_schedulers_are_told(call: Call, cluster: SlurmCluster) -> None:
+def test_both_schedulers_are_told(call: ProviderContext, cluster: SlurmCluster) -> None:
     cluster.submit(nodes=[NODES[0]])  # at work is no news
     outs = read(call, cluster)
     assert told(outs, "kubernetes") == ["Ready"] * 3
@@ -39,7 +39,9 @@ def test_both_schedulers_are_told(call: Call, cluster: SlurmCluster) -> None:
     assert (outs["ready"], notices(outs)) == (True, [])
 
 
-def test_a_node_that_slurm_has_down_is_not_ready(call: Call, cluster: SlurmCluster) -> None:
+def test_a_node_that_slurm_has_down_is_not_ready(
+    call: ProviderContext, cluster: SlurmCluster
+) -> None:
     update(cluster, "State=DOWN", "Reason=bad GPU")
     outs = read(call, cluster)
     name = host(outs, NODES[1])
@@ -47,7 +49,7 @@ def test_a_node_that_slurm_has_down_is_not_ready(call: Call, cluster: SlurmClust
     assert outs["not_ready_reason"] == f"worker {name} cannot be used by Slurm: DOWN (bad GPU)"
 
 
-def test_a_drained_node_is_told(call: Call, cluster: SlurmCluster) -> None:
+def test_a_drained_node_is_told(call: ProviderContext, cluster: SlurmCluster) -> None:
     update(cluster, "State=DRAIN", "Reason=new disk")
     outs = read(call, cluster)
     name = host(outs, NODES[1])
@@ -56,7 +58,7 @@ def test_a_drained_node_is_told(call: Call, cluster: SlurmCluster) -> None:
     assert notices(outs) == [text]
 
 
-def test_a_silent_controller_breaks_nothing(call: Call, cluster: SlurmCluster) -> None:
+def test_a_silent_controller_breaks_nothing(call: ProviderContext, cluster: SlurmCluster) -> None:
     unchecked: list[str] = []
     call.on_unchecked = unchecked.append
     cluster.slurm("POST", "/controller", {"is_answering": False})

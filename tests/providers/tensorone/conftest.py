@@ -10,15 +10,15 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Call, Clock, serving
-from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.calls.transport import in_process, mount
+from gpuform.providers.context import Clock, ProviderContext, use_context
+from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock as VirtualClock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import KEY
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.tensorone.client import TensorOneClient, client_for
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
@@ -51,7 +51,9 @@ class World:
 
     def serving(self, name: str = "train", **fields: Any) -> Any:
         given = {"clock": self.clock, "intents": self.intents, "on_progress": self.told.append}
-        return serving(Call(urn=f"urn:{name}", on_warning=self.told.append, **{**given, **fields}))
+        return use_context(
+            ProviderContext(urn=f"urn:{name}", on_warning=self.told.append, **{**given, **fields})
+        )
 
     def problems(self, inputs: Json) -> dict[str, str]:
         with self.serving():

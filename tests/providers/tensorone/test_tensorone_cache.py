@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.tensorone import client
@@ -175,7 +175,7 @@ def test_a_success_that_is_none_is_an_error(world: Any) -> None:
     answer = httpx.Response(200, json={"success": False, "data": {"id": "c"}})
     broken = client.TensorOneClient("http://t.test", "key", httpx.MockTransport(lambda _: answer))
     with (
-        serving(Call(clock=world.clock)),
+        use_context(ProviderContext(clock=world.clock)),
         pytest.raises(GpuformError, match="answered 200 and that it had no success"),
     ):
         broken.cluster("c")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifetime import Verdict
+from gpuform.providers.operations import Settings
 from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
 from gpuform.schemas.policies.lifetime import idleness_of

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import GpuformError, NotFound
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.tensorone.client import Sighting, TensorOneClient
@@ -26,11 +26,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def create_late(self: TensorOneClient, body: Any) -> Any:
         made = create(self, body)
-        shown_at[made.id] = current_call().clock.now() + seconds[0]
+        shown_at[made.id] = get_current_context().clock.now() + seconds[0]
         return made
 
     def is_shown(id_: str) -> bool:
-        return current_call().clock.now() >= max(shown_at.get(id_, 0.0), *seconds[1:], 0.0)
+        return get_current_context().clock.now() >= max(shown_at.get(id_, 0.0), *seconds[1:], 0.0)
 
     def list_shown(self: TensorOneClient) -> tuple[Sequence[Sighting], float | None]:
         found, as_of = listed(self)
@@ -99,7 +99,7 @@ class TestHiddenForAMoment:
     def test_a_destroy_deletes_it(self, world: Any, cluster: Any, hide: Any) -> None:
         hide(50.0)
         world.delete(cluster)
-        world.clock.sleep(60, current_call().cancelled)
+        world.clock.sleep(60, get_current_context().cancelled)
         assert creates(world) == []
 
     def test_a_destroy_without_the_time_to_look_again_fails(

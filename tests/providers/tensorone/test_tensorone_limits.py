@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lockstep import Lockstep
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.tensorone import FREE_KEY
 from gpuform.providers.errors import RateLimited
 from gpuform.providers.tensorone.client import TensorOneClient
@@ -57,32 +57,34 @@ def client_of(platform: Limited) -> TensorOneClient:
 
 
 @pytest.mark.parametrize("ahead", [0.0, 7200.0, -7200.0])
-def test_nothing_is_sent_that_would_be_refused(clock: Any, call: Call, ahead: float) -> None:
+def test_nothing_is_sent_that_would_be_refused(
+    clock: Any, call: ProviderContext, ahead: float
+) -> None:
     """Also where the platform's clock differs from ours."""
     platform = Limited(clock, 5, ahead=ahead)
     client = client_of(platform)
-    with serving(call):
+    with use_context(call):
         for _ in range(12):
             client.cluster("c")
     assert platform.refused == 0
     assert sorted(platform.taken.values()) == [2, 5, 5]
 
 
-def test_a_refusal_says_how_long_to_wait(clock: Any, call: Call) -> None:
+def test_a_refusal_says_how_long_to_wait(clock: Any, call: ProviderContext) -> None:
     """Where answers tell nothing else."""
     platform = Limited(clock, 5, tells=False)
     client = client_of(platform)
-    with serving(call):
+    with use_context(call):
         for _ in range(12):
             client.cluster("c")
     assert platform.refused == 2
 
 
-def test_what_would_take_too_long_is_told_and_not_sent(clock: Any, call: Call) -> None:
+def test_what_would_take_too_long_is_told_and_not_sent(clock: Any, call: ProviderContext) -> None:
     platform = Limited(clock, 1)
     client = client_of(platform)
     call.begin(60)
-    with serving(call):
+    with use_context(call):
         client.cluster("c")
         with pytest.raises(RateLimited, match="the limit of GET requests is used up for") as caught:
             client.cluster("c")
@@ -90,10 +92,10 @@ def test_what_would_take_too_long_is_told_and_not_sent(clock: Any, call: Call) -
     assert sum(platform.taken.values()) == 1
 
 
-def test_limits_of_one_kind_do_not_hold_another(clock: Any, call: Call) -> None:
+def test_limits_of_one_kind_do_not_hold_another(clock: Any, call: ProviderContext) -> None:
     platform = Limited(clock, 1)
     client = client_of(platform)
-    with serving(call):
+    with use_context(call):
         client.cluster("c")
         platform.taken.clear()
         client.update("c", {})
@@ -125,15 +127,17 @@ def test_kinds(method: str, path: str, kind: str) -> None:
         {"X-RateLimit-Limit": "5", "X-RateLimit-Remaining": "-1", "X-RateLimit-Reset": "soon"},
     ],
 )
-def test_headers_that_tell_nothing_hold_nothing(call: Call, headers: dict[str, str]) -> None:
+def test_headers_that_tell_nothing_hold_nothing(
+    call: ProviderContext, headers: dict[str, str]
+) -> None:
     answer = httpx.Response(200, json={"data": {"id": "c"}}, headers=headers)
     client = TensorOneClient("http://t.test", "key", httpx.MockTransport(lambda _: answer))
-    with serving(call):
+    with use_context(call):
         for _ in range(3):
             assert client.cluster("c").cluster.id == "c"
 
 
-def _told(pace: Pace, call: Call, left: int, seconds: float, limit: int = 100) -> None:
+def _told(pace: Pace, call: ProviderContext, left: int, seconds: float, limit: int = 100) -> None:
     now = call.clock.now()
     headers = {
         "X-RateLimit-Limit": str(limit),
@@ -141,7 +145,7 @@ def _told(pace: Pace, call: Call, left: int, seconds: float, limit: int = 100) -
         "X-RateLimit-Reset": str(int(now + seconds)),
     }
     request = httpx.Request("GET", "http://t.test/v1/clusters")
-    with serving(call):
+    with use_context(call):
         pace.learn(httpx.Response(200, headers=headers, request=request))
 
 
@@ -149,7 +153,7 @@ def _told(pace: Pace, call: Call, left: int, seconds: float, limit: int = 100) -
     ("left", "seconds", "spacing"), [(100, 3600, 0), (50, 3600, 0), (30, 3600, 120), (0, 600, 600)]
 )
 def test_looks_get_rarer_when_half_of_the_reads_are_used(
-    call: Call, left: int, seconds: float, spacing: float
+    call: ProviderContext, left: int, seconds: float, spacing: float
 ) -> None:
     pace = Pace()
     _told(pace, call, left, seconds)
@@ -166,15 +170,15 @@ def test_looks_get_rarer_when_half_of_the_reads_are_used(
 def test_a_beat_is_one_for_all(moments: list[float], waited: float, left: int) -> None:
     """Whoever asks between two beats waits for the same one, however few reads are left."""
     clock = Still(1_000_000.0)
-    call = Call(clock=clock)
+    call = ProviderContext(clock=clock)
     pace = Pace()
     _told(pace, call, left, 20_000)
     rhythm = SparingRhythm(60.0, pace)
-    first = rhythm.until_next(clock.time)
+    first = rhythm.compute_delay(clock.time)
     assert first >= min(60.0, pace.spacing(clock.time))
     for moment in sorted(moments):
         now = clock.time + moment
-        pause = rhythm.until_next(now, waited)
+        pause = rhythm.compute_delay(now, waited)
         assert pause > 0
         # Beats are whole numbers of the shortest interval from the first who waited.
         beats = (now + pause - clock.time) / SparingRhythm.SHORTEST

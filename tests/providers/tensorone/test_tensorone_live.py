@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.operations import Settings
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
 
 Json = dict[str, Any]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.actions import Settings, looking_up
 from gpuform.providers.errors import GpuformError, NotFound
+from gpuform.providers.operations import Settings, looking_up
 from gpuform.providers.tensorone import clusters, metrics, projects, templates
 
 Json = dict[str, Any]

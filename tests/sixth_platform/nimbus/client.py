@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Rhythm
+from gpuform.providers.context import PollSchedule
 from gpuform.providers.errors import MissingCredentials
 from gpuform.providers.http import (
     Answered,
@@ -17,6 +16,7 @@ from gpuform.providers.http import (
     ask_once,
     at,
 )
+from gpuform.providers.operations import Settings
 from nimbus.schemas import Cluster, ClusterInputs, ClusterList
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class NimbusClient:
         )
         self._api = ApiClient(url, errors=answers, headers=self._headers, transport=transport)
         self.shared = Listing(self.clusters, self.cluster, lambda each: each.id)
-        self.rhythm = Rhythm(10.0)
+        self.rhythm = PollSchedule(10.0)
 
     @property
     def secrets(self) -> tuple[str, ...]:

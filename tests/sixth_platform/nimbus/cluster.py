@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound, NotReady
 from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
@@ -25,13 +25,15 @@ class ClusterActions:
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Sequence[Problem]:
+    def planning_problems(
+        self, call: ProviderContext, values: Mapping[str, Any]
+    ) -> Sequence[Problem]:
         """Nimbus has nothing to say beforehand."""
         return ()
 
-    def create(self, call: Call, want: ClusterInputs) -> str:
+    def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
         """Exactly once, whatever becomes of the answer."""
-        sent = want.declared()
+        sent = inputs.declared()
 
         def candidates() -> list[Candidate]:
             return [
@@ -42,60 +44,66 @@ class ClusterActions:
                     shown=each.model_dump(include=set(sent)),
                 )
                 for each in self._client.clusters()
-                if each.name == want.name
+                if each.name == inputs.name
             ]
 
         creation = Creation(
-            Target("nimbus", "Cluster", call.kept(want.name), region=want.region),
+            Target("nimbus", "Cluster", call.kept(inputs.name), region=inputs.region),
             candidates,
             exists=lambda id_: self._find(id_) is not None,
-            attempts=[Attempt(lambda: self._client.create(want).id, want.region, sent=sent)],
+            attempts=[Attempt(lambda: self._client.create(inputs).id, inputs.region, sent=sent)],
             clock_ahead=lambda: self._client.clock_ahead,
         )
         return create_once(call, creation)
 
-    def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
+    def wait_until_ready(
+        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> Seen:
         """Running."""
 
-        def probe() -> Look[Seen]:
-            cluster = self._find(id_)
+        def probe() -> PollResult[Seen]:
+            cluster = self._find(object_id)
             if cluster is None:
-                raise NotReady(f"cluster {id_} is gone from the platform")
+                raise NotReady(f"cluster {object_id} is gone from the platform")
             return look_at(cluster)
 
-        what = f"cluster {want.name}"
-        return wait_until(call, probe, what=what, interval=self._client.rhythm)
+        what = f"cluster {inputs.name}"
+        return wait_until_done(call, probe, label=what, interval=self._client.rhythm)
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+    def read(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Seen | None:
         """Everything that is declared is returned."""
-        cluster = self._find(id_)
+        cluster = self._find(object_id)
         return None if cluster is None else look_at(cluster).value
 
     def update(
         self,
-        call: Call,
-        id_: str,
-        want: ClusterInputs,
+        call: ProviderContext,
+        object_id: str,
+        inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
         """Another number of GPUs."""
-        self._client.update(id_, {"gpu_count": want.gpu_count})
+        self._client.update(object_id, {"gpu_count": inputs.gpu_count})
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Waits until it is gone."""
         try:
-            self._client.delete(id_)
+            self._client.delete(object_id)
         except NotFound as error:
-            left = self._find(id_)
+            left = self._find(object_id)
             if left is not None and left.status != "deleting":
                 raise contradicted(error, "it is still there") from None
 
-        def probe() -> Look[object] | None:
-            cluster = self._find(id_)
-            return None if cluster is None else Look(None, cluster.status)
+        def probe() -> PollResult[object] | None:
+            cluster = self._find(object_id)
+            return None if cluster is None else PollResult(None, cluster.status)
 
-        what = f"cluster {known.get('name') or id_}"
-        wait_until_gone(call, probe, what=what, interval=self._client.rhythm)
+        what = f"cluster {known_inputs.get('name') or object_id}"
+        wait_until_gone(call, probe, label=what, interval=self._client.rhythm)
 
     def _find(self, id_: str) -> Cluster | None:
         try:
@@ -112,7 +120,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     inputs = ClusterInputs
     outputs = ClusterOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
-    actions = ClusterActions
+    operations = ClusterActions
     gpus_field = "gpu_count"
 
     @classmethod
@@ -131,7 +139,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         )
 
 
-def look_at(cluster: Cluster) -> Look[Seen]:
+def look_at(cluster: Cluster) -> PollResult[Seen]:
     """A cluster as seen by somebody who waits for it."""
     done = cluster.status == "running"
     failed = "Nimbus says that it failed" if cluster.status == "failed" else None
@@ -141,4 +149,4 @@ def look_at(cluster: Cluster) -> Look[Seen]:
         status=cluster.status,
     )
     inputs = cluster.model_dump(include=set(ClusterInputs.model_fields))
-    return Look(Observed(inputs, outputs), cluster.status, done=done, failed=failed)
+    return PollResult(Observed(inputs, outputs), cluster.status, is_done=done, failure=failed)

@@ -1,7 +1,7 @@
 """What an account of Nimbus holds."""
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.offering import Held
+from gpuform.providers.operations import Settings
 from nimbus.client import client_for
 
 

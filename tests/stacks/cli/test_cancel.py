@@ -105,7 +105,7 @@ def test_a_command_waits(
         slept.append(seconds)
         holder.communicate("")
 
-    monkeypatch.setattr("gpuform.providers.calls.clock.SystemClock.sleep", sleep)
+    monkeypatch.setattr("gpuform.providers.context.clock.SystemClock.sleep", sleep)
     ran = dev("destroy", "--yes", "--skip-preview", "--lock-timeout", "10m")
     assert ran.code == 0
     assert slept[0] == 0.05

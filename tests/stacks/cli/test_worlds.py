@@ -10,7 +10,7 @@ import pytest
 from plan_scenes import Scene
 
 from gpuform.providers.emulator.server import environment, serve
-from gpuform.providers.environment import World, record_world, world_of
+from gpuform.providers.environment import StackEnvironment, read_environment, record_environment
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.store import Backend
 
@@ -33,12 +33,12 @@ COMMANDS = (
 )
 
 
-def set_world(scene: Scene, world: World | None, stack: str = "dev") -> None:
+def set_world(scene: Scene, world: StackEnvironment | None, stack: str = "dev") -> None:
     records = intents_of(Backend.open(f"file://{scene.project}", {}), "demo", stack).records
     if world is None:
         records.delete("world")
     else:
-        record_world(records, world)
+        record_environment(records, world)
 
 
 def identity(url: str) -> str:
@@ -46,9 +46,9 @@ def identity(url: str) -> str:
         return str(json.load(answer)["emulator"])
 
 
-def world(scene: Scene, stack: str = "dev") -> World | None:
+def world(scene: Scene, stack: str = "dev") -> StackEnvironment | None:
     backend = Backend.open(f"file://{scene.project}", {})
-    return world_of(intents_of(backend, "demo", stack).records)
+    return read_environment(intents_of(backend, "demo", stack).records)
 
 
 @pytest.fixture
@@ -124,12 +124,12 @@ def test_an_emulator_that_is_not_the_expected_one_is_refused(
 def test_a_stack_without_a_recorded_emulator_belongs_to_the_first_one_and_says_so(
     made: Scene,
 ) -> None:
-    set_world(made, World(True))
+    set_world(made, StackEnvironment(True))
     ran = made.run("refresh", "--yes")
     assert ran.code == 0
     told = f"from now on it is {identity(made.url)}"
     assert told in ran.out + ran.err
-    assert world(made) == World(True, emulator=identity(made.url))
+    assert world(made) == StackEnvironment(True, emulator=identity(made.url))
     assert told not in (again := made.run("refresh", "--yes")).out + again.err
 
 
@@ -139,7 +139,7 @@ def test_a_new_stack_belongs_to_the_first_emulator_without_a_word(scene: Scene) 
     ran = scene.run("up", "--yes")
     assert ran.code == 0
     assert "does not say which emulator" not in ran.out + ran.err
-    assert world(scene, "trial") == World(True, emulator=identity(scene.url))
+    assert world(scene, "trial") == StackEnvironment(True, emulator=identity(scene.url))
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_an_address_that_is_meant_is_taken_over(
     moved = real.url.replace("127.0.0.1", "localhost")
     monkeypatch.setenv("TOGETHER_BASE_URL", f"{moved}/together")
     assert real.run("up", "--yes", "--allow", "new-address").code == 0
-    assert world(real) == World(False, {"together": f"{moved}/together/v1"})
+    assert world(real) == StackEnvironment(False, {"together": f"{moved}/together/v1"})
     assert real.run("refresh", "--yes").code == 0
 
 
@@ -227,7 +227,7 @@ def test_a_look_decides_nothing(scene: Scene) -> None:
 
 def test_the_world_goes_along_with_a_new_name(made: Scene) -> None:
     assert made.run("stack", "rename", "prod").code == 0
-    assert world(made, "prod") == World(True, emulator=identity(made.url))
+    assert world(made, "prod") == StackEnvironment(True, emulator=identity(made.url))
     assert world(made) is None
 
 
@@ -242,7 +242,7 @@ def test_a_removed_stack_leaves_no_world(made: Scene) -> None:
 @pytest.mark.slow
 def test_resources_do_not_move_to_another_world(made: Scene) -> None:
     assert made.run("stack", "init", "prod").code == 0
-    set_world(made, World(False, {"together": "https://api.together.ai/v1"}), "prod")
+    set_world(made, StackEnvironment(False, {"together": "https://api.together.ai/v1"}), "prod")
     before = made.state
     moved = made.run("state", "move", "--source", "dev", "--dest", "prod", "data", "--yes")
     assert moved.code == 1, moved.out

@@ -8,7 +8,7 @@ import forge_server
 import pytest
 from pydantic import SecretStr
 
-from gpuform.providers.calls import Call, serving
+from gpuform.providers.context import ProviderContext, use_context
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.code_hosts.forge import Forge
 from gpuform.stacks.code_hosts.github import GitHub
@@ -38,7 +38,7 @@ class StoppedClock:
 @pytest.fixture
 def clock() -> Iterator[StoppedClock]:
     stopped = StoppedClock()
-    with serving(Call(clock=stopped)):
+    with use_context(ProviderContext(clock=stopped)):
         yield stopped
 
 

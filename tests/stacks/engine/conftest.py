@@ -25,7 +25,7 @@ import json
 import pathlib
 import threading
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from pulumi import Output
 from pulumi.dynamic import (
     CheckFailure, CheckResult, CreateResult, DiffResult, ReadResult, Resource, ResourceProvider,
@@ -86,10 +86,10 @@ class Machines(ResourceProvider):
 
         world(add)
         if "slow" in props:
-            current_call().init_errors.append("still booting")
+            get_current_context().init_errors.append("still booting")
         if "wait" in props:
             (HERE / "waiting").touch()
-            current_call().sleep(3600)
+            get_current_context().sleep(3600)
         return CreateResult(made["id"], {**own(props), "address": f"10.0.0.{made['id'][2:]}"})
 
     def read(self, id, props):
@@ -104,7 +104,7 @@ class Machines(ResourceProvider):
             raise RuntimeError("it will not change")
         world(lambda objects: objects.__setitem__(id, own(news)))
         if "slow" in news:
-            current_call().init_errors.append("booting again")
+            get_current_context().init_errors.append("booting again")
         return UpdateResult({**own(news), "address": olds.get("address")})
 
     def delete(self, id, props):

@@ -14,14 +14,14 @@ RETAIN = "opts=ResourceOptions(retain_on_delete=True)"
 TIMED = """
 import json
 
-from gpuform.providers.calls import current_call
+from gpuform.providers.context import get_current_context
 from lab import HERE, Machine as Plain, Machines
 from pulumi.dynamic import Resource
 
 
 def note(verb):
     with open(HERE / "limits.jsonl", "a") as log:
-        log.write(json.dumps([verb, current_call().timeout]) + "\\n")
+        log.write(json.dumps([verb, get_current_context().timeout]) + "\\n")
 
 
 class Timed(Machines):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gpuform.providers.environment import World, record_world
+from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.commands.stack.history_command import history
 from gpuform.stacks.cli.commands.stack.output_command import output
@@ -293,7 +293,7 @@ def _init(
     if emulate:
         with errors_of_engine():
             records = intents_of(workspace.backend, workspace.project.name, name).records
-            record_world(records, World(emulated=True, emulator=""))
+            record_environment(records, StackEnvironment(emulated=True, emulator=""))
     where = " on the emulator" if emulate else ""
     current.screen.print(f"Stack {name} is made{where} and selected.")
 

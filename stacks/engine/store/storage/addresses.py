@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from gpuform.providers.calls import READS_ONLY
+from gpuform.providers.context import READS_ONLY
 from gpuform.stacks.engine.machine import requirement
 from gpuform.stacks.engine.store.backend_files import BackendError
 from gpuform.stacks.engine.store.storage.files import Files

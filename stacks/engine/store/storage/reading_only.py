@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from gpuform.providers.calls import READS_ONLY
+from gpuform.providers.context import READS_ONLY
 from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.state import Log, Pace
 from gpuform.stacks.engine.store.backend_files import BackendError

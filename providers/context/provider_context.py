@@ -1,9 +1,9 @@
 """Give a lifecycle the context of its call: URN, deadline, cancellation, progress and secrets.
 
-`Edge` is the border to the host, which prints the traceback of whatever passes it.
+`HostBoundary` is the border to the host, which prints the traceback of whatever passes it.
 
-gpuform's own engine sets a `Call` around each provider call; under Pulumi's stock host, which
-passes none of this on, `current_call` makes one with defaults.
+gpuform's own engine sets a `ProviderContext` around each provider call; under Pulumi's stock host,
+which passes none of this on, `get_current_context` makes one with defaults.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from gpuform.providers.calls import stock_host
-from gpuform.providers.calls.clock import Clock, clock_from
-from gpuform.providers.calls.spans import span
+from gpuform.providers.context import stock_host
+from gpuform.providers.context.clock import Clock, clock_from
+from gpuform.providers.context.spans import span
 from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
 from gpuform.providers.records import FolderRecords, Intents, Target
 from gpuform.providers.values import Redactor, texts_in
 
 logger = logging.getLogger("gpuform")
 
-_current: ContextVar["Call | None"] = ContextVar("gpuform_call", default=None)
+_current: ContextVar["ProviderContext | None"] = ContextVar("gpuform_call", default=None)
 _before_change: ContextVar[Callable[[], None]] = ContextVar(
     "gpuform_before_change", default=lambda: None
 )
@@ -60,7 +60,7 @@ class ReadsOnly(GpuformError):
 
 
 @dataclass(eq=False)
-class Call:
+class ProviderContext:
     """The context of one provider call.
 
     `timeout` is in seconds; None means the lifecycle's own default for the verb. `on_unchecked`
@@ -232,49 +232,52 @@ class Call:
 
 
 @contextmanager
-def serving(call: Call) -> Iterator[Call]:
+def use_context(context: ProviderContext) -> Iterator[ProviderContext]:
     """Makes `call` the current one of this thread (and task) for the length of the block."""
-    token = _current.set(call)
+    token = _current.set(context)
     try:
-        yield call
+        yield context
     finally:
         _current.reset(token)
 
 
-def current_call() -> Call:
-    """The call that an engine set with `serving`, else a new one: of Pulumi's own host, if any."""
+def get_current_context() -> ProviderContext:
+    """Return the context that an engine set with `use_context`, else a new one.
+
+    Under Pulumi's own host, the new one knows the URN of the resource.
+    """
     found = _current.get()
     if found is not None:
         return found
     urn = stock_host.urn_of_call()
     if urn is None:
-        return Call()
-    call = hosted_call(urn)
-    call.keeps_unready = False
+        return ProviderContext()
+    context = create_hosted_context(urn)
+    context.keeps_unready = False
     host = stock_host.find_host()
-    return call if host is None else _told_to(host, call, urn)
+    return context if host is None else _told_to(host, context, urn)
 
 
-def _told_to(host: stock_host.StockHost, call: Call, urn: str) -> Call:
+def _told_to(host: stock_host.StockHost, context: ProviderContext, urn: str) -> ProviderContext:
     """Return `call` with its interruption from `host`, and its messages shown at its resource."""
-    call = replace(call, cancelled=host.cancelled)
+    context = replace(context, cancelled=host.cancelled)
     log = host.log
     if log is None:
-        return call
+        return context
     return replace(
-        call,
+        context,
         on_progress=lambda text: log.progress(urn, text),
         on_warning=lambda text: log.warning(urn, text),
         on_unchecked=log.once,
     )
 
 
-def hosted_call(urn: str) -> Call:
+def create_hosted_context(urn: str) -> ProviderContext:
     """A call of a host of Pulumi's, whose process serves one run.
 
     Its records lie with the state where that can be reached from here, else beside the project.
     """
-    return Call(urn=urn, intents=_intents_of_host(urn), stores_answers=True)
+    return ProviderContext(urn=urn, intents=_intents_of_host(urn), stores_answers=True)
 
 
 _hosted: dict[tuple[str, str], Intents | None] = {}
@@ -295,7 +298,7 @@ def _intents_of_host(urn: str) -> Intents:
         return _hosted.get((project, stack)) or beside_the_project()
 
 
-class Edge(AbstractContextManager[Call]):
+class HostBoundary(AbstractContextManager[ProviderContext]):
     """The edge to the host: the current call, and only gpuform's errors, without causes or frames.
 
     Nothing that passes it says one of the `secrets`, or of those that the call hides besides.
@@ -305,11 +308,11 @@ class Edge(AbstractContextManager[Call]):
 
     def __init__(self, verb: str, subject: str, secrets: Iterable[Any] = ()) -> None:
         self._verb, self._subject = verb, subject
-        self._call = current_call()
-        self._call.hide(secrets)
-        self._serving = serving(self._call)
+        self._context = get_current_context()
+        self._context.hide(secrets)
+        self._serving = use_context(self._context)
 
-    def __enter__(self) -> Call:
+    def __enter__(self) -> ProviderContext:
         return self._serving.__enter__()
 
     def __exit__(
@@ -320,10 +323,10 @@ class Edge(AbstractContextManager[Call]):
     ) -> None:
         self._serving.__exit__(kind, error, trace)
         if isinstance(error, GpuformError):
-            error.redact(self._call.redacted)
+            error.redact(self._context.redacted)
             raise error.with_traceback(None) from None
         if isinstance(error, Exception):  # its text may hold values: none may pass
-            subject = self._call.urn or self._subject
+            subject = self._context.urn or self._subject
             raise GpuformError(unexpected(f"{self._verb} of {subject}", error)) from None
 
 

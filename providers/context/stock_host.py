@@ -1,8 +1,8 @@
 """Pulumi's own host of dynamic providers (`python -m pulumi.dynamic`), where `pulumi up` runs ours.
 
 The host passes on neither for which resource a call is, nor progress, nor an interruption, and it
-reports errors with their frames. `current_call` and lifecycles ask this module, which finds what
-it needs in the host's process. A host of another shape keeps its own behaviour.
+reports errors with their frames. `get_current_context` and lifecycles ask this module, which finds
+what it needs in the host's process. A host of another shape keeps its own behaviour.
 """
 
 import logging

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gpuform.providers.calls.call import Call
+from gpuform.providers.context.provider_context import ProviderContext
 from gpuform.providers.errors import (
     Cancelled,
     ForeignAnswer,
@@ -27,7 +27,7 @@ A ForeignAnswer to the first look is none of them: then the address is wrong.
 
 
 @dataclass(frozen=True)
-class Look(Generic[T]):
+class PollResult(Generic[T]):
     """What one probe saw.
 
     `phase` is the platform's own word. `failed` says why no more waiting helps. Anything that is
@@ -36,11 +36,11 @@ class Look(Generic[T]):
 
     value: T
     phase: str
-    done: bool = False
-    failed: str | None = None
+    is_done: bool = False
+    failure: str | None = None
 
 
-class Rhythm:
+class PollSchedule:
     """A beat that many waiters share, so that one request serves all who look at it.
 
     The first who waits gives the beat. It comes every `longest` seconds, and for who has not waited
@@ -54,7 +54,7 @@ class Rhythm:
         self._longest = longest
         self._first: float | None = None
 
-    def until_next(self, now: float, waited: float = math.inf) -> float:
+    def compute_delay(self, now: float, waited: float = math.inf) -> float:
         """Seconds until the next beat; one that is all but now counts as heard."""
         if self._first is None:
             self._first = now
@@ -65,12 +65,12 @@ class Rhythm:
         return left if left > interval / 10 else left + interval
 
 
-def wait_until(
-    call: Call,
-    probe: Callable[[], Look[T]],
+def wait_until_done(
+    context: ProviderContext,
+    probe: Callable[[], PollResult[T]],
     *,
-    what: str,
-    interval: float | Rhythm = 10.0,
+    label: str,
+    interval: float | PollSchedule = 10.0,
     limit: float = math.inf,
 ) -> T:
     """Probes every `interval` seconds until a look is done, and returns its value.
@@ -82,65 +82,65 @@ def wait_until(
     both with the last look; of the errors of `probe` those of `PASSING` are waited out, others
     pass.
     """
-    started = call.clock.now()
-    last: Look[T] | None = None
+    started = context.clock.now()
+    last: PollResult[T] | None = None
     phase = told = ""
     pause = 0.0
-    if isinstance(interval, Rhythm) and call.just_created:
-        pause = interval.until_next(started, 0)
+    if isinstance(interval, PollSchedule) and context.just_created:
+        pause = interval.compute_delay(started, 0)
     while True:
         try:
             if pause > 0:
-                call.sleep(pause)
-            call.raise_if_cancelled()
-            looked_at = call.clock.now()
-            waited = duration(looked_at - started)
+                context.sleep(pause)
+            context.raise_if_cancelled()
+            looked_at = context.clock.now()
+            waited = format_duration(looked_at - started)
             seen, phase = _look(probe, is_first=not phase)
             last = seen or last
-            if seen is not None and seen.done:
+            if seen is not None and seen.is_done:
                 return seen.value
-            if seen is not None and seen.failed is not None:
-                raise NotReady(f"{what}: {seen.failed}", last=seen.value)
+            if seen is not None and seen.failure is not None:
+                raise NotReady(f"{label}: {seen.failure}", last=seen.value)
             if phase != told:
-                call.on_progress(f"{phase} ({waited})")
+                context.on_progress(f"{phase} ({waited})")
                 told = phase
-            if call.remaining() == 0 or looked_at - started >= limit:
-                reason = f"{what}: not done after {waited}; last seen: {phase}"
+            if context.remaining() == 0 or looked_at - started >= limit:
+                reason = f"{label}: not done after {waited}; last seen: {phase}"
                 raise NotReady(reason, last=_of(last))
             # Others that wait on the same virtual clock may have moved it this far already.
-            if isinstance(interval, Rhythm):
-                pause = interval.until_next(looked_at, looked_at - started)
+            if isinstance(interval, PollSchedule):
+                pause = interval.compute_delay(looked_at, looked_at - started)
             else:
                 pause = interval
-            pause -= call.clock.now() - looked_at
+            pause -= context.clock.now() - looked_at
         except Cancelled:
-            reason = f"{what}: interrupted after {duration(call.clock.now() - started)}"
+            reason = f"{label}: interrupted after {format_duration(context.clock.now() - started)}"
             reason += f"; last seen: {phase}" if phase else ""
             raise Cancelled(reason, last=_of(last)) from None
 
 
 def wait_until_gone(
-    call: Call,
-    probe: Callable[[], Look[object] | None],
+    context: ProviderContext,
+    probe: Callable[[], PollResult[object] | None],
     *,
-    what: str,
-    interval: float | Rhythm = 10.0,
+    label: str,
+    interval: float | PollSchedule = 10.0,
 ) -> None:
-    """Probes until there is nothing to see (None). Raises as `wait_until`, and GpuformError.
+    """Probes until there is nothing to see (None). Raises as `wait_until_done`, and GpuformError.
 
     `what` names the object in the message when it does not go in time.
     """
 
-    def look() -> Look[object]:
-        return probe() or Look(None, "gone", done=True)
+    def look() -> PollResult[object]:
+        return probe() or PollResult(None, "gone", is_done=True)
 
     try:
-        wait_until(call, look, what=what, interval=interval)
+        wait_until_done(context, look, label=label, interval=interval)
     except NotReady as error:
         raise GpuformError(error.reason, hint="run it again to go on waiting") from None
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as people say them: 45s, 3m20s, 1h05m."""
     whole = round(seconds)
     if whole < 60:
@@ -150,11 +150,13 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
-def _of(look: Look[T] | None) -> T | None:
+def _of(look: PollResult[T] | None) -> T | None:
     return None if look is None else look.value
 
 
-def _look(probe: Callable[[], Look[T]], *, is_first: bool) -> tuple[Look[T] | None, str]:
+def _look(
+    probe: Callable[[], PollResult[T]], *, is_first: bool
+) -> tuple[PollResult[T] | None, str]:
     """A look and its phase; no look, and why, when the platform did not answer."""
     try:
         look = probe()

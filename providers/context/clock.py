@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from gpuform.providers.calls.transport import get_trust, mounted
+from gpuform.providers.context.transport import get_trust, mounted
 from gpuform.providers.errors import GpuformError, Unreachable
 
 if TYPE_CHECKING:

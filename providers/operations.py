@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from gpuform.providers.calls import Call
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import all_settings, plugin_key
 from gpuform.schemas.changes import FieldChange
@@ -105,7 +105,7 @@ def lookup_settings() -> Settings:
     return found
 
 
-class Actions(Protocol[In_contra, Out]):
+class ResourceOperations(Protocol[In_contra, Out]):
     """The verbs of one kind of resource: typed, synchronous, safe for many threads.
 
     They know nothing of Pulumi, raise only `GpuformError`s, and wait only through their call, whose
@@ -115,43 +115,59 @@ class Actions(Protocol[In_contra, Out]):
     def __init__(self, settings: Settings) -> None:
         """Sends nothing: a client is made, at most."""
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterable[Problem]:
+    def planning_problems(
+        self, context: ProviderContext, values: Mapping[str, Any]
+    ) -> Iterable[Problem]:
         """What the platform says against declared values while planning.
 
         `values` is canonical and may be UNKNOWN in places. A check that cannot be made is told to
         `call.on_unchecked`; it is never an error.
         """
 
-    def create(self, call: Call, want: In_contra) -> str:
+    def create(self, context: ProviderContext, inputs: In_contra) -> str:
         """Makes the object and returns its id at once, without waiting.
 
         Raises only when nothing exists, or when an intent is left for the next attempt.
         """
 
-    def settle(self, call: Call, id_: str, want: In_contra) -> Observed[Out]:
+    def wait_until_ready(
+        self, context: ProviderContext, object_id: str, inputs: In_contra
+    ) -> Observed[Out]:
         """Waits until the object is as wanted. Raises NotReady with the last Observed."""
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Observed[Out] | None:
+    def read(
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Observed[Out] | None:
         """The object now, from its id alone; None when it is gone.
 
         `known` has the inputs declared last time, or nothing when the object is imported.
         """
 
-    def update(self, call: Call, id_: str, want: In_contra, changes: Sequence[FieldChange]) -> None:
+    def update(
+        self,
+        context: ProviderContext,
+        object_id: str,
+        inputs: In_contra,
+        changes: Sequence[FieldChange],
+    ) -> None:
         """Sends the changed fields without waiting for the object.
 
         None are changed where only what an interrupted run left is to be ended (see `drains`).
         """
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def delete(
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Deletes the object and waits until it is gone; one that is gone already is no error."""
 
 
 @runtime_checkable
-class HoldsOthers(Protocol):
+class ForeignObjectLookup(Protocol):
     """The verbs of a kind whose objects hold what other people and stacks have put into them."""
 
-    def others_within(self, call: Call, id_: str, known: Mapping[str, Any]) -> Sequence[str]:
+    def find_foreign_objects(
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> Sequence[str]:
         """Return the names of what others have put into the object, and what goes with it.
 
         `known` has the inputs declared last time. Raises GpuformError when the platform does not
@@ -160,18 +176,26 @@ class HoldsOthers(Protocol):
 
 
 @runtime_checkable
-class TakesNodes(Protocol[In_contra]):
+class NodeRemovalOperations(Protocol[In_contra]):
     """The verbs of a kind whose nodes run jobs: a plan asks which of them it takes."""
 
-    def leaving(self, call: Call, id_: str, want: In_contra) -> Leaving | None:
+    def predict_removed_nodes(
+        self, context: ProviderContext, object_id: str, inputs: In_contra
+    ) -> Leaving | None:
         """The nodes that an update would take now; None when it takes none, or nobody tells."""
 
-    def all_leaving(
-        self, call: Call, id_: str, known: Mapping[str, Any], because: str
+    def predict_nodes_removed_with_object(
+        self,
+        context: ProviderContext,
+        object_id: str,
+        known_inputs: Mapping[str, Any],
+        because: str,
     ) -> Leaving | None:
         """All nodes, where they go with the object; `because` says what is done to it."""
 
-    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+    def uncordon_leftover_nodes(
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
         """Uncordons what an interrupted taking has left of an object that is gone.
 
         Raises GpuformError when nodes may stay cordoned.
