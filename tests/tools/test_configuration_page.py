@@ -118,9 +118,9 @@ def test_no_variable_that_is_read_is_missing() -> None:
         "providers/environment.py: known[each].address",
         "providers/importing.py: variable(n)",  # GPUFORM_OS_USER_PASSWORD
         "stacks/cli/commands/emulator_commands.py: each",  # of a stopped emulator
+        "stacks/code_hosts/place.py: name",  # the tokens
         "stacks/engine/project/module_imports.py: name",  # put back as it was
         "stacks/engine/store/backend.py: name",  # PULUMI_DIY_BACKEND_...
-        "stacks/code_hosts/place.py: name",  # the tokens
         "stacks/operations/opening/variables.py: name",  # put back as it was
         "stacks/testing/events.py: TRUSTED",  # of a WSGI environment
         "stacks/testing/playing.py: name",  # taken away from tests
