@@ -10,7 +10,7 @@ from gpuform.schemas.checking import nearest
 class UnknownForm(GpuformError, pulumi.RunError):
     """The stack's configuration names a form that there is not; shown without a traceback."""
 
-    page = "guides/plugin"
+    help_page = "guides/plugin"
 
 
 def chosen_form() -> Form:

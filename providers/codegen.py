@@ -21,7 +21,7 @@ from gpuform.providers.catalog import lifecycle_class, platform_of
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import Platform, own_platforms
-from gpuform.schemas.rules import rules_of, with_effect
+from gpuform.schemas.rules import get_field_rules, append_change_effect
 
 
 def parser(command: str, doc: str | None) -> argparse.ArgumentParser:
@@ -140,7 +140,7 @@ def _module(platform: Platform) -> str:
 
 def _collect(model: type[BaseModel], found: dict[str, type[BaseModel]]) -> None:
     """The models inside a model, innermost first, then itself."""
-    for rules in rules_of(model).values():
+    for rules in get_field_rules(model).values():
         if rules.nested:
             _collect(rules.nested, found)
     found.setdefault(_arguments_name(model), model)
@@ -148,17 +148,17 @@ def _collect(model: type[BaseModel], found: dict[str, type[BaseModel]]) -> None:
 
 def _typed_dict(model: type[BaseModel], choices: dict[str, tuple[str, ...]]) -> str:
     """A class; a call where a field has the name of a word of Python's."""
-    is_class = not any(map(keyword.iskeyword, rules_of(model)))
+    is_class = not any(map(keyword.iskeyword, get_field_rules(model)))
     named, doc = _arguments_name(model), _doc(model)
     if is_class:
         lines = [f'\n\nclass {named}(TypedDict):\n    """{doc}"""\n\n']
     else:
         lines = [f'\n\n{named} = TypedDict(\n    "{named}",\n    {{\n']
-    for name, rules in rules_of(model).items():
+    for name, rules in get_field_rules(model).items():
         field = model.model_fields[name]
-        comment = _comment(with_effect(field.description or name, rules))
+        comment = _comment(append_change_effect(field.description or name, rules))
         wanted = f"pulumi.Input[{_argument(name, field.annotation, choices)}]"
-        if rules.refers:
+        if rules.reference_kind:
             wanted += " | PlatformResource"
         if not field.is_required():
             wanted = f"NotRequired[{wanted} | None]"

@@ -7,7 +7,7 @@ from contextlib import suppress
 import grpc
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
-from gpuform.schemas.visible import visible_lines
+from gpuform.schemas.safe_text import escape_invisible_lines
 
 logger = logging.getLogger("gpuform")
 
@@ -53,7 +53,7 @@ class EngineLog:
         *,
         ephemeral: bool = False,
     ) -> None:
-        text = visible_lines(text)
+        text = escape_invisible_lines(text)
         if self._stub is None:
             logger.info("%s", text)
             return

@@ -110,7 +110,7 @@ _lock = threading.Lock()
 class WrongEnvironment(GpuformError):
     """A stack's objects live in another world than the one that would be asked about them."""
 
-    page = "concepts/stack"
+    help_page = "concepts/stack"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from gpuform.schemas.errors import UserError
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 
 T = TypeVar("T")
 
@@ -78,19 +78,19 @@ class ApiError(GpuformError):
 class AuthError(ApiError):
     """401: the platform does not accept the key."""
 
-    page = "start/index"
+    help_page = "start/index"
 
 
 class NoCredit(ApiError):
     """402: the account has no credit left; nothing was done."""
 
-    page = "guides/capacity"
+    help_page = "guides/capacity"
 
 
 class PermissionDenied(ApiError):
     """403: the key is valid and may not do this."""
 
-    page = "start/index"
+    help_page = "start/index"
 
 
 class NotFound(ApiError):
@@ -104,7 +104,7 @@ class Conflict(ApiError):
 class OutOfCapacity(Conflict):
     """The platform has no free GPUs of that kind at the moment; nothing was created."""
 
-    page = "guides/capacity"
+    help_page = "guides/capacity"
 
 
 class InvalidRequest(ApiError):
@@ -114,7 +114,7 @@ class InvalidRequest(ApiError):
 class RateLimited(ApiError):
     """429: too many requests, also after the retries. `retry_after` is in seconds."""
 
-    page = "guides/troubleshooting"
+    help_page = "guides/troubleshooting"
 
     retry_after: float | None = None
 
@@ -125,7 +125,7 @@ class ServerError(ApiError):
     `retry_after` is in seconds.
     """
 
-    page = "guides/troubleshooting"
+    help_page = "guides/troubleshooting"
 
     retry_after: float | None = None
 
@@ -145,7 +145,7 @@ class ForeignAnswer(ServerError):
 class Contradicted(ServerError):
     """An object answers that it is gone, and the platform shows it elsewhere."""
 
-    page = "concepts/gone"
+    help_page = "concepts/gone"
 
     @property
     def is_definite(self) -> bool:
@@ -156,13 +156,13 @@ class Contradicted(ServerError):
 class Unreachable(GpuformError):
     """The platform could not be reached: the request certainly never left."""
 
-    page = "guides/troubleshooting"
+    help_page = "guides/troubleshooting"
 
 
 class UnknownOutcome(GpuformError):
     """The request may have reached the platform, and no answer tells what became of it."""
 
-    page = "concepts/intents"
+    help_page = "concepts/intents"
 
 
 class Unfinished(GpuformError):
@@ -171,7 +171,7 @@ class Unfinished(GpuformError):
     The object keeps its old outputs and is not ready, so that the next run goes on.
     """
 
-    page = "guides/troubleshooting"
+    help_page = "guides/troubleshooting"
 
 
 class MissingCredentials(GpuformError):
@@ -179,7 +179,7 @@ class MissingCredentials(GpuformError):
 
     def __init__(self, message: str, hint: str | None = None, *, page: str = "start/index") -> None:
         super().__init__(message, hint)
-        self.page = page
+        self.help_page = page
 
 
 class NotReady(GpuformError, Generic[T]):
@@ -188,16 +188,16 @@ class NotReady(GpuformError, Generic[T]):
     `reason` is one line that fits into state; `last` is the last look at the object, if any.
     """
 
-    page = "concepts/lifecycle"
+    help_page = "concepts/lifecycle"
 
     def __init__(self, reason: str, *, last: T | None = None) -> None:
         super().__init__(reason)
-        self.reason = visible(reason)
+        self.reason = escape_invisible(reason)
         self.last = last
 
-    def redact(self, redacted: Callable[[str], str]) -> None:
+    def redact(self, redact_text: Callable[[str], str]) -> None:
         """As any error's, and without the last look, which may hold what is secret."""
-        super().redact(redacted)
+        super().redact(redact_text)
         self.last = None
 
 
@@ -211,40 +211,40 @@ class Cancelled(NotReady[T]):
 class AmbiguousObject(GpuformError):
     """Several objects could be the one that a lost request created; none is taken."""
 
-    page = "concepts/intents"
+    help_page = "concepts/intents"
 
 
 class AdoptionQuestion(GpuformError):
     """Objects may be what an interrupted create made, and nothing proves it; none is taken."""
 
-    page = "concepts/intents"
+    help_page = "concepts/intents"
 
 
 class NothingMade(GpuformError):
     """An interrupted create was only looked for, and it has made nothing."""
 
-    page = "concepts/intents"
+    help_page = "concepts/intents"
 
 
 class NameTaken(GpuformError):
     """An object of that name exists, and no record of this project says that it is ours."""
 
-    page = "guides/adopt"
+    help_page = "guides/adopt"
 
 
 class NotAllowed(GpuformError):
     """It would destroy what only a permission of this run may destroy; nothing was sent."""
 
-    page = "concepts/lifecycle"
+    help_page = "concepts/lifecycle"
 
 
 class UnsupportedKind(GpuformError):
     """The platform has no resource of that kind."""
 
-    page = "reference/platforms/index"
+    help_page = "reference/platforms/index"
 
 
 class BrokenPlatform(GpuformError):
     """A platform is announced by an installed distribution, and cannot be used."""
 
-    page = "guides/add-a-platform"
+    help_page = "guides/add-a-platform"

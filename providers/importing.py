@@ -16,7 +16,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.offering import held_by
 from gpuform.providers.operations import Settings
 from gpuform.providers.properties import Properties
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 
 Kind = type[Lifecycle[Any, Any]]
 
@@ -74,7 +74,7 @@ def imported(kind: Kind, text: str, settings: Settings) -> ReadResult:
     found = lifecycle.read(id_, {})
     if not found.id:
         return found
-    inputs, rules = dict(found.inputs or {}), rules_of(kind.inputs)
+    inputs, rules = dict(found.inputs or {}), get_field_rules(kind.inputs)
     fields = kind.inputs.model_fields.items()
     needed = {name for name, field in fields if field.is_required()} | {kind.asked} - {""}
     lacking = [name for name, _ in fields if name in needed and name not in inputs]

@@ -32,7 +32,7 @@ class ProviderArguments(TypedDict, total=False):
 class NoExplicitProvider(GpuformError, pulumi.RunError):
     """The stack's form has no explicit providers; shown without a traceback."""
 
-    page = "guides/plugin"
+    help_page = "guides/plugin"
 
 
 class Provider(pulumi.ProviderResource):

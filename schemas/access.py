@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._:-]{0,253}[A-Za-z0-9_.])?")
 _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,254}")
@@ -68,7 +68,7 @@ def _url(text: str) -> str:
     return text
 
 
-Shown = Annotated[str, AfterValidator(visible)]
+Shown = Annotated[str, AfterValidator(escape_invisible)]
 """What is only shown: one line, in which nothing is hidden."""
 
 

@@ -96,7 +96,7 @@ class StartInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         if values.get("case") is not None and values.get("state") is not None:
             yield Problem("state", "a case starts from `case` or from `state`, not from both")
 
@@ -232,7 +232,7 @@ class EventInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         given = [name for name in EVENTS if values.get(name) is not None]
         if len(given) != 1:
             known = ", ".join(EVENTS)
@@ -263,7 +263,7 @@ class DurationInputs(InputModel):
     at_most: Span | None = Field(default=None, description="The most.", examples=["45m"])
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         if not values:
             yield Problem("", "say `at_least` or `at_most`")
 
@@ -454,7 +454,7 @@ class CasesInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         cases = values.get("cases")
         if not isinstance(cases, Mapping):
             return

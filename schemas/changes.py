@@ -1,7 +1,10 @@
-"""The difference between what is declared and what was last seen: pure, from the rules alone.
+"""Compute the difference between declared and observed properties, from the field rules alone.
 
-The provider asks it whether to update or replace, the review shows it: one truth. Only a field
-that is declared now, or was declared last time, is compared; what a platform fills in never is.
+The lifecycles decide by it whether to update or replace, and the plan shows the same changes. Only
+a
+field that is declared now, or was declared last time, is compared: a value that the platform fills
+in
+is never a change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,31 +16,34 @@ from pydantic import BaseModel
 
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.schemas.rules import FieldRules, KeyedBy, rules_of
+from gpuform.schemas.rules import FieldRules, KeyedBy, get_field_rules
+from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.values import UNKNOWN, Unknown, contains_unknown
-from gpuform.schemas.visible import MASK
 
 __all__ = [
-    "RESUME",
+    "RESUME_PREFIX",
     "UNKNOWN",
     "Action",
     "FieldChange",
     "Unknown",
-    "changes",
+    "compute_changes",
     "contains_unknown",
-    "is_change",
-    "project",
-    "refusals",
+    "find_refused_changes",
+    "requires_action",
+    "select_declared_fields",
 ]
 
 KNOWN_AFTER_APPLY: Final = "known after apply"
-RESUME: Final = "resume waiting: "
-"""What begins the reason of a change that goes on waiting for what is not ready."""
+RESUME_PREFIX: Final = "resume waiting: "
+"""Beginning of the reason of a change that only resumes waiting for an object that is not ready."""
 _NO_RULES: Final = FieldRules()
 
 
 class Action(StrEnum):
-    """What happens to one field. KEEP is no change: no longer declared, the platform keeps it."""
+    """What happens to one field.
+
+    KEEP is no change: the field is no longer declared, and the platform keeps its value.
+    """
 
     ADD = "add"
     UPDATE = "update"
@@ -47,9 +53,9 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field's change, or KEEP. ``before`` and ``after`` are None where there is no value.
+    """The change of one field. ``before`` and ``after`` are None where there is no value.
 
-    An item of a keyed list has its key in the path: ``add_ons["ingress"].config``.
+    The path of an item of a keyed list contains its key: ``add_ons["ingress"].config``.
     """
 
     path: str
@@ -60,16 +66,16 @@ class FieldChange:
     secret: bool = False
     because: str = ""
     shrinks: bool = False
-    """A field that can only grow would become smaller."""
-    only_recorded: bool = False
-    """The state alone changes: the platform is sent nothing."""
+    """A grow-only field would become smaller."""
+    state_only: bool = False
+    """Only the state changes: the platform is sent nothing."""
     repair: NodeRepair | None = None
-    """It is the repair of a node."""
+    """The node repair that this change stands for, if any."""
 
     @property
     def is_sent(self) -> bool:
-        """Whether the platform is asked for it."""
-        return self.action is not Action.KEEP and not self.only_recorded
+        """True if the change is sent to the platform."""
+        return self.action is not Action.KEEP and not self.state_only
 
     def __repr__(self) -> str:
         before, after = (MASK, MASK) if self.secret else (self.before, self.after)
@@ -77,71 +83,91 @@ class FieldChange:
         return f"<{self.action} {self.path}: {before!r} -> {after!r}{forces}>"
 
 
-def changes(
+def compute_changes(
     model: type[BaseModel], observed: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> list[FieldChange]:
-    """What has to change, in the order of the model.
+    """Return the changes of a resource's properties, in the order of the model.
 
-    ``observed``: the fields declared last time, with the values last seen. ``declared``: the fields
-    declared now, canonical; a value may be UNKNOWN at any depth.
+    Args:
+        model: the input model of the resource.
+        observed: the fields declared last time, with the values last observed.
+        declared: the fields declared now, normalized; a value may be UNKNOWN at any depth.
     """
-    return list(_fields(_Place("", _NO_RULES), rules_of(model), observed, declared))
+    return list(
+        _compare_fields(_FieldLocation("", _NO_RULES), get_field_rules(model), observed, declared)
+    )
 
 
-def is_change(found: Sequence[FieldChange]) -> bool:
-    """Whether anything has to be done."""
-    return any(change.action is not Action.KEEP for change in found)
+def requires_action(changes: Sequence[FieldChange]) -> bool:
+    """Return True if any of ``changes`` has to be applied."""
+    return any(change.action is not Action.KEEP for change in changes)
 
 
-def refusals(
+def find_refused_changes(
     model: type[BaseModel], observed: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> list[Problem]:
-    """The changes that the platform would refuse, unless the same changes replace the resource."""
-    found = changes(model, observed, declared)
-    if any(change.replaces for change in found):
-        return []
-    return [Problem(change.path, _cannot_shrink(change)) for change in found if change.shrinks]
+    """Return a problem for each change that the platform would refuse, a shrunk grow-only field.
 
-
-def project(
-    model: type[BaseModel], observed: Mapping[str, Any], like: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What the platform says of the fields that ``like`` (the last echo) declares.
-
-    What the platform filled in is left out, at every depth; what it does not return (write-only
-    fields, absent or None ones) stays as it is in ``like``. Items of a keyed list come in the order
-    of ``like``; one that is gone from the platform is gone here too, and one that is new there is
-    here only if the list is declared as a whole.
+    Empty if another change replaces the resource, because a new object may have any size.
     """
-    return _project_fields(rules_of(model), observed, like)
+    all_changes = compute_changes(model, observed, declared)
+    if any(change.replaces for change in all_changes):
+        return []
+    return [
+        Problem(change.path, _explain_refused_shrink(change))
+        for change in all_changes
+        if change.shrinks
+    ]
 
 
-def _cannot_shrink(change: FieldChange) -> str:
-    sizes = "" if change.secret else f" from {_size(change.before)} to {_size(change.after)}"
+def select_declared_fields(
+    model: type[BaseModel], observed: Mapping[str, Any], declared: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the observed values of the fields in ``declared``, the last operation's inputs.
+
+    Values that the platform filled in are left out at every depth. Values that the platform does
+    not return
+    (write-only, absent or None) stay as declared. Items of a keyed list keep the order of
+    ``declared``; an
+    item that the platform no longer has is left out, and an item that only the platform has is
+    included if
+    the list is `closed`.
+    """
+    return _select_fields(get_field_rules(model), observed, declared)
+
+
+def _explain_refused_shrink(change: FieldChange) -> str:
+    sizes = (
+        ""
+        if change.secret
+        else f" from {_format_size(change.before)} to {_format_size(change.after)}"
+    )
     return (
         f"cannot shrink{sizes}: the platform only lets it grow. Declare the present size or more, "
         "or make a new one and move the data"
     )
 
 
-def _size(value: Any) -> str:
+def _format_size(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FieldLocation:
     path: str
     rules: FieldRules
 
-    def field(self, name: str, rules: FieldRules) -> "_Place":
+    def enter_field(self, name: str, rules: FieldRules) -> "_FieldLocation":
         path = f"{self.path}.{name}" if self.path else name
-        return _Place(path, rules.under(self.rules))
+        return _FieldLocation(path, rules.inherit_rules(self.rules))
 
-    def item(self, key: Any) -> "_Place":
-        return _Place(f'{self.path}["{key}"]', self.rules)
+    def enter_item(self, key: Any) -> "_FieldLocation":
+        return _FieldLocation(f'{self.path}["{key}"]', self.rules)
 
-    def change(self, action: Action, before: Any, after: Any, because: str = "") -> FieldChange:
-        replaces, cause = self._replacement(before, after)
+    def build_change(
+        self, action: Action, before: Any, after: Any, because: str = ""
+    ) -> FieldChange:
+        replaces, replacement_reason = self._decide_replacement(before, after)
         return FieldChange(
             path=self.path,
             action=action,
@@ -149,11 +175,11 @@ class _Place:
             after=after,
             replaces=replaces,
             secret=self.rules.holds_secret,
-            because=because or cause,
+            because=because or replacement_reason,
             shrinks=self.rules.grow_only and _is_smaller(self.rules, after, before),
         )
 
-    def keep(self, before: Any) -> FieldChange:
+    def build_kept_value(self, before: Any) -> FieldChange:
         return FieldChange(
             path=self.path,
             action=Action.KEEP,
@@ -163,20 +189,21 @@ class _Place:
             because="no longer declared: the platform keeps its value",
         )
 
-    def _replacement(self, before: Any, after: Any) -> tuple[bool, str]:
+    def _decide_replacement(self, before: Any, after: Any) -> tuple[bool, str]:
         rule = self.rules.replace_if
         if contains_unknown(before) or contains_unknown(after):
+            # nobody knows the value yet: plan for the worse case, a replacement
             return self.rules.immutable or rule is not None, KNOWN_AFTER_APPLY
         if self.rules.immutable:
             return True, "cannot be changed in place"
         has_both = before is not None and after is not None
-        if rule is not None and has_both and rule.predicate(before, after):
+        if rule is not None and has_both and rule.needs_replacement(before, after):
             return True, rule.because
         return False, ""
 
 
-def _fields(
-    place: _Place,
+def _compare_fields(
+    location: _FieldLocation,
     rules: Mapping[str, FieldRules],
     before: Mapping[str, Any],
     after: Mapping[str, Any],
@@ -185,75 +212,97 @@ def _fields(
     for name in rules or sorted({*after, *before}):
         field = rules.get(name, _NO_RULES)
         if field.is_compared:
-            inner = place.field(name, field)
+            field_location = location.enter_field(name, field)
             if rules or name in after:
-                yield from _value(inner, before.get(name), after.get(name))
+                yield from _compare_values(field_location, before.get(name), after.get(name))
             else:
-                yield inner.change(Action.DELETE, before[name], None)
+                # an empty value of a free mapping is a value: its key is gone only if the
+                # declaration lacks it
+                yield field_location.build_change(Action.DELETE, before[name], None)
 
 
-def _value(place: _Place, before: Any, after: Any) -> Iterator[FieldChange]:
+def _compare_values(location: _FieldLocation, before: Any, after: Any) -> Iterator[FieldChange]:
     if before is None:
-        yield from _newly_declared(place, after)
+        yield from _compare_newly_declared(location, after)
     elif after is None:
-        yield from _no_longer_declared(place, before)
+        yield from _compare_no_longer_declared(location, before)
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
-        if place.rules.is_map:
-            yield from _entries(place, dict(sorted(before.items())), dict(sorted(after.items())))
+        if location.rules.is_map:
+            yield from _compare_entries(
+                location, dict(sorted(before.items())), dict(sorted(after.items()))
+            )
         else:
-            yield from _fields(place, place.rules.inner, before, after)
-    elif (key := place.rules.keyed_by) and _is_keyed(key, before) and _is_keyed(key, after):
-        yield from _items(place, key, before, after)
-    elif contains_unknown(after) or not place.rules.is_same(before, after):
-        yield place.change(Action.UPDATE, before, after)
+            yield from _compare_fields(location, location.rules.nested_rules, before, after)
+    elif (
+        (key := location.rules.keyed_by)
+        and _has_distinct_keys(key, before)
+        and _has_distinct_keys(key, after)
+    ):
+        yield from _compare_items(location, key, before, after)
+    # an unknown value may turn out to be anything, so the plan shows a change
+    elif contains_unknown(after) or not location.rules.is_equivalent(before, after):
+        yield location.build_change(Action.UPDATE, before, after)
 
 
-def _newly_declared(place: _Place, after: Any) -> Iterator[FieldChange]:
+def _compare_newly_declared(location: _FieldLocation, after: Any) -> Iterator[FieldChange]:
     if after is None:
         return
-    default = place.rules.default
+    default = location.rules.default
     # In place, the default is sent all the same: from then on the field is watched for drift.
-    if place.rules.immutable and default is not None and place.rules.is_same(default.value, after):
+    if (
+        location.rules.immutable
+        and default is not None
+        and location.rules.is_equivalent(default.value, after)
+    ):
         return
-    yield place.change(Action.ADD, None, after)
+    yield location.build_change(Action.ADD, None, after)
 
 
-def _no_longer_declared(place: _Place, before: Any) -> Iterator[FieldChange]:
-    default = place.rules.default
-    if place.rules.recorded:
-        yield place.change(Action.DELETE, before, None)
-    elif default is None or place.rules.immutable:
-        yield place.keep(before)
-    elif not place.rules.is_same(before, default.value):
-        yield place.change(
+def _compare_no_longer_declared(location: _FieldLocation, before: Any) -> Iterator[FieldChange]:
+    default = location.rules.default
+    if location.rules.state_only:
+        yield location.build_change(Action.DELETE, before, None)
+    elif default is None or location.rules.immutable:
+        yield location.build_kept_value(before)
+    elif not location.rules.is_equivalent(before, default.value):
+        yield location.build_change(
             Action.UPDATE, before, default.value, "no longer declared: back to the default"
         )
 
 
-def _items(
-    place: _Place, key: KeyedBy, before: Sequence[Any], after: Sequence[Any]
+def _compare_items(
+    location: _FieldLocation, key: KeyedBy, before: Sequence[Any], after: Sequence[Any]
 ) -> Iterator[FieldChange]:
-    new = {item[key.name]: item for item in after}
-    old = {name: item for item in before if (name := item[key.name]) in new or not key.is_off(item)}
-    yield from _entries(place, old, new)
+    items_after = {item[key.name]: item for item in after}
+    # an item that the platform omits is no item that was deleted there
+    items_before = {
+        name: item
+        for item in before
+        if (name := item[key.name]) in items_after or not key.is_off(item)
+    }
+    yield from _compare_entries(location, items_before, items_after)
 
 
-def _entries(
-    place: _Place, before: Mapping[str, Any], after: Mapping[str, Any]
+def _compare_entries(
+    location: _FieldLocation, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[FieldChange]:
     for name, item in after.items():
         if name not in before:
-            yield place.item(name).change(Action.ADD, None, item)
+            yield location.enter_item(name).build_change(Action.ADD, None, item)
         elif item is UNKNOWN:
-            yield place.item(name).change(Action.UPDATE, before[name], item)
+            yield location.enter_item(name).build_change(Action.UPDATE, before[name], item)
         else:
-            yield from _fields(place.item(name), place.rules.inner, before[name], item)
+            yield from _compare_fields(
+                location.enter_item(name), location.rules.nested_rules, before[name], item
+            )
     for name, item in before.items():
         if name not in after:
-            yield place.item(name).change(Action.DELETE, item, None, "no longer declared")
+            yield location.enter_item(name).build_change(
+                Action.DELETE, item, None, "no longer declared"
+            )
 
 
-def _is_keyed(key: KeyedBy, value: Any) -> bool:
+def _has_distinct_keys(key: KeyedBy, value: Any) -> bool:
     """Whether ``value`` is a list whose items can be told apart by their key."""
     is_list = isinstance(value, list | tuple)
     if not is_list or not all(isinstance(item, Mapping) for item in value):
@@ -263,43 +312,50 @@ def _is_keyed(key: KeyedBy, value: Any) -> bool:
 
 
 def _is_smaller(rules: FieldRules, after: Any, before: Any) -> bool:
-    if rules.measured is not None:
-        return rules.measured.compared(after, before) == -1
-    numbers = isinstance(after, int | float) and isinstance(before, int | float)
-    return numbers and after < before
+    if rules.compared_by is not None:
+        return rules.compared_by.compare(after, before) == -1
+    are_numbers = isinstance(after, int | float) and isinstance(before, int | float)
+    return are_numbers and after < before
 
 
-def _project_fields(
-    rules: Mapping[str, FieldRules], observed: Mapping[str, Any], like: Mapping[str, Any]
+def _select_fields(
+    rules: Mapping[str, FieldRules], observed: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
-        name: _project(rules.get(name, _NO_RULES), observed.get(name), declared)
-        for name, declared in like.items()
+        name: _select_value(rules.get(name, _NO_RULES), observed.get(name), declared_value)
+        for name, declared_value in declared.items()
     }
 
 
-def _project(rules: FieldRules, observed: Any, like: Any) -> Any:
-    if observed is None or like is None or rules.write_only:
-        return like
-    if isinstance(observed, Mapping) and isinstance(like, Mapping):
+def _select_value(rules: FieldRules, observed: Any, declared: Any) -> Any:
+    if observed is None or declared is None or rules.write_only:
+        return declared
+    if isinstance(observed, Mapping) and isinstance(declared, Mapping):
         if not rules.is_map:
-            return _project_fields(rules.inner, observed, like)
-        there = [key for key in like if key in observed]  # what is not, is gone
-        return {key: _project_fields(rules.inner, observed[key], like[key]) for key in there}
-    if (key := rules.keyed_by) and _is_keyed(key, observed) and _is_keyed(key, like):
-        return list(_project_items(rules, key, observed, like))
-    return like if rules.is_same(observed, like) else observed
+            return _select_fields(rules.nested_rules, observed, declared)
+        remaining_keys = [key for key in declared if key in observed]  # what is not, is gone
+        return {
+            key: _select_fields(rules.nested_rules, observed[key], declared[key])
+            for key in remaining_keys
+        }
+    if (
+        (key := rules.keyed_by)
+        and _has_distinct_keys(key, observed)
+        and _has_distinct_keys(key, declared)
+    ):
+        return list(_select_items(rules, key, observed, declared))
+    return declared if rules.is_equivalent(observed, declared) else observed
 
 
-def _project_items(
-    rules: FieldRules, key: KeyedBy, observed: Sequence[Any], like: Sequence[Any]
+def _select_items(
+    rules: FieldRules, key: KeyedBy, observed: Sequence[Any], declared: Sequence[Any]
 ) -> Iterator[Any]:
-    seen = {item[key.name]: item for item in observed}
-    for item in like:
-        if item[key.name] in seen:
-            yield _project_fields(rules.inner, seen[item[key.name]], item)
+    observed_by_key = {item[key.name]: item for item in observed}
+    for item in declared:
+        if item[key.name] in observed_by_key:
+            yield _select_fields(rules.nested_rules, observed_by_key[item[key.name]], item)
         elif key.is_off(item):
             yield item
     if key.closed:
-        known = {item[key.name] for item in like}
-        yield from (item for name, item in seen.items() if name not in known)
+        declared_keys = {item[key.name] for item in declared}
+        yield from (item for name, item in observed_by_key.items() if name not in declared_keys)

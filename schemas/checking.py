@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.values import UNKNOWN
 
 _LONGEST_VALUE: Final = 60
@@ -68,9 +68,9 @@ def _field_at(
             continue
         if rules.nested and issubclass(rules.nested, InputModel):
             owner = rules.nested
-        fields = rules_of(owner)
+        fields = get_field_rules(owner)
         if step in fields:
-            name, rules = step, fields[step].under(rules)
+            name, rules = step, fields[step].inherit_rules(rules)
             is_key = rules.is_map
     return owner, name, rules
 
@@ -160,7 +160,7 @@ def check(
             problems.append(Problem(path_of(place), reason(model, error)))
             masked = _replaced(masked, place, UNKNOWN)
     problems.extend(_model_problems(model, masked, ()))
-    return (typed, problems) if problems else (model.canonical(typed), [])
+    return (typed, problems) if problems else (model.normalize(typed), [])
 
 
 def path_of(place: ErrorLocation) -> str:
@@ -183,7 +183,7 @@ class _Reader:
     def read(
         self, model: type[InputModel], values: Mapping[str, Any], place: ErrorLocation
     ) -> dict[str, Any]:
-        rules, values = rules_of(model), model.by_new_names(values)
+        rules, values = get_field_rules(model), model.rename_former_fields(values)
         for name, now in model.former_names.items():
             if values.get(name) is not None:
                 answer = f"is the former name of {now}, which is declared too: remove {name}"
@@ -218,20 +218,20 @@ class _Reader:
         if value is None and self._refuses_null:
             self.problems.append(Problem(path_of(place), "has no value: give it one, or remove it"))
             self.assumed.append(place)
-        if rules.whole and isinstance(value, float) and value.is_integer():
+        if rules.is_integer and isinstance(value, float) and value.is_integer():
             return int(value)
         return value
 
 
 def _unknown_name(model: type[InputModel], name: str, value: Any) -> tuple[str | None, str]:
     """The field that was meant, and what to say."""
-    rules = rules_of(model)
+    rules = get_field_rules(model)
     if name in model.system_names:
         return None, model.system_names[name]
     retired = model.retired_names.get(name)
     if retired:
         shown = not rules[retired].secret and isinstance(value, str | int | float)
-        example = f": {plain(model.converted(name, value))}" if shown else ""
+        example = f": {plain(model.convert_retired_value(name, value))}" if shown else ""
         return retired, f"is called {retired} here: write {retired}{example}"
     near = nearest(name, rules)
     if near:
@@ -251,9 +251,9 @@ def _model_problems(
     model: type[InputModel], values: Mapping[str, Any], place: ErrorLocation
 ) -> Iterator[Problem]:
     """The rules over several fields, of the model and of what is inside it."""
-    for problem in model.problems(values):
+    for problem in model.find_problems(values):
         yield Problem(_joined(path_of(place), problem.path), problem.reason)
-    for name, rules in rules_of(model).items():
+    for name, rules in get_field_rules(model).items():
         nested, value = rules.nested, values.get(name)
         if nested is None or not issubclass(nested, InputModel):
             continue

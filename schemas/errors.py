@@ -1,39 +1,42 @@
-"""The root of every error that a user can meet."""
+"""Define `UserError`, the base of every error that a command shows without a traceback."""
 
 from collections.abc import Callable
 
-from gpuform.schemas.visible import visible_lines
+from gpuform.schemas.safe_text import escape_invisible_lines
 
 
 class UserError(Exception):
-    """What went wrong and where, in one or two sentences; `hint` says what to do about it.
+    """An error that a person can act on: what went wrong and where; `hint` says what to do.
 
-    `str(error)` is both, as a command shows them, without a traceback: neither may hold a secret.
-    Characters that cannot be seen stand as their escapes.
+    `str(error)` is the message and the hint as a command shows them; neither may contain a secret.
+    Invisible characters are escaped.
     """
 
-    page: str | None = None
-    """Where the documentation says more, as `gpuform help` takes it."""
+    help_page: str | None = None
+    """The page of the documentation that explains the error, as `gpuform help` accepts it."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
-        self.message = visible_lines(message)
-        self.hint = None if hint is None else visible_lines(hint)
+        self.message = escape_invisible_lines(message)
+        self.hint = None if hint is None else escape_invisible_lines(hint)
 
     def __str__(self) -> str:
-        """The message, and the hint below it, indented."""
+        """Return the message, and the hint below it, indented."""
         return "\n  ".join([self.message, *(self.hint or "").splitlines()])
 
     @property
-    def more(self) -> str | None:
-        """The page that a command names below the hint; None where there is none."""
-        return self.page if self.hint else None
+    def shown_help_page(self) -> str | None:
+        """The page that a command names below the hint; None without a hint or a page."""
+        return self.help_page if self.hint else None
 
-    def redact(self, redacted: Callable[[str], str]) -> None:
-        """Puts every text of the error through a function that takes secrets out."""
-        self.args = tuple(redacted(each) if isinstance(each, str) else each for each in self.args)
+    def redact(self, redact_text: Callable[[str], str]) -> None:
+        """Replace every text of this error, and of errors inside, by `redact_text(text)`."""
+        self.args = tuple(
+            redact_text(argument) if isinstance(argument, str) else argument
+            for argument in self.args
+        )
         for name, value in vars(self).items():
             if isinstance(value, str):
-                setattr(self, name, redacted(value))
+                setattr(self, name, redact_text(value))
             elif isinstance(value, UserError):
-                value.redact(redacted)
+                value.redact(redact_text)

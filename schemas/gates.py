@@ -165,7 +165,7 @@ class GateInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         found = [name for name in cls.rules if values.get(name) is not None]
         if not found:
             yield Problem("", f"has no rule: give one of {', '.join(cls.rules)}")
@@ -186,7 +186,7 @@ class GatesInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         gates = values.get("gates")
         yield from gate_name_problems(gates if isinstance(gates, Mapping) else ())
 

@@ -1,8 +1,9 @@
-"""Validate ids and names as platforms and Kubernetes accept them (Kubernetes' page 'Object Names
-and IDs').
+"""Validate ids, names and namespaces as platforms and Kubernetes accept them.
 
-No platform documents the form of its ids. What can be held to everywhere is that an id is one line
-that people see as it is: it goes into paths of requests, files of other programs and logs.
+Used by the wire models and the Kubernetes clients. No platform documents the form of its ids; all
+that
+can be required everywhere is one visible line, because ids get into request paths, files of other
+programs and logs. Rules of Kubernetes are from its page 'Object Names and IDs'.
 """
 
 import re
@@ -10,48 +11,58 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
-from gpuform.schemas.visible import is_seen, replace_unseen
+from gpuform.schemas.safe_text import is_visible_line, replace_invisible
 
-LONGEST: Final = 256
-_REPLACED: Final = "\ufffd"
-"""What stands for a character that cannot be shown. No name that is declared may have it."""
+MAX_LENGTH: Final = 256
+_REPLACEMENT_CHARACTER: Final = "\ufffd"
+"""Stands for a character that cannot be shown. No declared name may contain it."""
 
 
-def checked_id(text: str) -> str:
-    """What names one object in a path. Raises ValueError that says the rule, never the text."""
+def validate_id(text: str) -> str:
+    """Return ``text`` if it can identify an object in a request path.
+
+    Raises:
+        ValueError: the text is empty, `.` or `..` (which a path would resolve), too long, or has
+            invisible characters. The message contains the rule and never the text.
+    """
     if text in ("", ".", ".."):
         raise ValueError("must name an object: it is empty, or dots")
-    return checked_line(text)
+    return validate_line(text)
 
 
-def checked_line(text: str) -> str:
-    """The same, where there may be none."""
-    if len(text) > LONGEST:
-        raise ValueError(f"must have at most {LONGEST} characters")
-    if not is_seen(text) or _REPLACED in text:
+def validate_line(text: str) -> str:
+    """Return ``text`` if it is one visible line of at most `MAX_LENGTH` characters, or empty.
+
+    Raises:
+        ValueError: with the rule, never the text.
+    """
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"must have at most {MAX_LENGTH} characters")
+    if not is_visible_line(text) or _REPLACEMENT_CHARACTER in text:
         raise ValueError("must be one line without control characters and direction marks")
     return text
 
 
-def readable_name(text: str) -> str:
-    """Return a name that anybody may have given as one short line.
+def to_readable_name(text: str) -> str:
+    """Return a name from a platform's answer as one short visible line.
 
-    A list that has somebody else's odd name is a list all the same. A name that was changed here
-    has a character that `checked_line` refuses: it is nobody's declared name.
+    Objects of other people may have any name, and must not make a list unreadable. A name that was
+    changed here contains a character that `validate_line` refuses, so it never equals a declared
+    name.
     """
-    if len(text) > LONGEST:
-        text = text[: LONGEST - 1] + _REPLACED
-    return replace_unseen(text, _REPLACED)
+    if len(text) > MAX_LENGTH:
+        text = text[: MAX_LENGTH - 1] + _REPLACEMENT_CHARACTER
+    return replace_invisible(text, _REPLACEMENT_CHARACTER)
 
 
-Id = Annotated[str, AfterValidator(checked_id)]
-"""Of an object that requests are about."""
+Id = Annotated[str, AfterValidator(validate_id)]
+"""The id of an object that requests address."""
 
-Line = Annotated[str, AfterValidator(checked_line)]
-"""A name, or an id that is only told; it may be empty."""
+Line = Annotated[str, AfterValidator(validate_line)]
+"""A name or an id that is only reported; may be empty."""
 
-ForeignName = Annotated[str, AfterValidator(readable_name)]
-"""A name in a platform's answer; it may be empty."""
+ForeignName = Annotated[str, AfterValidator(to_readable_name)]
+"""A name in a platform's answer; may be empty."""
 
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -60,17 +71,19 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def _checked_name(text: str) -> str:
+def _validate_kubernetes_name(text: str) -> str:
+    """Return ``text`` if it is a DNS subdomain name, as most object names in Kubernetes."""
     if not _NAME.fullmatch(text):
         raise ValueError(f"{text!r} is no name in Kubernetes: use a-z, 0-9 and -")
     return text
 
 
-def _checked_namespace(text: str) -> str:
+def _validate_namespace(text: str) -> str:
+    """Return ``text`` if it is a DNS label, the form of namespaces in Kubernetes."""
     if not _NAMESPACE.fullmatch(text):
         raise ValueError(f"{text!r} is no namespace: use a-z, 0-9 and -, at most 63 of them")
     return text
 
 
-Name = Annotated[str, AfterValidator(_checked_name)]
-Namespace = Annotated[str, AfterValidator(_checked_namespace)]
+Name = Annotated[str, AfterValidator(_validate_kubernetes_name)]
+Namespace = Annotated[str, AfterValidator(_validate_namespace)]

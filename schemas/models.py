@@ -1,6 +1,7 @@
-"""The bases of all models: what people declare, what servers send, what a resource gives out.
+"""Define the base classes of input, wire and output models, and `Problem`.
 
-The three are never mixed: explicit functions in each platform's ``wire.py`` turn one into another.
+Every platform derives its models from them. The three families never mix: functions in
+``requests.py`` and in the providers' state modules convert explicitly between them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,17 +11,17 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with an input.
+    """One thing that is wrong with an input.
 
-    ``path`` is the property path (``num_gpus``, ``oidc_config.issuer_url``, ``add_ons[0].name``);
-    ``reason`` says what is wrong and what to do, without the value of a secret.
+    ``path`` is the property path (``num_gpus``, ``oidc_config.issuer_url``, ``add_ons[0].name``).
+    ``reason`` says what is wrong and what to do, and never contains the value of a secret.
     """
 
     path: str
@@ -31,64 +32,86 @@ class Problem:
 
 
 class InputModel(BaseModel):
-    """What a person declares. Unknown names are refused, every field has a description."""
+    """Base of the models of declared properties.
+
+    Unknown names are refused; every field has a description.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    retired_names: ClassVar[Mapping[str, str]] = _NONE
-    """Names that people know from elsewhere -> our name for the same thing."""
+    retired_names: ClassVar[Mapping[str, str]] = _EMPTY
+    """Names that people know from other tools or consoles, with gpuform's name for each."""
 
-    former_names: ClassVar[Mapping[str, str]] = _NONE
-    """Names that a field had -> its name now: both are accepted, the new one is what counts."""
+    former_names: ClassVar[Mapping[str, str]] = _EMPTY
+    """Former names of fields, with the present name of each.
 
-    retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = _NONE
-    """Field -> values that people know from elsewhere -> the platform's value."""
+    Both are accepted; the value is stored by the present one.
+    """
+
+    retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = _EMPTY
+    """By field: values that people know from elsewhere, with the platform's value for each."""
 
     refuses_null: ClassVar[bool] = False
-    """Whether a null is a problem, also inside; else it means that the field is not declared."""
+    """Whether null is a problem, also in nested objects; otherwise null means not declared."""
 
-    system_names: ClassVar[Mapping[str, str]] = _NONE
-    """Names of what the platform alone sets -> what to say to somebody who declares it."""
+    system_names: ClassVar[Mapping[str, str]] = _EMPTY
+    """Properties that only the platform sets, with the message for whoever declares one."""
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG003 - a hook
-        """The rules over several fields. Called with values whose single fields are right.
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG003 - a hook
+        """Yield the problems that concern several fields.
 
-        A field that is absent was not declared; one that is UNKNOWN is not known yet (or is wrong
-        and already reported), and a rule that needs it is skipped.
+        Models with such rules override this method.
+
+        Called after each single field was validated. An absent field is not declared. A field that
+        is
+        UNKNOWN is not known yet, or is wrong and already reported: a rule that needs the field is
+        skipped.
         """
         return iter(())
 
     @classmethod
-    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """The same declaration in one spelling. Values may be UNKNOWN; ``values`` is unchanged."""
+    def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return ``values`` in one canonical form.
+
+        Values may be UNKNOWN; ``values`` itself is not changed.
+        """
         return values
 
     @classmethod
-    def by_new_names(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The same with the name that each field has now; where both are given, both stay."""
+    def rename_former_fields(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return ``values`` with former field names replaced by present ones.
+
+        Where both names are given, both stay: the caller reports the conflict.
+        """
         renamed = {
-            now: values[name]
-            for name, now in cls.former_names.items()
-            if values.get(name) is not None and values.get(now) is None
+            new_name: values[name]
+            for name, new_name in cls.former_names.items()
+            if values.get(name) is not None and values.get(new_name) is None
         }
         if not renamed:
             return values
-        old = {name for name, now in cls.former_names.items() if now in renamed}
-        return {**{name: value for name, value in values.items() if name not in old}, **renamed}
+        # a null under the former name would otherwise hide the renamed value
+        former_names = {name for name, new_name in cls.former_names.items() if new_name in renamed}
+        return {
+            **{name: value for name, value in values.items() if name not in former_names},
+            **renamed,
+        }
 
     @classmethod
-    def converted(cls, name: str, value: Any) -> Any:  # noqa: ARG003 - a hook
-        """The value of the retired ``name`` as our field wants it, for the hint only."""
+    def convert_retired_value(cls, name: str, value: Any) -> Any:  # noqa: ARG003 - a hook
+        """Return the value of the retired field ``name`` in its new form, for hints."""
         return value
 
-    def declared(self) -> dict[str, Any]:
-        """What was declared, and nothing else: no undeclared and no None field at any depth."""
+    def dump_declared(self) -> dict[str, Any]:
+        """Return the declared fields as a dict, without undeclared fields and None at any depth."""
         return self.model_dump(exclude_unset=True, exclude_none=True)
 
 
 class WireModel(BaseModel):
-    """What a server sends. Unknown keys are ignored, a null is an absent field.
+    """Base of the models of what a server sends.
+
+    Unknown keys are ignored, a null counts as absent.
 
     Enumerations are plain strings here, so that a value of a newer server is kept as it is.
     """
@@ -97,30 +120,35 @@ class WireModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_absent(cls, data: Any) -> Any:
+    def _drop_nulls(cls, data: Any) -> Any:
         if isinstance(data, dict):
             return {key: value for key, value in data.items() if value is not None}
         return data
 
 
 class WireList(WireModel):
-    """An answer that is a list: what the document promises is there, or it is another's answer.
+    """Base of answers that are lists. Without a required field the answer is refused.
 
-    A null in its place is an empty list.
+    A null in place of a required list counts as an empty list.
     """
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_absent(cls, data: Any) -> Any:
+    def _drop_nulls(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        promised = {name for name, each in cls.model_fields.items() if each.is_required()}
-        empty = {name: () for name in promised if name in data and data[name] is None}
-        return {**{k: value for k, value in data.items() if value is not None}, **empty}
+        # an answer without the promised list is no empty list: it is the document of a proxy or of
+        # another endpoint, and would look as if all objects were deleted
+        required_fields = {name for name, field in cls.model_fields.items() if field.is_required()}
+        empty_lists = {name: () for name in required_fields if name in data and data[name] is None}
+        return {**{key: value for key, value in data.items() if value is not None}, **empty_lists}
 
 
 class OutputModel(BaseModel):
-    """What a resource gives out beside the echo of its inputs. ``ready`` alone decides."""
+    """Base of the models of a resource's outputs beside its repeated inputs.
+
+    ``ready`` alone decides.
+    """
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -130,6 +158,6 @@ class OutputModel(BaseModel):
     )
 
     @classmethod
-    def secret_names(cls) -> frozenset[str]:
-        """The outputs that are secret: Pulumi marks secrets by top-level name."""
-        return frozenset(name for name, rules in rules_of(cls).items() if rules.secret)
+    def get_secret_names(cls) -> frozenset[str]:
+        """Return the names of the secret outputs: Pulumi marks secrets by top-level name only."""
+        return frozenset(name for name, rules in get_field_rules(cls).items() if rules.secret)

@@ -16,8 +16,8 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.policies.drain import Leaving
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.resource_facts import Billing, Exposure, Footprint, Notice, Proof
-from gpuform.schemas.values import SECRET, SIGNATURE, UNKNOWN, contains_unknown
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
+from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY, UNKNOWN, contains_unknown
 
 FORMAT_VERSION: Final = "1"
 """Grows when a reader of the old form would misread the new one."""
@@ -349,7 +349,7 @@ def _masked(value: Any, secret: bool) -> Any:
     if secret:
         return MASK
     if isinstance(value, Mapping):
-        if value.get(SIGNATURE) == SECRET:
+        if value.get(SIGNATURE_KEY) == SECRET_SIGNATURE:
             return MASK
         return {key: _masked(item, secret) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -94,7 +94,7 @@ class PriceBookInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         named = {
             "gpus": ("platform", "gpu_type", "billing", "region"),
             "storage": ("platform", "unit", "region"),

@@ -1,7 +1,10 @@
-"""What can be said of a field beside its type: ``Annotated[int, GrowOnly, Field(...)]``.
+"""Describe how a field behaves beside its type: ``Annotated[int, GrowOnly, Field(...)]``.
 
-Diff, replacement, secrets and the documentation are all computed from these rules, so no resource
-writes its own diff. A rule of an object also holds for what is inside it (Immutable, Secret).
+The input models of the platforms are annotated with these rules. ``changes``, the lifecycles, the
+code
+generators and the reference pages read them with `get_field_rules`, so that no resource has a diff
+of
+its own. Immutable, Secret and StateOnly of an object also hold for the fields inside it.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,55 +15,64 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from gpuform.schemas.values import same
+from gpuform.schemas.values import is_equal
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A rule that needs no value."""
+    """A rule without a value.
+
+    ``name`` is the attribute of `FieldRules` that the rule sets to True.
+    """
 
     name: str
 
 
 Immutable: Final = Flag("immutable")
-"""A change replaces the resource."""
+"""A change of the field replaces the resource."""
 
 GrowOnly: Final = Flag("grow_only")
-"""A smaller value is refused, unless the resource is replaced anyway."""
+"""A smaller value is a problem, unless another change replaces the resource anyway."""
 
 Secret: Final = Flag("secret")
-"""Shown nowhere, and encrypted in the state."""
+"""The value is masked in every output and encrypted in the state."""
 
 WriteOnly: Final = Flag("write_only")
-"""The platform never returns it: compared with the last input, kept by read."""
+"""The platform never returns the value: diff compares with the last input, which `read` keeps."""
 
 Unordered: Final = Flag("unordered")
-"""A list whose order means nothing."""
+"""The order of the list has no meaning."""
 
-Spelling: Final = Flag("spelling")
-"""Another way to write other fields: ``InputModel.canonical`` removes it; never compared."""
+AlternativeSpelling: Final = Flag("spelling")
+"""Another way to write other fields.
+
+``InputModel.normalize`` removes the field; diff never compares it.
+"""
 
 Computed: Final = Flag("computed")
-"""Set by the platform alone; never compared."""
+"""The platform alone sets the value; diff never compares it."""
 
 
 Local: Final = Flag("local")
-"""gpuform's own setting: never sent to the platform, and never compared."""
+"""A setting of gpuform: never sent to the platform; compared if StateOnly, too."""
 
-Recorded: Final = Flag("recorded")
-"""Of a Local field: a change of it is a change, of what the state has alone."""
+StateOnly: Final = Flag("state_only")
+"""For a Local field: a new value is a change, which is written to the state alone."""
 
-AtCreate: Final = Flag("at_create")
-"""Sent with a create alone, and never compared: a change holds for what is made later."""
+CreateOnly: Final = Flag("create_only")
+"""Sent with a create only and never compared: a new value is used for later creates."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedBy:
-    """A list whose items are matched by the field ``name``, in any order.
+    """A list whose items are matched by the value of their field ``name``, in any order.
 
-    ``absent_when`` says of a declared item that the platform does not return it: then its absence
-    from an answer is what was declared. A ``closed`` list is declared as a whole: an item that the
-    platform has and nobody declared is a change.
+    Args:
+        name: the field of the items that is the key.
+        absent_when: says of a declared item whether the platform omits such an item from its
+            answers.
+            Then a missing item is no change.
+        closed: the list is declared completely: an item that only the platform has is a change.
     """
 
     name: str
@@ -68,6 +80,7 @@ class KeyedBy:
     closed: bool = False
 
     def is_off(self, item: Mapping[str, Any]) -> bool:
+        """Return True if the platform omits a declared item like ``item`` from its answers."""
         return self.absent_when is not None and self.absent_when(item)
 
 
@@ -75,8 +88,10 @@ class KeyedBy:
 class Default:
     """The platform's documented value of a field that is not declared.
 
-    A field no longer declared goes back to it; an immutable one stays, since a removed line is no
-    reason to replace a resource. Declaring an immutable field's default is no change either.
+    A field that is no longer declared returns to ``value``. An immutable field keeps its value
+    instead,
+    because a removed line is no reason to replace a resource; declaring the default of an immutable
+    field is no change either.
     """
 
     value: Any
@@ -84,67 +99,75 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceIf:
-    """A change from ``before`` to ``after`` replaces the resource when the predicate says so.
+    """A change replaces the resource if ``needs_replacement(before, after)`` is True.
 
-    The predicate gets values that are there and known; one not known yet counts as a replacement.
+    The predicate is only called with known values that are not None; a change to or from an unknown
+    value counts as a replacement. ``because`` is shown to people.
     """
 
-    predicate: Callable[[Any, Any], bool]
+    needs_replacement: Callable[[Any, Any], bool]
     because: str
 
 
 @dataclass(frozen=True, slots=True)
-class SameIf:
-    """Two different values that mean the same, as when a server answers in another spelling."""
+class EquivalentIf:
+    """Two different texts have the same meaning if ``are_equivalent(left, right)`` is True.
 
-    predicate: Callable[[Any, Any], bool]
+    For platforms that answer in another spelling than the declared one.
+    """
+
+    are_equivalent: Callable[[Any, Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """How much a text of this field is: `1Ti` is as much as `1024Gi`, and more than `10Gi`.
+class ComparedBy:
+    """Texts of this field are compared by amount: `1Ti` equals `1024Gi` and is more than `10Gi`.
 
-    The function may raise ValueError for a text that it does not know.
+    ``to_amount`` converts a text into a comparable amount, and raises ValueError for an unknown
+    form.
     """
 
-    amount: Callable[[str], Any]
+    to_amount: Callable[[str], Any]
 
-    def compared(self, one: Any, other: Any) -> int | None:
-        """-1, 0 or 1 as `one` is less, as much or more; None when that cannot be told."""
-        if not isinstance(one, str) or not isinstance(other, str):
+    def compare(self, left_text: Any, right_text: Any) -> int | None:
+        """Return -1, 0 or 1 as the left amount is less, equal or more; None without amounts."""
+        if not isinstance(left_text, str) or not isinstance(right_text, str):
             return None
         try:
-            left, right = self.amount(one), self.amount(other)
+            left, right = self.to_amount(left_text), self.to_amount(right_text)
         except ValueError:
             return None
         return int(left > right) - int(left < right)
 
 
 @dataclass(frozen=True, slots=True)
-class ShownAs:
-    """The output that shows what the field has become, where that may differ from the declaration.
+class ObservedAs:
+    """The output that holds the field's actual value, where the platform may choose another one.
 
-    The echo stays as declared; declaring what the output shows changes nothing but the echo.
+    The repeated input stays as declared. Declaring the value of the output changes nothing on the
+    platform.
     """
 
     output: str
 
 
 @dataclass(frozen=True, slots=True)
-class Refers:
-    """The id of a resource of this kind, on the same platform.
+class ReferenceTo:
+    """The field holds the id of a resource of this kind on the same platform.
 
-    A program may give the resource itself; a topology file may, too, under the name without `_id`.
+    A program may pass the resource itself; a topology file may, too, under the field's name without
+    `_id`.
     """
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
-class TakenFrom:
-    """Usually an output of a resource of this kind, on the same platform.
+class OutputOf:
+    """The value is usually the output ``output`` of a resource of this kind on this platform.
 
-    What has the value of such an output is declared by it, so that it depends on the resource.
+    Generated declarations refer to the output instead of repeating its value, which makes a
+    dependency.
     """
 
     kind: str
@@ -153,7 +176,7 @@ class TakenFrom:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a fact about the field is documented."""
+    """The document that a fact about the field is from."""
 
     text: str
 
@@ -162,7 +185,7 @@ class Source:
 class FieldRules:
     """All rules of one field.
 
-    ``nested`` is the model of its object, or of the items of its list or map.
+    ``nested`` is the model of the field's object, or of the items of the field's list or map.
     """
 
     immutable: bool = False
@@ -173,114 +196,124 @@ class FieldRules:
     spelling: bool = False
     computed: bool = False
     local: bool = False
-    recorded: bool = False
-    at_create: bool = False
+    state_only: bool = False
+    create_only: bool = False
     keyed_by: KeyedBy | None = None
     default: Default | None = None
     replace_if: ReplaceIf | None = None
-    same_if: SameIf | None = None
-    measured: Measured | None = None
-    shown_as: str = ""
-    refers: str = ""
-    """The kind of resource that the field holds the id of."""
-    taken_from: TakenFrom | None = None
+    equivalent_if: EquivalentIf | None = None
+    compared_by: ComparedBy | None = None
+    observed_as: str = ""
+    reference_kind: str = ""
+    """The kind of resource whose id the field holds; empty: none."""
+    output_of: OutputOf | None = None
     source: str = ""
     nested: type[BaseModel] | None = None
     is_map: bool = False
     """The value is an object of objects of ``nested``, each under a key of its own."""
-    whole: bool = False
-    """Numbers of this field are whole ones."""
+    is_integer: bool = False
+    """The field's numbers are integers."""
     choices: tuple[str, ...] = ()
-    """The values that an enumeration allows."""
+    """The values of an enumeration; empty: any value."""
 
-    def under(self, parent: "FieldRules") -> "FieldRules":
-        """These rules for a field inside ``parent``."""
+    def inherit_rules(self, parent: "FieldRules") -> "FieldRules":
+        """Return these rules for a field inside an object with the rules ``parent``.
+
+        Inherited are the rules that diff needs: immutable, secret and state_only.
+        """
         immutable, secret = self.immutable or parent.immutable, self.secret or parent.secret
-        recorded = self.recorded or parent.recorded
-        if (immutable, secret, recorded) == (self.immutable, self.secret, self.recorded):
+        state_only = self.state_only or parent.state_only
+        if (immutable, secret, state_only) == (self.immutable, self.secret, self.state_only):
+            # nearly all fields inherit nothing; a copy for each of them is slow
             return self
-        return replace(self, immutable=immutable, secret=secret, recorded=recorded)
+        return replace(self, immutable=immutable, secret=secret, state_only=state_only)
 
-    def is_same(self, one: Any, other: Any) -> bool:
-        """Whether two values of this field are equal, or mean the same."""
-        if same(one, other, unordered=self.unordered):
+    def is_equivalent(self, left: Any, right: Any) -> bool:
+        """Return True if two values of this field are equal or have the same meaning."""
+        if is_equal(left, right, unordered=self.unordered):
             return True
-        if self.measured is not None and self.measured.compared(one, other) == 0:
+        if self.compared_by is not None and self.compared_by.compare(left, right) == 0:
             return True
         # A state that was edited may have a value of another type.
-        is_text = isinstance(one, str) and isinstance(other, str)
-        return is_text and self.same_if is not None and self.same_if.predicate(one, other)
+        is_text = isinstance(left, str) and isinstance(right, str)
+        return (
+            is_text
+            and self.equivalent_if is not None
+            and self.equivalent_if.are_equivalent(left, right)
+        )
 
     @property
     def holds_secret(self) -> bool:
-        """Whether a value of the field is secret, or has a secret part."""
-        return self.secret or any(rules.holds_secret for rules in self.inner.values())
+        """True if the value is secret or has a secret part."""
+        return self.secret or any(rules.holds_secret for rules in self.nested_rules.values())
 
     @property
     def is_compared(self) -> bool:
-        """Whether a change of the field is a change of the resource."""
-        is_own = self.local and not self.recorded
-        return not (self.spelling or self.computed or is_own or self.at_create)
+        """True if diff compares the field."""
+        is_own = self.local and not self.state_only
+        return not (self.spelling or self.computed or is_own or self.create_only)
 
     @property
-    def inner(self) -> "Mapping[str, FieldRules]":
-        """The rules of the fields inside; empty for anything but a modelled object."""
-        return rules_of(self.nested) if self.nested else _NO_FIELDS
+    def nested_rules(self) -> "Mapping[str, FieldRules]":
+        """Rules of the fields of the nested model, by field name; empty without a nested model."""
+        return get_field_rules(self.nested) if self.nested else _NO_FIELDS
 
 
 _NO_FIELDS: Mapping[str, FieldRules] = MappingProxyType({})
 
 
 @cache
-def rules_of(model: type[BaseModel]) -> Mapping[str, FieldRules]:
-    """The rules of every field of ``model``, in its order."""
-    found = {}
+def get_field_rules(model: type[BaseModel]) -> Mapping[str, FieldRules]:
+    """Return the rules of every field of ``model`` by field name, in the model's order."""
+    field_rules = {}
     for name, field in model.model_fields.items():
-        leaves = _leaf_types(field.annotation)
-        nested = next((leaf for leaf in leaves if issubclass(leaf, BaseModel)), None)
-        found[name] = FieldRules(
+        leaf_types = _list_leaf_types(field.annotation)
+        nested = next((leaf for leaf in leaf_types if issubclass(leaf, BaseModel)), None)
+        field_rules[name] = FieldRules(
+            # a union has one object model at most: the first one counts
             nested=nested,
             is_map=nested is not None and _is_map(field.annotation),
-            whole=int in leaves and float not in leaves,
-            choices=_choices(field.annotation),
-            **_stated(field.metadata),
+            is_integer=int in leaf_types and float not in leaf_types,
+            choices=_list_choices(field.annotation),
+            **_read_metadata(field.metadata),
         )
-    return MappingProxyType(found)
+    return MappingProxyType(field_rules)
 
 
-_WHOLE: Final[Mapping[type, str]] = {
+_RULE_ATTRIBUTES: Final[Mapping[type, str]] = {
     KeyedBy: "keyed_by",
     Default: "default",
     ReplaceIf: "replace_if",
-    SameIf: "same_if",
-    Measured: "measured",
-    TakenFrom: "taken_from",
+    EquivalentIf: "equivalent_if",
+    ComparedBy: "compared_by",
+    OutputOf: "output_of",
 }
 
 
-def _stated(metadata: list[Any]) -> dict[str, Any]:
-    stated: dict[str, Any] = {}
+def _read_metadata(metadata: list[Any]) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
     for rule in metadata:
         match rule:
             case Flag(name):
-                stated[name] = True
-            case KeyedBy() | Default() | ReplaceIf() | SameIf() | Measured() | TakenFrom():
-                stated[_WHOLE[type(rule)]] = rule
-            case ShownAs(output):
-                stated["shown_as"] = output
-            case Refers(kind):
-                stated["refers"] = kind
+                attributes[name] = True
+            case KeyedBy() | Default() | ReplaceIf() | EquivalentIf() | ComparedBy() | OutputOf():
+                attributes[_RULE_ATTRIBUTES[type(rule)]] = rule
+            case ObservedAs(output):
+                attributes["observed_as"] = output
+            case ReferenceTo(kind):
+                attributes["reference_kind"] = kind
             case Source(text):
-                stated["source"] = text
-    return stated
+                attributes["source"] = text
+    return attributes
 
 
-def _leaf_types(annotation: Any) -> list[type]:
+def _list_leaf_types(annotation: Any) -> list[type]:
     if get_origin(annotation) is Literal:
+        # the arguments of Literal are values, not types
         return []
     arguments = get_args(annotation)
     if arguments:
-        return [leaf for argument in arguments for leaf in _leaf_types(argument)]
+        return [leaf for argument in arguments for leaf in _list_leaf_types(argument)]
     return [annotation] if isinstance(annotation, type) else []
 
 
@@ -288,43 +321,53 @@ def _is_map(annotation: Any) -> bool:
     return get_origin(annotation) is dict or any(map(_is_map, get_args(annotation)))
 
 
-def _choices(annotation: Any) -> tuple[str, ...]:
+def _list_choices(annotation: Any) -> tuple[str, ...]:
     arguments = get_args(annotation)
     if get_origin(annotation) is Literal:
-        spelled = {True: "true", False: "false"}
-        return tuple(spelled[each] if isinstance(each, bool) else str(each) for each in arguments)
-    return tuple(choice for argument in arguments for choice in _choices(argument))
+        # people write `true`, not `True`, in YAML
+        yaml_booleans = {True: "true", False: "false"}
+        return tuple(
+            yaml_booleans[literal_value] if isinstance(literal_value, bool) else str(literal_value)
+            for literal_value in arguments
+        )
+    return tuple(choice for argument in arguments for choice in _list_choices(argument))
 
 
-def effect(rules: FieldRules) -> str:
-    """What a change of the field does to the resource, and what else to know of it."""
+def describe_change_effect(rules: FieldRules) -> str:
+    """Return how a change of a field affects its resource, such as "replaces" or "in place".
+
+    Further rules that people need to know follow: grow-only, write-only, secret.
+    """
     if rules.spelling:
         return "as the fields it stands for"
-    if rules.recorded:
+    if rules.state_only:
         return "recorded, nothing is sent"
     if rules.local:
         return "nothing"
-    if rules.at_create:
+    if rules.create_only:
         return "holds for what is made later"
-    found = "replaces" if rules.immutable else "in place"
+    main_effect = "replaces" if rules.immutable else "in place"
     if rules.replace_if:
-        found = f"in place, or replaces: {rules.replace_if.because}"
+        main_effect = f"in place, or replaces: {rules.replace_if.because}"
     notes = {"grow-only": rules.grow_only, "write-only": rules.write_only, "secret": rules.secret}
-    return ", ".join([found, *(note for note, holds in notes.items() if holds)])
+    return ", ".join([main_effect, *(note for note, holds in notes.items() if holds)])
 
 
-def with_effect(meaning: str, rules: FieldRules) -> str:
-    """A field's description, with what a change does where that is not the usual thing."""
-    found = effect(rules)
-    return meaning if found == "in place" else f"{meaning} ({found})"
+def append_change_effect(description: str, rules: FieldRules) -> str:
+    """Return ``description`` with a change's effect in brackets, unless it is made in place."""
+    change_effect = describe_change_effect(rules)
+    return description if change_effect == "in place" else f"{description} ({change_effect})"
 
 
-def inside(rules: FieldRules, outer: FieldRules) -> FieldRules:
-    """The rules of a field in an object that is itself a field with rules."""
+def inherit_all_rules(rules: FieldRules, outer: FieldRules) -> FieldRules:
+    """Return ``rules`` for a field inside an object that is itself a field with ``outer`` rules.
+
+    Inherited are all rules that the reference shows, more than `FieldRules.inherit_rules` does.
+    """
     return replace(
-        rules.under(outer),
+        rules.inherit_rules(outer),
         local=rules.local or outer.local,
-        recorded=rules.recorded or outer.recorded,
-        at_create=rules.at_create or outer.at_create,
+        state_only=rules.state_only or outer.state_only,
+        create_only=rules.create_only or outer.create_only,
         write_only=rules.write_only or outer.write_only,
     )

@@ -65,7 +65,7 @@ class SlurmInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         via = values.get("via", "exec")
         if via not in _OF:
             return

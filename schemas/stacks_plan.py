@@ -130,7 +130,7 @@ class StacksInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         gates = values.get("gates")
         if not isinstance(gates, Mapping):
             return

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, Field, create_model
 
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 
 SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -36,7 +36,7 @@ NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 @cache
 def short_names(model: type[InputModel]) -> Mapping[str, str]:
     """Names under which an entry may give a resource itself -> the fields that hold their ids."""
-    fields = (name for name, rules in rules_of(model).items() if rules.refers)
+    fields = (name for name, rules in get_field_rules(model).items() if rules.reference_kind)
     return MappingProxyType({name.removesuffix("_id"): name for name in fields})
 
 
@@ -174,7 +174,7 @@ class _Options(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         if "id" in values and "import" in values:
             yield Problem(
                 "import", "leave it out, or id: one manages the object, the other does not"
@@ -248,7 +248,7 @@ class ConfigInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         if "default" in values and "emulator_default" in values:
             yield Problem("emulator_default", "leave it out, or default: that holds everywhere")
 

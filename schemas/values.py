@@ -1,18 +1,21 @@
-"""Plain property values: what is not known yet, and when two values are the same."""
+"""Compare property values and represent unknown ones.
+
+Used by every package: diff, plan, engine and providers share this one type of unknown value.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, final
 
-SIGNATURE: Final = "4dabf18193072939515e22adb298388d"
-"""The key by which Pulumi marks an object that stands for another value."""
-SECRET: Final = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - a public mark of the protocol
-"""The mark of a secret."""
+SIGNATURE_KEY: Final = "4dabf18193072939515e22adb298388d"
+"""The key by which Pulumi marks an object that stands for a special value, such as a secret."""
+SECRET_SIGNATURE: Final = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - a public mark of the protocol
+"""The value of `SIGNATURE_KEY` in an object that stands for a secret."""
 
 
 @final
 class Unknown:
-    """The type of ``UNKNOWN``, the value that is not known before another resource is made."""
+    """The type of ``UNKNOWN``: a value that is not known before another resource is applied."""
 
     def __repr__(self) -> str:
         return "[unknown]"
@@ -21,21 +24,22 @@ class Unknown:
         return False
 
     def __reduce__(self) -> str:
+        # a copy or an unpickled value stays the same object: callers compare by identity
         return "UNKNOWN"
 
 
 UNKNOWN: Final = Unknown()
 
 
-def count_of(value: Any) -> int | None:
-    """A count as the wire may have it; None while it is UNKNOWN, 0 for what is no number."""
+def parse_count(value: Any) -> int | None:
+    """Return a reported number as an integer; 0 for a value that is no number, None if UNKNOWN."""
     if value is UNKNOWN:
         return None
     return int(value) if isinstance(value, int | float) and isfinite(value) else 0
 
 
 def contains_unknown(value: Any) -> bool:
-    """Whether ``value`` is UNKNOWN, or holds it at any depth."""
+    """Return True if ``value`` is UNKNOWN or contains UNKNOWN at any depth."""
     if isinstance(value, Mapping):
         return any(contains_unknown(item) for item in value.values())
     if isinstance(value, list | tuple):
@@ -43,24 +47,40 @@ def contains_unknown(value: Any) -> bool:
     return value is UNKNOWN
 
 
-def same(left: Any, right: Any, *, unordered: bool = False) -> bool:
-    """Equality of plain values: 16 is 16.0, but True is not 1; None in an object is absent."""
+def is_equal(left: Any, right: Any, *, unordered: bool = False) -> bool:
+    """Return True if two property values are equal.
+
+    16 equals 16.0, but True does not equal 1; None in an object equals an absent key. With
+    ``unordered``
+    the order of a list does not matter, the number of equal items does.
+    """
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return all(same(left.get(name), right.get(name)) for name in {*left, *right})
+        return all(is_equal(left.get(name), right.get(name)) for name in {*left, *right})
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
         if len(left) != len(right):
             return False
         if unordered:
-            return _same_items(left, right)
-        return all(same(one, other) for one, other in zip(left, right, strict=True))
+            return _has_equal_items(left, right)
+        return all(
+            is_equal(left_item, right_item)
+            for left_item, right_item in zip(left, right, strict=True)
+        )
+    # Python says True == 1; a changed type is a change in Pulumi's protocol
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
-def _same_items(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    rest = list(right)
-    for one in left:
-        index = next((at for at, other in enumerate(rest) if same(one, other)), None)
+def _has_equal_items(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    unmatched = list(right)
+    for left_item in left:
+        index = next(
+            (
+                position
+                for position, right_item in enumerate(unmatched)
+                if is_equal(left_item, right_item)
+            ),
+            None,
+        )
         if index is None:
             return False
-        del rest[index]
+        del unmatched[index]
     return True

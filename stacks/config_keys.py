@@ -45,7 +45,7 @@ def _namespaces() -> set[str]:
 class UnknownKey(EngineError):
     """Nothing reads the key."""
 
-    page = "reference/configuration"
+    help_page = "reference/configuration"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import yaml
 
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.schemas.checking import check
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.together.volume_claims import VolumeClaimInputs, manifest
 from gpuform.schemas.values import contains_unknown
-from gpuform.schemas.visible import visible
 from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
@@ -81,7 +81,7 @@ def chosen(found: Sequence[Claims], names: Collection[str]) -> list[Claims]:
 def as_yaml(found: Sequence[Claims]) -> str:
     """One document for each claim, in the form of the platform's reference."""
     texts = [
-        f"# cluster {visible(each.cluster)}\n"
+        f"# cluster {escape_invisible(each.cluster)}\n"
         + yaml.dump(document, Dumper=_Dumper, sort_keys=False)
         for each in found
         for document in each.documents

@@ -150,7 +150,7 @@ __pycache__/
 class ProjectExists(EngineError):
     """Something is where the project would be written."""
 
-    page = "start/first-stack"
+    help_page = "start/first-stack"
 
 
 def templates() -> dict[str, str]:

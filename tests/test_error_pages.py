@@ -45,7 +45,7 @@ def named() -> set[str]:
     """Every page that an error names, of a class or of one of its makers."""
     files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
     found = {page for file in files for page in IN_SOURCE.findall(file.read_text())}
-    return found | {each.page for each in _classes(UserError) if each.page}
+    return found | {each.help_page for each in _classes(UserError) if each.help_page}
 
 
 @pytest.mark.parametrize("page", sorted(named()))
@@ -58,8 +58,8 @@ def test_the_page_is_there(page: str) -> None:
 
 def test_errors_of_a_subject_have_its_page() -> None:
     assert len(named()) > 15
-    assert StackNotFound.page == "concepts/stack"
-    without = [each for each in _classes(BackendError) if not each.page]
+    assert StackNotFound.help_page == "concepts/stack"
+    without = [each for each in _classes(BackendError) if not each.help_page]
     assert without == []
 
 
@@ -87,6 +87,6 @@ def test_what_a_lifecycle_raised_names_its_page() -> None:
         (NotReady[object]("not yet"), None),
     ):
         error = ProviderError.of(cause, lambda text: text)
-        assert error.more == page
+        assert error.shown_help_page == page
         shown = list(diagnostics_lines([Diagnostic("error", str(error), error=error)]))
         assert (shown[-1] == f"      more: gpuform help {page}") is (page is not None), shown

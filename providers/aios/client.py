@@ -36,7 +36,7 @@ from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import Document
 from gpuform.schemas.aios.filters import Filter, filter_problems, matches
 from gpuform.schemas.aios.updates import Request
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 
 if TYPE_CHECKING:
     import httpx
@@ -263,7 +263,7 @@ def _refusals() -> Iterator[None]:
 
 def _failed(told: str) -> ServerError:
     """Whether anything was made before it failed is not known."""
-    text = visible(" ".join(told.split()))[:_LONGEST_MESSAGE]
+    text = escape_invisible(" ".join(told.split()))[:_LONGEST_MESSAGE]
     said = f": {text}" if text else ""
     return ServerError(
         f"aios: POST {_PARSER_CREATE} answered 200 with a failure{said}",

@@ -66,8 +66,8 @@ from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import Leaving
 from gpuform.schemas.resource_facts import Notice, NoticeKind
-from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import UNKNOWN, same
+from gpuform.schemas.rules import get_field_rules
+from gpuform.schemas.values import UNKNOWN, is_equal
 
 PLACES: Final[Mapping[str, str]] = {
     "nodes": NODE_COUNT,
@@ -90,7 +90,7 @@ def totals_of(found: wire.Cluster) -> tuple[TotalsOutputs, bool]:
     values = declared_cluster(found)
     told = {name: value_at(values, path) for name, path in PLACES.items()}
     sums = totals(values["nodes"]["node_data"])
-    agree = all(same(told[name] or 0, sums[path]) for name, path in PLACES.items())
+    agree = all(is_equal(told[name] or 0, sums[path]) for name, path in PLACES.items())
     return TotalsOutputs(**told), agree
 
 
@@ -110,13 +110,13 @@ def network_news(before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterator
     what the nodes add up to.
     """
     old, new = before.get("network_reputation"), seen.get("network_reputation")
-    if old is not None and not same(old, new):
+    if old is not None and not is_equal(old, new):
         yield _notice("reputation", old, new)
     sums, now = before.get("totals"), seen.get("totals")
     is_own = value_at(seen, "nodes.node_data") is not None
     if isinstance(sums, Mapping) and isinstance(now, Mapping):
         for name, path in PLACES.items():
-            is_news = sums.get(name) is not None and not same(sums[name], now.get(name))
+            is_news = sums.get(name) is not None and not is_equal(sums[name], now.get(name))
             if is_news and (is_own or seen.get("totals_agree") is False):
                 yield _notice(path, sums[name], now.get(name))
 
@@ -162,8 +162,8 @@ class ClusterActions:
     def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
         """Through the Parser, which drops a declared status: `wait_until_ready` sets it."""
         directly = inputs.create_mode == "direct"
-        document = cluster_document(inputs.declared(), with_status=directly)
-        declared = {name: inputs.declared()[name] for name in TELLING if name in inputs.declared()}
+        document = cluster_document(inputs.dump_declared(), with_status=directly)
+        declared = {name: inputs.dump_declared()[name] for name in TELLING if name in inputs.dump_declared()}
 
         def candidates() -> list[Candidate]:
             found = find_present(call, self._client, inputs.cluster_id)
@@ -208,7 +208,7 @@ class ClusterActions:
                 left.clear()
             return look_at(found, inputs.status)
 
-        nodes = value_at(inputs.declared(), "nodes.node_data")
+        nodes = value_at(inputs.dump_declared(), "nodes.node_data")
         if call.known.get("ready") is False and nodes is not None:
             # An earlier change may be done in part, whatever was declared then.
             change(call, self._client, object_id, lambda record: entries_request(record, [], nodes))
@@ -259,11 +259,11 @@ class ClusterActions:
         changes: Sequence[FieldChange],  # noqa: ARG002 - paths of free maps are ambiguous
     ) -> None:
         """The changed paths alone; entries of nodes are added and removed one by one."""
-        before, after = dict(call.known), inputs.declared()
-        fields = changed_fields(rules_of(ClusterInputs), before, after)
+        before, after = dict(call.known), inputs.dump_declared()
+        fields = changed_fields(get_field_rules(ClusterInputs), before, after)
         old, new = (value_at(values, "nodes.node_data") for values in (before, after))
         entries = (old or [], new or []) if new is not None else ([], [])
-        has_entries = new is not None and (not same(*entries) or has_sums(fields))
+        has_entries = new is not None and (not is_equal(*entries) or has_sums(fields))
         if has_entries:  # the sums are those of all entries, not of the declared ones alone
             fields = without_sums(fields)
 
@@ -281,7 +281,7 @@ class ClusterActions:
         self, call: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> Leaving | None:
         """The nodes whose entries would go."""
-        after = inputs.declared()
+        after = inputs.dump_declared()
         old, new = (value_at(values, "nodes.node_data") for values in (call.known, after))
         return (
             None if new is None else _taking(call, object_id, after).leaving(_gone(old or [], new))
@@ -401,7 +401,7 @@ def _without_others(inputs: Mapping[str, Any], declared: Collection[str]) -> Map
 
 def _is_changed(found: wire.Cluster, known: Mapping[str, Any]) -> bool:
     """Return whether a record differs from the inputs that the state knows, but for its sums."""
-    if without_sums(changed_fields(rules_of(ClusterInputs), declared_cluster(found), known)):
+    if without_sums(changed_fields(get_field_rules(ClusterInputs), declared_cluster(found), known)):
         return True
     nodes = value_at(known, "nodes.node_data")
     request = None if nodes is None else entries_request(found, [], nodes)

@@ -295,7 +295,7 @@ def _observed(cluster_id: str, entry: wire.Node, reason: str | None = None) -> S
 
 def _entry(want: GpuNodeInputs) -> dict[str, Any]:
     """The declaration as a node of a cluster."""
-    declared = want.declared()
+    declared = want.dump_declared()
     return {
         "id": declared.pop("node_id"),
         **{k: v for k, v in declared.items() if k not in _NOT_OF_ENTRY},

@@ -42,7 +42,7 @@ from gpuform.schemas.aios.updates import (
     stray_removals,
     sums_request,
 )
-from gpuform.schemas.values import same
+from gpuform.schemas.values import is_equal
 
 INTERVAL: Final = 5.0
 """Seconds between looks at what became of a change."""
@@ -176,7 +176,7 @@ def _contains(found: Any, declared: Any) -> bool:
     if isinstance(declared, Mapping) and (found is None or isinstance(found, Mapping)):
         inner = found or {}
         return all(_contains(inner.get(name), value) for name, value in declared.items())
-    return declared is None or same(found, declared, unordered=True)
+    return declared is None or is_equal(found, declared, unordered=True)
 
 
 def is_still_there(call: ProviderContext, target: Target, present: Sequence[Candidate]) -> bool:

@@ -77,7 +77,7 @@ def covered(
 
 def digest_of(categories: Sequence[CategoryInputs]) -> str:
     """The same for the same tests alone."""
-    return digest(json.dumps([each.declared() for each in categories], sort_keys=True))
+    return digest(json.dumps([each.dump_declared() for each in categories], sort_keys=True))
 
 
 def _why_not(machine: Machine, proof: NodeEvidence | None, declared: str) -> str:

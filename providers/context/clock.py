@@ -51,7 +51,7 @@ class SystemClock:
 class OtherEmulator(GpuformError):
     """Another emulator answers than the one that is meant."""
 
-    page = "concepts/stack"
+    help_page = "concepts/stack"
 
 
 class EmulatorClock:

@@ -56,7 +56,7 @@ READS_ONLY: Final = "GPUFORM_READS_ONLY"
 class ReadsOnly(GpuformError):
     """A change in a process that may only read."""
 
-    page = "guides/agents"
+    help_page = "guides/agents"
 
 
 @dataclass(eq=False)

@@ -18,7 +18,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.errors import GpuformError
-from gpuform.schemas.visible import visible_lines
+from gpuform.schemas.safe_text import escape_invisible_lines
 
 if TYPE_CHECKING:
     from gpuform.providers.engine_log import EngineLog
@@ -121,7 +121,7 @@ class _Traceback:
     def format_exc(self, *arguments: Any, **options: Any) -> str:
         error = sys.exc_info()[1]
         if isinstance(error, GpuformError):
-            return visible_lines(str(error))
+            return escape_invisible_lines(str(error))
         return traceback.format_exc(*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:

@@ -15,7 +15,7 @@ from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import ADOPT_CREATED
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import SETTLE, Intent
-from gpuform.schemas.values import same
+from gpuform.schemas.values import is_equal
 
 TAKES_EFFECT = 60.0
 """Seconds after its last sending within which a create takes effect: as long as for its answer."""
@@ -68,7 +68,7 @@ def covers(shown: Any, sent: Any) -> bool:
     """
     if isinstance(shown, Mapping) and isinstance(sent, Mapping):
         return all(covers(shown.get(name), value) for name, value in sent.items())
-    return shown is None or sent is None or same(shown, sent, unordered=True)
+    return shown is None or sent is None or is_equal(shown, sent, unordered=True)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from gpuform.providers.evidence.decisions import Decision
 class NotEnoughEvidence(GpuformError):
     """What was observed does not prove enough for a decision; nothing was changed."""
 
-    page = "reference/evidence"
+    help_page = "reference/evidence"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from gpuform.providers.errors import (
     ServerError,
 )
 from gpuform.providers.values import Redactor, texts_in, without_request
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 
 if TYPE_CHECKING:
     import httpx
@@ -103,7 +103,7 @@ class ErrorAnswers:
             hint=hint and self.redacted(hint, body),
         )
         if isinstance(error, AuthError | PermissionDenied):
-            error.page = self.page or error.page
+            error.help_page = self.page or error.help_page
         if isinstance(error, RateLimited | ServerError):
             error.retry_after = retry_after(headers.get("retry-after"))
         return error
@@ -207,5 +207,5 @@ def _details(errors: list[Any]) -> tuple[str, str | None]:
 
 
 def _shortened(text: str) -> str:
-    line = visible(" ".join(text.split()))
+    line = escape_invisible(" ".join(text.split()))
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]}..."

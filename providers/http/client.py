@@ -25,8 +25,8 @@ from gpuform.providers.errors import (
     Unreachable,
 )
 from gpuform.providers.http.answers import ErrorAnswers, clock_ahead, foreign
-from gpuform.schemas.ids import checked_id
-from gpuform.schemas.visible import shortened, visible
+from gpuform.schemas.ids import validate_id
+from gpuform.schemas.safe_text import escape_invisible, truncate
 
 if TYPE_CHECKING:
     import httpx
@@ -187,7 +187,7 @@ class ApiClient:
             return model.model_validate({} if answer is None else answer)
         except ValidationError as error:
             where = ", ".join(
-                shortened(visible(".".join(map(str, each["loc"]))), 100) or "the whole"
+                truncate(escape_invisible(".".join(map(str, each["loc"]))), 100) or "the whole"
                 for each in error.errors(include_input=False, include_url=False)
             )
             raise self.not_understood(method, path, where) from None
@@ -358,10 +358,11 @@ def at(*parts: str) -> str:
     """
     for part in parts:
         try:
-            checked_id(part)
+            validate_id(part)
         except ValueError as error:
             raise GpuformError(
-                f"no request was sent: an id or a name {error} ({shortened(visible(part), 80)!r})",
+                f"no request was sent: an id or a name {error} "
+                f"({truncate(escape_invisible(part), 80)!r})",
                 hint="if it is in the state (`gpuform state show`) or declared, correct it there",
             ) from None
     return "".join(f"/{quote(part, safe='')}" for part in parts)

@@ -16,7 +16,7 @@ from gpuform.providers.evidence.decisions import TRUST_WORKLOADS
 from gpuform.providers.http import Answered, ApiClient, Clients, ErrorAnswers, Retry, with_path
 from gpuform.providers.operations import Settings
 from gpuform.schemas.lens import wire
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 
 if TYPE_CHECKING:
     import httpx
@@ -215,7 +215,7 @@ class LensClient:
             raise self._failed(path, "something unexpected", answer.trace_id) from None
 
     def _failed(self, path: str, said: str, trace_id: str) -> ServerError:
-        text = visible(" ".join(self._errors.redacted(said).split()))[:300]
+        text = escape_invisible(" ".join(self._errors.redacted(said).split()))[:300]
         return ServerError(
             f"lens: GET {path} answered 200 with {text}",
             method="GET",
@@ -241,7 +241,11 @@ def _trace_of(response: "httpx.Response") -> str | None:
 
 
 def _hint(trace_id: str | None) -> str | None:
-    return f"Lens has it in its logs under traceId {visible(trace_id)[:100]}" if trace_id else None
+    return (
+        f"Lens has it in its logs under traceId {escape_invisible(trace_id)[:100]}"
+        if trace_id
+        else None
+    )
 
 
 _clients: Clients[LensClient] = Clients()

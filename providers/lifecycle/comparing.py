@@ -12,11 +12,11 @@ from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.providers.properties import Properties
 from gpuform.providers.repairing import changes_of
-from gpuform.schemas.changes import RESUME, Action, FieldChange, is_change
-from gpuform.schemas.changes import changes as field_changes
+from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange, requires_action
+from gpuform.schemas.changes import compute_changes as field_changes
 from gpuform.schemas.checking import check
-from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import same
+from gpuform.schemas.rules import get_field_rules
+from gpuform.schemas.values import is_equal
 
 
 def changes(
@@ -38,14 +38,14 @@ def changes(
     if is_unclaimed:
         because = "the state does not say which program manages the resource"
         found.append(_recorded(PROVIDER_KEY, Action.ADD, None, None, because))
-    is_news = not is_change(found) or kind.is_stuck(old)
+    is_news = not requires_action(found) or kind.is_stuck(old)
     if old.get("ready") is False and is_news and not any(change.replaces for change in found):
-        because = f"{RESUME}{old.get('not_ready_reason') or 'not ready yet'}"
+        because = f"{RESUME_PREFIX}{old.get('not_ready_reason') or 'not ready yet'}"
         found.append(_recorded("ready", Action.UPDATE, False, True, because))
-    if is_interrupted and not is_change(found):
+    if is_interrupted and not requires_action(found):
         because = "a removal of nodes was interrupted: those that stay are uncordoned"
         found.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=because))
-    if begun and not is_change(found):
+    if begun and not requires_action(found):
         because = (
             f"an interrupted update may have created {', '.join(begun)}: it is looked for, and "
             "deleted where it is not declared"
@@ -55,7 +55,7 @@ def changes(
 
 
 def _recorded(path: str, action: Action, before: Any, after: Any, because: str) -> FieldChange:
-    return FieldChange(path, action, before, after, because=because, only_recorded=True)
+    return FieldChange(path, action, before, after, because=because, state_only=True)
 
 
 def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldChange]:
@@ -66,7 +66,7 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
     declaration is believed; and for
     one whose declared value an output already shows.
     """
-    echoed, rules = echo(kind, old), rules_of(kind.inputs)
+    echoed, rules = echo(kind, old), get_field_rules(kind.inputs)
     unread = {
         name
         for name, field in kind.inputs.model_fields.items()
@@ -76,13 +76,13 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
     }
 
     def judged(change: FieldChange) -> FieldChange:
-        only_recorded = partial(replace, change, only_recorded=True)
-        if rules[change.path.split(".")[0].split("[")[0]].recorded:
+        only_recorded = partial(replace, change, state_only=True)
+        if rules[change.path.split(".")[0].split("[")[0]].state_only:
             return only_recorded(because="gpuform's own: nothing is sent")
         if change.path in unread:
             because = "recorded: the platform does not return it"
             return only_recorded(replaces=False, because=because)
-        shown = rules[change.path].shown_as if change.path in rules else ""
+        shown = rules[change.path].observed_as if change.path in rules else ""
         if shown and change.after is not None and change.after == old.get(shown):
             return only_recorded(replaces=False, because="recorded: it is there already")
         return change
@@ -160,8 +160,8 @@ def echo(kind: Traits, values: Mapping[str, Any]) -> Properties:
     An input that shares its name with an output is left out: there the map has the platform's
     value, and not what was declared.
     """
-    rules, computed = rules_of(kind.inputs), kind.outputs.model_fields
-    values = kind.inputs.by_new_names(values)
+    rules, computed = get_field_rules(kind.inputs), kind.outputs.model_fields
+    values = kind.inputs.rename_former_fields(values)
     return {
         name: value
         for name, value in values.items()
@@ -176,11 +176,11 @@ def typed(kind: Traits, values: Properties) -> Properties:
 
 def importable(kind: Traits, observed: Mapping[str, Any]) -> Properties:
     """What a program would declare: what it must, and no zero, nothing off and no default."""
-    rules, fields = rules_of(kind.inputs), kind.inputs.model_fields
+    rules, fields = get_field_rules(kind.inputs), kind.inputs.model_fields
 
     def is_worth_it(key: str, value: Any) -> bool:
         default = rules[key].default
-        return bool(value) and not (default and same(default.value, value))
+        return bool(value) and not (default and is_equal(default.value, value))
 
     return {
         key: value

@@ -19,7 +19,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.properties import Properties
 from gpuform.providers.records import SETTLE
-from gpuform.schemas.changes import refusals
+from gpuform.schemas.changes import find_refused_changes
 
 LOOK_AGAIN = 20.0
 """Seconds between looks for an object that the platform does not show."""
@@ -30,7 +30,7 @@ Reach: TypeAlias = Callable[[], ResourceOperations[Any, Any]]
 
 def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> None:
     """Refuses changes that the platform would refuse."""
-    problems = refusals(kind.inputs, echo(kind, old), declared)
+    problems = find_refused_changes(kind.inputs, echo(kind, old), declared)
     if problems:
         raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
 

@@ -59,7 +59,12 @@ from gpuform.providers.operations import (
 )
 from gpuform.providers.properties import Properties, plain, to_pulumi
 from gpuform.providers.records import SETTLE, Drains
-from gpuform.schemas.changes import FieldChange, is_change, project, refusals
+from gpuform.schemas.changes import (
+    FieldChange,
+    find_refused_changes,
+    requires_action,
+    select_declared_fields,
+)
 from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.policies.drain import Leaving
@@ -113,7 +118,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             for name, now in self.inputs.former_names.items():
                 if news.get(name) is not None:
                     context.on_warning(f"{name} is called {now} now: write {now}")
-            problems = problems or refusals(self.inputs, echo(self, context.known), values)
+            problems = problems or find_refused_changes(self.inputs, echo(self, context.known), values)
             problems = problems or list(
                 lifetime.problems(self.power, values, is_new=not context.known)
             )
@@ -188,7 +193,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 else:
                     require_for_change(self, old, declared)
             decided = DiffResult(
-                changes=is_change(found),
+                changes=requires_action(found),
                 replaces=replaces,
                 delete_before_replace=bool(replaces) and not self.creates_first(declared),
             )
@@ -274,7 +279,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     f"{id_} was found by its record, and then the platform did not show it",
                     hint="run it again: it looks once more before anything is forgotten",
                 )
-            inputs = project(self.inputs, observed.inputs, declared)
+            inputs = select_declared_fields(self.inputs, observed.inputs, declared)
             seen = {**inputs, **shown(self, context, observed)}
             unready = {"ready": False, "not_ready_reason": INTERRUPTED}
             return CreateResult(id_, {**declared, **seen, **unready})
@@ -303,7 +308,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 self._release_if_possible(context, id_, known)
                 return ReadResult("", {})
             if known:
-                inputs = project(self.inputs, observed.inputs, known)
+                inputs = select_declared_fields(self.inputs, observed.inputs, known)
             else:
                 inputs = importable(self, observed.inputs)
             return ReadResult(id_, {**inputs, **shown(self, context, observed)}, inputs)

@@ -19,8 +19,8 @@ from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.resource_facts import Credit, Exposure, Footprint, Notice, Placement
-from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import count_of
+from gpuform.schemas.rules import get_field_rules
+from gpuform.schemas.values import parse_count
 
 
 class Traits:
@@ -71,21 +71,21 @@ class Traits:
     @classmethod
     def gpus(cls, values: Mapping[str, Any]) -> int | None:
         """How many GPUs a resource of these inputs or outputs holds; None when not known yet."""
-        return count_of(values.get(cls.gpus_field)) if cls.gpus_field else 0
+        return parse_count(values.get(cls.gpus_field)) if cls.gpus_field else 0
 
     @classmethod
     def property_names(cls) -> list[str]:
         """Every property of the resource: inputs in canonical spelling, then computed outputs."""
-        rules = rules_of(cls.inputs)
+        rules = get_field_rules(cls.inputs)
         declared = [name for name in rules if not rules[name].spelling]
         return list(dict.fromkeys([*declared, *cls.outputs.model_fields]))
 
     @classmethod
     def secret_names(cls) -> list[str]:
         """The properties that are secret, sorted."""
-        rules = rules_of(cls.inputs)
+        rules = get_field_rules(cls.inputs)
         secret = {name for name in rules if rules[name].secret}
-        return sorted(secret | cls.outputs.secret_names())
+        return sorted(secret | cls.outputs.get_secret_names())
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
@@ -324,7 +324,7 @@ def shown(kind: Traits, context: ProviderContext, observed: Observed[Any]) -> Pr
     Secret outputs are hidden by the call from now on.
     """
     dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
-    context.hide(dumped.get(name) for name in kind.outputs.secret_names())
+    context.hide(dumped.get(name) for name in kind.outputs.get_secret_names())
     return {name: _redacted(name, value, context) for name, value in dumped.items()}
 
 

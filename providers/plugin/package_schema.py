@@ -21,7 +21,12 @@ from gpuform.providers.platform import Setting, all_settings, platforms
 from gpuform.providers.plugin.places import plugin_version
 from gpuform.providers.plugin.settings import ITEMS
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.rules import FieldRules, inside, rules_of, with_effect
+from gpuform.schemas.rules import (
+    FieldRules,
+    append_change_effect,
+    get_field_rules,
+    inherit_all_rules,
+)
 
 Spec = dict[str, Any]
 
@@ -64,7 +69,7 @@ class Types:
         The platform's default is told and not set: what an SDK fills in would be declared, and
         compared from then on.
         """
-        meaning = with_effect(field.description or "", rules)
+        meaning = append_change_effect(field.description or "", rules)
         if rules.default is not None:
             meaning += f" Default: {_told(rules.default.value)}."
         found = {**self.of(field.annotation, place, rules), "description": meaning}
@@ -86,7 +91,9 @@ class Types:
                 "description": first_line(model),
                 "properties": {
                     key: self.property(
-                        field, name + camel(key), inside(rules_of(model)[key], outer)
+                        field,
+                        name + camel(key),
+                        inherit_all_rules(get_field_rules(model)[key], outer),
                     )
                     for key, field in model.model_fields.items()
                 },
@@ -190,7 +197,7 @@ def package_schema() -> dict[str, Any]:
 
 def _resource(lifecycle: type[Lifecycle[Any, Any]], types: dict[str, Spec]) -> Spec:
     found = Types(lifecycle.platform, partial(_type_name, lifecycle.kind))
-    inputs, outputs = rules_of(lifecycle.inputs), rules_of(lifecycle.outputs)
+    inputs, outputs = get_field_rules(lifecycle.inputs), get_field_rules(lifecycle.outputs)
     given = {
         name: found.property(field, lifecycle.kind + camel(name), inputs[name])
         for name, field in lifecycle.inputs.model_fields.items()

@@ -48,7 +48,7 @@ from gpuform.providers.plugin.wire import (
 from gpuform.providers.properties import Properties, plain
 from gpuform.providers.repairing import repair_text
 from gpuform.providers.values import secret_texts
-from gpuform.schemas.changes import is_change
+from gpuform.schemas.changes import requires_action
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -202,7 +202,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         replaces = [change.path for change in found if change.replaces]
         is_remade = any(change.replaces and change.repair is not None for change in found)
         return provider_pb2.DiffResponse(
-            changes=provider_pb2.DiffResponse.DIFF_SOME if is_change(found) else _NONE,
+            changes=provider_pb2.DiffResponse.DIFF_SOME if requires_action(found) else _NONE,
             replaces=list(dict.fromkeys(map(top_level, replaces))),
             deleteBeforeReplace=bool(result.delete_before_replace) or is_remade,
             diffs=list(dict.fromkeys(map(top_level, details))),

@@ -28,7 +28,7 @@ from gpuform.schemas.readiness_wire import (
     holding,
     succeeded_in,
 )
-from gpuform.schemas.visible import shortened
+from gpuform.schemas.safe_text import truncate
 
 T = TypeVar("T")
 
@@ -259,7 +259,7 @@ def _why(source: _Source) -> str:
 
 def _told(reason: str, message: str) -> str:
     text = " ".join(message.split())
-    return shortened(f"{text} ({reason})" if text and reason else text or reason, _LONGEST)
+    return truncate(f"{text} ({reason})" if text and reason else text or reason, _LONGEST)
 
 
 PURPOSE: Final = "gpuform.dev/purpose"

@@ -133,7 +133,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         elif {*(after or ())} != {*before}:
             because = "" if coming else "fewer nodes: nothing to test"
             yield FieldChange(
-                "node_ids", Action.UPDATE, before, after, because=because, only_recorded=True
+                "node_ids", Action.UPDATE, before, after, because=because, state_only=True
             )
 
     @classmethod

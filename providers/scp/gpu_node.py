@@ -67,7 +67,7 @@ from gpuform.providers.scp.one_node import (
 from gpuform.providers.scp.pool import INTERVAL, PATIENCE
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
-from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import Leaving
 from gpuform.schemas.policies.lifetime import Idleness
@@ -158,7 +158,7 @@ class GpuNodeActions:
         client = self._client_of(inputs)
         node = OneNode(client, object_id, _known_ip(call, inputs))
         steps = NodeSteps(client, node)
-        wanted, fabric = wanted_node(inputs.declared()), Fabric(id=inputs.cluster_fabric_id)
+        wanted, fabric = wanted_node(inputs.dump_declared()), Fabric(id=inputs.cluster_fabric_id)
 
         def probe() -> PollResult[Seen]:
             seen = node.look()
@@ -169,7 +169,7 @@ class GpuNodeActions:
             failed = steps.refused.get(wanted.name) or failure(seen)
             done = seen.state in NODE_AT_REST and not left and not is_told
             reason = None if done else (failed or seen.state or "no state")
-            seen, faults = self._inspected(call, inputs.declared(), seen)
+            seen, faults = self._inspected(call, inputs.dump_declared(), seen)
             observed = Observed({}, outputs_of(node.last, seen, reason, faults))
             return PollResult(
                 observed, seen.state, is_done=done, failure=None if is_told else failed
@@ -178,10 +178,10 @@ class GpuNodeActions:
         what = f"GPU node {inputs.gpu_node_name}"
         seen = wait_until_done(call, probe, label=what, interval=client.rhythm(INTERVAL))
         try:
-            _taking(call, object_id, inputs.declared()).conclude(_present(node.look()))
+            _taking(call, object_id, inputs.dump_declared()).conclude(_present(node.look()))
         except GpuformError as error:
             raise NotReady(f"{what}: {error}", last=seen) from None
-        seen = with_newer_image(client, call, inputs.declared(), seen)
+        seen = with_newer_image(client, call, inputs.dump_declared(), seen)
         return with_idle_stop(call, object_id, seen, is_off=inputs.state == "STOPPED")
 
     def read(
@@ -224,7 +224,7 @@ class GpuNodeActions:
         seen = node.look()
         if seen is None:
             return
-        if is_stopped_by_force(seen, wanted_node(inputs.declared())):
+        if is_stopped_by_force(seen, wanted_node(inputs.dump_declared())):
             permissions.require(Permission.UNLOCK, locked([seen.gpu_node_name]))
         if seen.cluster_fabric_id not in (None, inputs.cluster_fabric_id):
             fabric = _existing(client, inputs.cluster_fabric_id)
@@ -232,8 +232,8 @@ class GpuNodeActions:
             reason = why_not_to(client, call, seen.cluster_fabric_id, fabric, names)
             if reason:
                 raise GpuformError(f"cluster_fabric_id: {reason}")
-        _taking(call, object_id, inputs.declared()).clear(_taken(seen, inputs), [seen])
-        remember_stop(call, object_id, inputs.declared())
+        _taking(call, object_id, inputs.dump_declared()).clear(_taken(seen, inputs), [seen])
+        remember_stop(call, object_id, inputs.dump_declared())
 
     def predict_removed_nodes(
         self, call: ProviderContext, object_id: str, inputs: GpuNodeInputs
@@ -242,7 +242,7 @@ class GpuNodeActions:
         seen = OneNode(self._client_of(inputs), object_id, None).look()
         if seen is None:
             return None
-        return _taking(call, object_id, inputs.declared()).leaving(_taken(seen, inputs), [seen])
+        return _taking(call, object_id, inputs.dump_declared()).leaving(_taken(seen, inputs), [seen])
 
     def predict_nodes_removed_with_object(
         self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str
@@ -458,7 +458,7 @@ def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> Nod
 def _taken(seen: NodeOutputs, want: GpuNodeInputs) -> NodeEviction:
     """What the declaration takes of the node as it is now."""
     fabric = Fabric(id=want.cluster_fabric_id)
-    return NodeEviction(dict(interruptions([(seen, wanted_node(want.declared()))], fabric)))
+    return NodeEviction(dict(interruptions([(seen, wanted_node(want.dump_declared()))], fabric)))
 
 
 def _present(seen: NodeOutputs | None) -> list[NodeOutputs]:

@@ -19,7 +19,7 @@ from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.policies.lifetime import has_end
 from gpuform.schemas.resource_facts import Billing, Expense, Footprint, PlacedNode, Placement
 from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER
-from gpuform.schemas.values import UNKNOWN, count_of
+from gpuform.schemas.values import UNKNOWN, parse_count
 
 
 def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Footprint:
@@ -31,7 +31,7 @@ def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) ->
     if isinstance(nodes, Mapping):
         server_counts = Counter(_get_declared_state(node, pool_state) for node in nodes.values())
     else:
-        server_counts = Counter({pool_state: count_of(inputs.get("count")) or 0})
+        server_counts = Counter({pool_state: parse_count(inputs.get("count")) or 0})
     return _build_usage(inputs, outputs, server_counts)
 
 

@@ -80,7 +80,7 @@ from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
 from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER, NODE_AT_REST, unix_time
-from gpuform.schemas.values import UNKNOWN, count_of
+from gpuform.schemas.values import UNKNOWN, parse_count
 
 _ID = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
 
@@ -112,7 +112,7 @@ class NodePoolActions:
         """Every declared node is there and as declared, and no other."""
         client = self._client_of(inputs)
         work = PoolWork(client, self._settings, call, inputs, object_id)
-        seen = with_newer_image(client, call, inputs.declared(), work.finish())
+        seen = with_newer_image(client, call, inputs.dump_declared(), work.finish())
         seen = with_idle_stop(call, object_id, seen, is_off=inputs.state == "STOPPED")
         try:
             work.taking.conclude(work.nodes.all)
@@ -175,7 +175,7 @@ class NodePoolActions:
             permissions.require(Permission.UNLOCK, locked(names))
         refuse_moves(client, call, inputs, found)
         work.clear(found)
-        remember_stop(call, object_id, inputs.declared())
+        remember_stop(call, object_id, inputs.dump_declared())
 
     def predict_removed_nodes(
         self, call: ProviderContext, object_id: str, inputs: NodePoolInputs
@@ -323,7 +323,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         nodes = values.get("nodes")
         if nodes is UNKNOWN:
             return None
-        servers = len(nodes) if isinstance(nodes, Mapping) else count_of(values.get("count"))
+        servers = len(nodes) if isinstance(nodes, Mapping) else parse_count(values.get("count"))
         return None if servers is None else servers * GPUS_OF_A_SERVER
 
     @classmethod

@@ -57,7 +57,7 @@ def create_request(
     want: GpuNodeInputs, fabric: wire.ClusterFabric, server_type_id: str
 ) -> wire.CreateGpuNodes:
     """What makes it, in a fabric that exists."""
-    wanted = wanted_node(want.declared())
+    wanted = wanted_node(want.dump_declared())
     return wire.CreateGpuNodes(
         cluster_fabric_details=wire.ClusterFabricDetails(
             cluster_fabric_name=fabric.cluster_name,

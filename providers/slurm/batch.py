@@ -24,7 +24,7 @@ from gpuform.providers.slurm.reading import (
     show_runs,
 )
 from gpuform.providers.slurm.scheduler import refused
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class Batch:
         for node in self.nodes:
             if not _NODE.fullmatch(node):
                 raise GpuformError(
-                    f"{visible(node)[:80]!r} is no name of a node of Slurm",
+                    f"{escape_invisible(node)[:80]!r} is no name of a node of Slurm",
                     hint="compare with `sinfo -N`: write each node on its own",
                 )
         if not self.nodes or len(set(self.nodes)) < len(self.nodes):
@@ -99,7 +99,7 @@ class BatchJobs:
         is_plain = folder.isprintable() and "%" not in folder and "\\" not in folder
         if folder and (not folder.startswith("/") or not is_plain):
             raise GpuformError(
-                f"{visible(folder)[:200]!r} is no folder for the outputs of jobs",
+                f"{escape_invisible(folder)[:200]!r} is no folder for the outputs of jobs",
                 hint="give an absolute path without % and backslashes",
             )
         self._commands = commands
@@ -150,7 +150,8 @@ class BatchJobs:
         wrong = [each for each in job_ids if not (each.isascii() and each.isdecimal())]
         if wrong:
             raise GpuformError(
-                f"{visible(wrong[0])[:80]!r} is no id of a job", hint="give ids as `submit` does"
+                f"{escape_invisible(wrong[0])[:80]!r} is no id of a job",
+                hint="give ids as `submit` does",
             )
         if not job_ids:
             return
@@ -185,7 +186,7 @@ class BatchJobs:
         if not (job_id.isascii() and job_id.isdecimal()):
             raise UnknownOutcome(
                 f"sbatch ({self._commands.place}) told no id of a job: "
-                f"{visible(output.stdout)[:80]!r}",
+                f"{escape_invisible(output.stdout)[:80]!r}",
                 hint=f"look for it: `squeue --name={batch.name} --states=all`",
             )
         return job_id
@@ -228,7 +229,7 @@ class BatchJobs:
         except ValueError as error:
             raise GpuformError(
                 f"what `{' '.join(command[:3])}` printed ({self._commands.place}) cannot be read: "
-                f"{visible(str(error))}",
+                f"{escape_invisible(str(error))}",
                 hint="nothing is guessed about jobs: run it there and look at the line",
             ) from error
 
@@ -264,7 +265,7 @@ def _with_exit_code(run: BatchRun, codes: dict[str, str]) -> BatchRun:
 def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise GpuformError(
-            f"{visible(name)[:80]!r} is no name of a batch job",
+            f"{escape_invisible(name)[:80]!r} is no name of a batch job",
             hint="use letters, digits, dots, hyphens and underscores, 128 at most",
         )
     return name
@@ -288,7 +289,10 @@ def _trouble(script: str) -> tuple[str, str] | None:
     except ValueError as error:
         return f"has an #SBATCH line that cannot be read: {error}", "close its quotes"
     if wrong := next((word for word in words if _is_for_others(word)), None):
-        return f"says #SBATCH {visible(wrong)[:80]}", "take it out: it is one job, of one cluster"
+        return (
+            f"says #SBATCH {escape_invisible(wrong)[:80]}",
+            "take it out: it is one job, of one cluster",
+        )
     return None
 
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.slurm import SlurmInputs
-from gpuform.schemas.visible import visible
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class SshCommands:
         output = _run([*self._ssh(), remote], self.place, _environment(), is_change=is_change)
         if output.code != 255:
             return output
-        told = visible(" ".join(output.stderr.split()))[-300:] or "it said nothing"
+        told = escape_invisible(" ".join(output.stderr.split()))[-300:] or "it said nothing"
         hint = next((each for part, each in _SSH_REMEDIES if part in told.lower()), None)
         kind = UnknownOutcome if is_change else Unreachable
         raise kind(f"{self.place} failed: {told}", hint=hint or f"try `{self.place}` by hand")

@@ -24,7 +24,7 @@ from gpuform.providers.records import SETTLE, Batches, BatchRecords
 from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of, nodes_of, text_of_script
 from gpuform.providers.slurm.reading import BatchRun
 from gpuform.schemas.policies.certification import CategoryInputs
-from gpuform.schemas.visible import shortened, visible
+from gpuform.schemas.safe_text import escape_invisible, truncate
 
 _SECONDS = 10.0
 _LONGEST_LINE = 10 * 1024
@@ -103,7 +103,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _shown(pattern: str) -> str:
-    return repr(visible(pattern)[:200])
+    return repr(escape_invisible(pattern)[:200])
 
 
 _LONGEST: Final = 200
@@ -257,7 +257,7 @@ class SlurmTester:
             nodes,
             passed=passed,
             measured=measured,
-            because=shortened(because, _LONGEST),
+            because=truncate(because, _LONGEST),
             is_telling=False,
         )
 

@@ -23,8 +23,8 @@ from gpuform.providers.slurm.reading import (
     show_ending,
 )
 from gpuform.schemas.policies.drain import RunningJob, ScheduledDrainInputs
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.slurm import SlurmInputs
-from gpuform.schemas.visible import visible
 
 T = TypeVar("T")
 
@@ -209,7 +209,7 @@ _SILENT = ("unable to contact", "connect failure", "timed out", "communication")
 def refused(command: Sequence[str], output: Output, place: str) -> GpuformError:
     """The error for a command that ended with another code than 0."""
     told = " ".join(output.stderr.split()) or " ".join(output.stdout.split())
-    told = visible(told) or "it said nothing"
+    told = escape_invisible(told) or "it said nothing"
     message = f"`{' '.join(command[:3])}` failed ({place}, exit code {output.code}): {told[:300]}"
     said = told.lower()
     if any(each in said for each in _SILENT):

@@ -52,7 +52,7 @@ from gpuform.providers.tensorone.repairing import Restarting, cluster_repairs, o
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of, unhealthy
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import alternatives_of

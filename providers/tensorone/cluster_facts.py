@@ -29,7 +29,7 @@ from gpuform.schemas.resource_facts import Billing, Expense, Exposure, Footprint
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.statuses import AT_REST, ClusterStatus, unix_time
 from gpuform.schemas.tensorone.wire import ClusterMetrics
-from gpuform.schemas.values import UNKNOWN, contains_unknown, same
+from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal
 
 _NO_KUBERNETES = "TensorOne's clusters are hosts of their own, without Kubernetes"
 
@@ -99,7 +99,7 @@ def _is_changed(values: Mapping[str, Any], seen: Mapping[str, Any], name: str) -
         return False
     if contains_unknown(declared) or not isinstance(known, list):
         return True
-    return not same(sorted(declared, key=repr), sorted(known, key=repr))
+    return not is_equal(sorted(declared, key=repr), sorted(known, key=repr))
 
 
 def _open_ports(rules: list[Any]) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _expenses(
 def _is_as_seen(values: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
     """Whether all that is priced is declared as it is."""
     declared = (name for name in _PRICED if values.get(name) is not None)
-    return all(same(values[name], seen.get(name)) for name in declared)
+    return all(is_equal(values[name], seen.get(name)) for name in declared)
 
 
 def _ends(limits: Any) -> bool:

@@ -97,7 +97,7 @@ class Course:
 
     def _remember_idleness(self) -> None:
         """What declares idle is never declared to be stopped: `gpuform expire` alone does that."""
-        idleness = idleness_of(self._want.declared())
+        idleness = idleness_of(self._want.dump_declared())
         if idleness is not None and self._want.state == "stopped":
             now = self._call.clock.now()
             self._idle_stops.record(IdleStop(self._id, now, because_of(idleness, now)))
@@ -150,7 +150,7 @@ class Course:
 
 def patience(want: ClusterInputs) -> float:
     """How long it is waited for capacity, in seconds."""
-    return patience_of(want.declared().get("on_no_capacity"))
+    return patience_of(want.dump_declared().get("on_no_capacity"))
 
 
 def shortage(error: ApiError) -> ApiError:

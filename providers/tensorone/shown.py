@@ -50,7 +50,7 @@ def inputs_of(cluster: wire.Cluster, known: Mapping[str, Any]) -> dict[str, Any]
 
 def differences(cluster: wire.Cluster, want: ClusterInputs) -> dict[str, Any]:
     """What is declared and the platform has otherwise, of that which changes at a start alone."""
-    seen, declared = inputs_of(cluster, {"is": "known"}), want.declared()
+    seen, declared = inputs_of(cluster, {"is": "known"}), want.dump_declared()
     return {
         name: declared[name]
         for name in CONFIGURED

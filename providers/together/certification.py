@@ -40,7 +40,7 @@ from gpuform.schemas.resource_facts import Notice
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import CertificationInputs
-from gpuform.schemas.values import contains_unknown, count_of
+from gpuform.schemas.values import contains_unknown, parse_count
 
 
 class ClusterCertificationActions(CertificationActions[CertificationInputs]):
@@ -109,8 +109,8 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         cls, old: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
         """`certify again` where nodes are not proven any more, or more of them come."""
-        before, after = count_of(old.get("num_gpus")), declared.get("num_gpus")
-        now = count_of(after)
+        before, after = parse_count(old.get("num_gpus")), declared.get("num_gpus")
+        now = parse_count(after)
         coming = (now - before) // GPUS_PER_NODE if now is not None and before is not None else 0
         again = change_of(old, coming)
         if again is not None:
@@ -121,7 +121,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         elif now != before:
             because = "" if coming > 0 else "fewer nodes: nothing to test"
             recorded = FieldChange(
-                "num_gpus", Action.UPDATE, before, now, because=because, only_recorded=True
+                "num_gpus", Action.UPDATE, before, now, because=because, state_only=True
             )
             yield recorded
 

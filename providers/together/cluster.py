@@ -149,7 +149,7 @@ class ClusterActions:
             if cluster is None:
                 raise NotReady(f"cluster {object_id} is gone from the platform")
             last[:] = [cluster]
-            may_have_more = is_elastic(inputs.declared(), cluster)
+            may_have_more = is_elastic(inputs.dump_declared(), cluster)
             return look_at(cluster, inputs.num_gpus, may_have_more=may_have_more)
 
         last: list[wire.Cluster] = []
@@ -157,7 +157,7 @@ class ClusterActions:
         look = self._with_workers(call, inputs, probe, last)
         seen = wait_until_done(call, look, label=what, interval=self._rhythm)
         try:
-            self._shrinking(call, last[0], inputs.declared()).conclude()
+            self._shrinking(call, last[0], inputs.dump_declared()).conclude()
         except GpuformError as error:
             raise NotReady(f"{what}: {error}", last=seen) from None
         return seen
@@ -219,7 +219,7 @@ class ClusterActions:
         if cluster is None:
             send(changes)  # the platform says that it is gone
             return
-        shrinking = self._shrinking(call, cluster, want.declared())
+        shrinking = self._shrinking(call, cluster, want.dump_declared())
         if changes and shrinking.is_under_way:
             shrinking = self._after_removal(call, id_, want)
         if changes:
@@ -234,7 +234,7 @@ class ClusterActions:
             cluster = self._find(id_, want.project_id)
             if cluster is None:
                 raise GpuformError(f"cluster {id_} is gone from the platform")
-            found = self._shrinking(call, cluster, want.declared())
+            found = self._shrinking(call, cluster, want.dump_declared())
             return PollResult(found, cluster.status, is_done=not found.is_under_way)
 
         what = f"removal of nodes from cluster {want.cluster_name}"
@@ -249,9 +249,9 @@ class ClusterActions:
         cluster = self._find(object_id, inputs.project_id)
         if cluster is None:
             return None
-        decided = cluster_repairs(call.known, inputs.declared())
+        decided = cluster_repairs(call.known, inputs.dump_declared())
         repaired = [each.node for each in decided.due]
-        return self._shrinking(call, cluster, inputs.declared()).leaving(inputs.num_gpus, repaired)
+        return self._shrinking(call, cluster, inputs.dump_declared()).leaving(inputs.num_gpus, repaired)
 
     def predict_nodes_removed_with_object(
         self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str
@@ -328,7 +328,7 @@ class ClusterActions:
             seen = probe()
             if not seen.is_done:
                 return seen
-            found = look_at_workers(call, last[0], slurm_of(want.declared()))
+            found = look_at_workers(call, last[0], slurm_of(want.dump_declared()))
             began[:] = began or [call.clock.now()]
             return waited_for(seen, found, call.clock.now() - began[0])
 
@@ -358,7 +358,7 @@ class ClusterActions:
             want,
             id_,
             find,
-            lambda cluster: self._shrinking(call, cluster, want.declared()),
+            lambda cluster: self._shrinking(call, cluster, want.dump_declared()),
             self._rhythm,
         )
 
@@ -493,7 +493,7 @@ def _volume_problems(call: ProviderContext, values: Mapping[str, Any]) -> Iterat
 
 
 def _patience(want: ClusterInputs) -> float:
-    return patience_of(want.declared().get("on_no_capacity"))
+    return patience_of(want.dump_declared().get("on_no_capacity"))
 
 
 def _capacity(want: ClusterInputs, gpu_type: str, region: str) -> str:

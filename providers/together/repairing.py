@@ -214,7 +214,7 @@ class Repairing:
         if policy is None or all(each.cause == Cause.ASKED for each in wanted):
             return
         workers = standard_workers(cluster)
-        found = look_at_workers(self.call, cluster, slurm_of(self.want.declared()))
+        found = look_at_workers(self.call, cluster, slurm_of(self.want.dump_declared()))
         broken = {each.host_name for each in workers if is_repaired_now(each)}
         broken |= {each.node for each in proposals(workers)}
         broken |= {*found.failing} | {each.node for each in wanted}
@@ -234,7 +234,7 @@ class Repairing:
         if each.id:
             return self._is_proposed(cluster, each)
         if each.cause == Cause.NOT_READY:
-            found = look_at_workers(self.call, cluster, slurm_of(self.want.declared()))
+            found = look_at_workers(self.call, cluster, slurm_of(self.want.dump_declared()))
             if found.unasked:
                 raise GpuformError(f"whether node {each.node} can be used: {found.unasked}")
             return self._is_so(each, each.node in found.failing, "can be used again")
@@ -345,7 +345,7 @@ class Repairing:
 
     def _wait_for_workers(self, done: Sequence[NodeRepair], before: set[str]) -> None:
         """What was repaired, or is there in its place, can be used by its scheduler."""
-        slurm = slurm_of(self.want.declared())
+        slurm = slurm_of(self.want.dump_declared())
 
         def probe() -> PollResult[None]:
             cluster = self.find()

@@ -19,12 +19,12 @@ from gpuform.providers.repairing import (
 )
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.repair import Cause, NodeFault
+from gpuform.schemas.safe_text import truncate
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import REPAIR_MODES, ClusterRepairInputs
 from gpuform.schemas.together.outputs import GpuWorkerNodeOutputs, RemediationOutputs
 from gpuform.schemas.together.statuses import unix_time
 from gpuform.schemas.together.wire import LinkedAlert, Remediation
-from gpuform.schemas.visible import shortened
 
 PROPOSED: Final = "PENDING_APPROVAL"
 UNDER_WAY: Final = frozenset({"PENDING", "QUARANTINING", "QUARANTINED", "RUNNING"})
@@ -118,7 +118,7 @@ def uncertified(
                 yield NodeFault(
                     node=failure.node,
                     cause=Cause.FAILED_CERTIFICATION,
-                    because=shortened(f"{failure.category}: {failure.because}", _LONGEST),
+                    because=truncate(f"{failure.category}: {failure.because}", _LONGEST),
                     since=failure.at,
                     instance=worker.instance_id or "",
                 )
@@ -173,7 +173,7 @@ def _evidence(remediation: Remediation) -> str:
     """`GpuPcieReplayRateHigh (critical)`, or the reason that it has."""
     alerts = _listed(_alert(each) for each in remediation.linked_alerts)
     told = alerts or remediation.reason or "Together proposes its repair"
-    return shortened(" ".join(told.split()), _LONGEST)
+    return truncate(" ".join(told.split()), _LONGEST)
 
 
 def _alert(alert: LinkedAlert) -> str:

@@ -44,7 +44,7 @@ from gpuform.providers.values.redaction import (
     texts_in,
     without_request,
 )
-from gpuform.schemas.values import SECRET, SIGNATURE
+from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 
 __all__ = [
     "HASH_OF_NOTHING",
@@ -52,8 +52,8 @@ __all__ = [
     "PART",
     "QUOTED",
     "REFERENCE",
-    "SECRET",
-    "SIGNATURE",
+    "SECRET_SIGNATURE",
+    "SIGNATURE_KEY",
     "UNKNOWN",
     "UNKNOWN_TEXT",
     "Archive",

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from gpuform.providers.values.redaction import texts_in
-from gpuform.schemas.values import SECRET, SIGNATURE
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
+from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 
 if TYPE_CHECKING:
     from google.protobuf.struct_pb2 import Struct, Value
@@ -302,8 +302,8 @@ def from_special(fields: Mapping[str, Any]) -> PropertyValue:
     Raises ValueError when the signature or the parts are not Pulumi's. Dependencies of output
     values are dropped: the engine takes them from the registration.
     """
-    kind = fields[SIGNATURE]
-    if kind == SECRET and "value" in fields:
+    kind = fields[SIGNATURE_KEY]
+    if kind == SECRET_SIGNATURE and "value" in fields:
         return make_secret(fields["value"])
     if kind == OUTPUT:
         inner: PropertyValue = fields.get("value", UNKNOWN)
@@ -329,7 +329,7 @@ HASH_OF_NOTHING: Final = hashlib.sha256(b"").hexdigest()
 
 
 def _file(fields: Mapping[str, Any]) -> Asset | Archive:
-    name = "asset" if fields[SIGNATURE] == ASSET else "archive"
+    name = "asset" if fields[SIGNATURE_KEY] == ASSET else "archive"
     contents = ("text" if name == "asset" else "assets", "path", "uri")
     given = {key: fields[key] for key in contents if fields.get(key) is not None}
     if not given and name == "asset" and fields.get("hash") == HASH_OF_NOTHING:
@@ -343,15 +343,15 @@ def _file(fields: Mapping[str, Any]) -> Asset | Archive:
 def to_special(value: bytes | ResourceReference | Asset | Archive) -> dict[str, PropertyValue]:
     """The object, signature included, that stands for the value on the wire and in the state."""
     if isinstance(value, bytes):
-        return {SIGNATURE: BYTES, "value": base64.b64encode(value).decode()}
+        return {SIGNATURE_KEY: BYTES, "value": base64.b64encode(value).decode()}
     if isinstance(value, ResourceReference):
-        made: dict[str, PropertyValue] = {SIGNATURE: REFERENCE, "urn": value.urn}
+        made: dict[str, PropertyValue] = {SIGNATURE_KEY: REFERENCE, "urn": value.urn}
         if value.id is not None:
             made["id"] = "" if isinstance(value.id, Unknown) else value.id
         if value.package_version:
             made["packageVersion"] = value.package_version
         return made
-    made = {SIGNATURE: ASSET if isinstance(value, Asset) else ARCHIVE}
+    made = {SIGNATURE_KEY: ASSET if isinstance(value, Asset) else ARCHIVE}
     if value.hash:
         made["hash"] = value.hash
     contents = value.text if isinstance(value, Asset) else value.assets
@@ -395,7 +395,7 @@ def from_value(value: "Value") -> PropertyValue:
     if kind == "struct_value":
         items = sorted(value.struct_value.fields.items())
         fields = {key: from_value(item) for key, item in items}
-        return from_special(fields) if SIGNATURE in fields else fields
+        return from_special(fields) if SIGNATURE_KEY in fields else fields
     if kind == "list_value":
         return [from_value(item) for item in value.list_value.values]
     return value.bool_value if kind == "bool_value" else None
@@ -435,6 +435,6 @@ def _set(target: "Value", value: PropertyValue) -> None:
     elif isinstance(value, Unknown):
         target.string_value = UNKNOWN_TEXT
     elif isinstance(value, Secret):
-        _fill(target.struct_value, {SIGNATURE: SECRET, "value": value.value})
+        _fill(target.struct_value, {SIGNATURE_KEY: SECRET_SIGNATURE, "value": value.value})
     else:
         _fill(target.struct_value, to_special(value))

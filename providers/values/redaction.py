@@ -21,7 +21,7 @@ from html import unescape
 from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple, Self
 
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 
 QUOTED: Final = "[request]"
 """What is shown in place of a request that a platform quotes."""

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.inputs import LIVE, ClusterInputs
 from gpuform.schemas.aios.parts import NODE_COUNT, PATHS, NodeInputs, value_at, with_value
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.rules import FieldRules, get_field_rules
 
 Document = dict[str, Any]
 
@@ -25,7 +25,7 @@ def wire_name(name: str) -> str:
 def to_wire(rules: FieldRules, value: Any) -> Any:
     """A declared value as a document has it: numbers that are whole are integers."""
     if rules.nested and isinstance(value, Mapping):
-        fields = rules.inner
+        fields = rules.nested_rules
         return {wire_name(name): to_wire(fields[name], item) for name, item in value.items()}
     if isinstance(value, Mapping):
         return {name: to_wire(rules, item) for name, item in value.items()}
@@ -36,7 +36,7 @@ def to_wire(rules: FieldRules, value: Any) -> Any:
 
 def entry_of(node: Mapping[str, Any]) -> Document:
     """A declared node, with its `id`, as an entry of `nodes.nodeData`."""
-    rules = rules_of(NodeInputs)
+    rules = get_field_rules(NodeInputs)
     return {wire_name(name): to_wire(rules[name], value) for name, value in node.items()}
 
 
@@ -50,7 +50,7 @@ def cluster_document(declared: Mapping[str, Any], *, with_status: bool) -> Docum
         if value_at(values, path) is None:
             values = with_value(values, path, 0)
     values["nodes"] = {"node_data": [], **values["nodes"]}
-    rules = rules_of(ClusterInputs)
+    rules = get_field_rules(ClusterInputs)
     kept = {name: value for name, value in values.items() if not rules[name].local}
     kept.pop("status", None)
     if with_status:

@@ -25,7 +25,7 @@ from gpuform.schemas.aios.parts import (
 from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.policies.drain import ScheduledDrainInputs
-from gpuform.schemas.rules import Default, Immutable, Local, Refers, Unordered, WriteOnly
+from gpuform.schemas.rules import Default, Immutable, Local, ReferenceTo, Unordered, WriteOnly
 
 CreateMode = Literal["parser", "direct"]
 
@@ -145,19 +145,19 @@ class ClusterInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _twice(values)
         yield from total_problems(values)
 
     @classmethod
-    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
         return with_totals(values)
 
 
 class _OneInputs(InputModel):
     """Which node; here, so that these fields come first."""
 
-    cluster_id: Annotated[ClusterId, Immutable, Refers("Cluster")] = Field(
+    cluster_id: Annotated[ClusterId, Immutable, ReferenceTo("Cluster")] = Field(
         min_length=1,
         description="Id of the cluster that the node belongs to.",
         examples=["{{ clusters.west.id }}", "cluster-west-vision-001"],
@@ -179,7 +179,7 @@ class GpuNodeInputs(HardwareInputs, _OneInputs):
     retired_names: ClassVar[Mapping[str, str]] = {"id": "node_id"}
 
     @classmethod
-    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
         whole: dict[str, Any] = whole_node(values)
         return whole
 

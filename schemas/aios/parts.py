@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from gpuform.schemas.ids import Line
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Default, KeyedBy, Unordered
-from gpuform.schemas.values import UNKNOWN, contains_unknown, same
+from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal
 
 Values = Mapping[str, Any]
 
@@ -111,7 +111,7 @@ def total_problems(values: Values) -> Iterator[Problem]:
                 "is computed from nodes.node_data: declare the nodes there, or leave it out (the "
                 "nodes of aios.GpuNode resources add to it by themselves)",
             )
-        elif not contains_unknown(sums[path]) and not same(declared, sums[path]):
+        elif not contains_unknown(sums[path]) and not is_equal(declared, sums[path]):
             yield Problem(
                 path,
                 f"{declared:g} is not what the nodes add up to: write {sums[path]:g}, or leave it "
@@ -159,7 +159,7 @@ def _of_gpus(listed: Any) -> dict[str, Any]:
 def _agree(declared: Any, found: Any) -> bool:
     if declared is None or contains_unknown(declared) or contains_unknown(found):
         return True
-    return same(declared, found, unordered=isinstance(found, Sequence))
+    return is_equal(declared, found, unordered=isinstance(found, Sequence))
 
 
 def _sum(values: Iterable[Any]) -> Any:
@@ -209,7 +209,7 @@ class NodeGpusInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         return gpu_problems(values)
 
 

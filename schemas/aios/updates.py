@@ -19,8 +19,8 @@ from gpuform.schemas.aios.documents import (
     wire_name,
 )
 from gpuform.schemas.aios.parts import NODE_COUNT, PATHS, NodeInputs, told_totals, value_at
-from gpuform.schemas.rules import FieldRules, rules_of
-from gpuform.schemas.values import same
+from gpuform.schemas.rules import FieldRules, get_field_rules
+from gpuform.schemas.values import is_equal
 
 Values = Mapping[str, Any]
 Body = dict[str, dict[str, Any]]
@@ -87,7 +87,7 @@ class Request:
         now = declared_cluster(record)
         sums = {wired: value_at(now, path) for wired, path in _SUM_PATHS.items()}
         values = self.body.get("$set", {})
-        return all(same(sums[path], value) for path, value in values.items() if path in sums)
+        return all(is_equal(sums[path], value) for path, value in values.items() if path in sums)
 
     def strays(self, before: wire.Cluster, record: wire.Cluster) -> list[tuple[wire.Node, Placed]]:
         """Return the entries of others that got values of this, each with those values.
@@ -142,7 +142,7 @@ def entries_request(
     are those of all entries, whoever declares them.
     """
     old, new = ({each["id"]: each for each in entries} for entries in (before, after))
-    touched = [id_ for id_ in {**new, **old} if not same(old.get(id_), new.get(id_))]
+    touched = [id_ for id_ in {**new, **old} if not is_equal(old.get(id_), new.get(id_))]
     numbers = {id_: sum(each.id == id_ for each in record.nodes.node_data) for id_ in touched}
     here = [id_ for id_ in touched if numbers[id_] == 1 and id_ in new]
     changes = [change for id_ in here if (change := _entry_change(record, new[id_]))]
@@ -230,7 +230,9 @@ def _entry_change(record: wire.Cluster, node: Values) -> Placed | None:
     """Return the changed fields of an entry; None when it is as declared, or not there."""
     for index, entry in enumerate(record.nodes.node_data):
         if entry.id == node["id"]:
-            found = dict(_differences(rules_of(NodeInputs), declared_node(entry), node, "", ""))
+            found = dict(
+                _differences(get_field_rules(NodeInputs), declared_node(entry), node, "", "")
+            )
             return Placed(index, entry.id, found) if found else None
     return None
 
@@ -262,7 +264,7 @@ def _sums(record: wire.Cluster, entries: Iterable[Values]) -> Body:
     stale = {
         wired: sums[path]
         for wired, path in _SUM_PATHS.items()
-        if path in sums and not same(value_at(now, path), sums[path])
+        if path in sums and not is_equal(value_at(now, path), sums[path])
     }
     return {"$set": to_wire(_NO_RULES, stale)} if stale else {}
 
@@ -287,10 +289,10 @@ def _differences(
         old, new = before.get(name), after.get(name)
         if new is None and old is not None and field.default is not None:
             new = field.default.value
-        if new is None or field.is_same(old, new):
+        if new is None or field.is_equivalent(old, new):
             continue
-        if field.inner and isinstance(new, Mapping):
-            yield from _differences(field.inner, old or {}, new, f"{own}.", f"{here}.")
+        if field.nested_rules and isinstance(new, Mapping):
+            yield from _differences(field.nested_rules, old or {}, new, f"{own}.", f"{here}.")
         else:
             yield from _free_differences(field, old, new, here)
 
@@ -306,7 +308,7 @@ def _free_differences(
     for key in {**new, **old}:
         if key not in new:
             yield f"{path}.{key}", _ABSENT
-        elif key not in old or not same(old[key], new[key]):
+        elif key not in old or not is_equal(old[key], new[key]):
             yield from _free_differences(rules, old.get(key), new[key], f"{path}.{key}")
 
 
@@ -366,7 +368,7 @@ def _may_have_moved(node_id: str, to: int, before: wire.Cluster, record: wire.Cl
 
 def _is_at(document: Values, path: str, value: Any) -> bool:
     found = value_at(document, path)
-    return found is None if value is _ABSENT else same(found, value)
+    return found is None if value is _ABSENT else is_equal(found, value)
 
 
 def _merged(*bodies: Body) -> Body:

@@ -49,7 +49,7 @@ Numbers = Mapping[str, float | None]
 
 def asks_heatmap(condition: ConditionInputs) -> bool:
     """Whether a condition is about single GPUs."""
-    return bool(HEATMAP & set(condition.declared()))
+    return bool(HEATMAP & set(condition.dump_declared()))
 
 
 def terabytes(text: str) -> float | None:
@@ -86,7 +86,7 @@ def can_be(name: str, value: float | None) -> bool:
 def amiss(condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None = None) -> str:
     """Each number that is out of its bounds, with the bounds; empty when the condition holds."""
     numbers = numbers_of(overview, heatmap)
-    return ", ".join(_amiss(condition.declared(), numbers, heatmap or GpuHeatmap()))
+    return ", ".join(_amiss(condition.dump_declared(), numbers, heatmap or GpuHeatmap()))
 
 
 def _amiss(condition: Mapping[str, Any], numbers: Numbers, heatmap: GpuHeatmap) -> Iterator[str]:

@@ -27,7 +27,7 @@ _NODES: Final = (
 
 def find_in_overview(condition: ConditionInputs, overview: Overview) -> list[str]:
     """Return what the overview lacks or contradicts of the parts that `condition` is about."""
-    bounds = set(condition.declared())
+    bounds = set(condition.dump_declared())
     found: list[str] = []
     if bounds & _NODES:
         found += _of_nodes(overview, is_none_meant="total_nodes" in bounds)
@@ -44,7 +44,7 @@ def find_in_overview(condition: ConditionInputs, overview: Overview) -> list[str
 
 def find_in_heatmap(condition: ConditionInputs, heatmap: GpuHeatmap) -> list[str]:
     """Return what the heatmap contradicts of the metrics that `condition` is about."""
-    bounds = set(condition.declared())
+    bounds = set(condition.dump_declared())
     found: list[str] = []
     if "max_temperature" in bounds:
         found += _of_metric("temperature", heatmap.temperature)

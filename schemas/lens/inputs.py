@@ -26,7 +26,7 @@ class BoundsInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         least, most = values.get("at_least"), values.get("at_most")
         if least is None and most is None:
             yield Problem("at_least", "is required: declare it, or at_most, or both")
@@ -138,7 +138,7 @@ class HealthGateInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         if values.get("condition") == {}:
             names = ", ".join(ConditionInputs.model_fields)
             yield Problem("condition", f"is empty: declare bounds of at least one of {names}")

@@ -157,7 +157,7 @@ class CategoryInputs(InputModel):
         return self.floor * (100 - share) / 100
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         floor, job, options = (values.get(name) for name in ("floor", "job", "options"))
         if values.get("tolerance") is not None and floor is None:
             yield Problem("tolerance", "is of a floor: declare the floor, or leave it out")
@@ -223,7 +223,7 @@ class CertificationPolicy(InputModel):
         return any(each.job is not None for each in self.categories)
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         told = values.get("categories")
         items = told if isinstance(told, list) else []
         listed = [each for each in items if isinstance(each, Mapping)]

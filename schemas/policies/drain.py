@@ -43,7 +43,7 @@ class DrainInputs(InputModel):
         return 60.0 * (self.wait_minutes or WAIT_MINUTES)
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         if values.get("on_busy") == "fail" and values.get("wait_minutes") is not None:
             yield Problem("wait_minutes", "does not go with on_busy fail, which waits for nothing")
 
@@ -59,8 +59,8 @@ class ChosenDrainInputs(DrainInputs):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().problems(values)
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().find_problems(values)
         names = values.get("nodes")
         if isinstance(names, list):
             for at, name in enumerate(names):
@@ -105,8 +105,8 @@ class ScheduledDrainInputs(DrainInputs):
         return self.kubernetes is not None or self.slurm is not None
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().problems(values)
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().find_problems(values)
         slurm = values.get("slurm")
         is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
         if is_exec and values.get("kubernetes") is None:

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import AfterValidator, Field, create_model
 
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.rules import Local, Recorded, Unordered
+from gpuform.schemas.rules import Local, StateOnly, Unordered
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -201,7 +201,7 @@ class ScheduleInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         start, stop = values.get("start"), values.get("stop")
         if isinstance(start, str) and start == "24:00":
             yield Problem("start", "24:00 only ends a day: write 00:00")
@@ -212,7 +212,7 @@ class ScheduleInputs(InputModel):
 Expires = Annotated[
     Annotated[str, AfterValidator(_checked_end)] | None,
     Local,
-    Recorded,
+    StateOnly,
     Field(
         description="When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a "
         "moment with its offset. Told by every plan from a week before.",
@@ -222,7 +222,7 @@ Expires = Annotated[
 Ttl = Annotated[
     Annotated[str, AfterValidator(_checked_ttl)] | None,
     Local,
-    Recorded,
+    StateOnly,
     Field(
         description="How long after its creation `gpuform expire` destroys it, instead of expires; "
         "a day is 24 hours. A replacement counts anew.",
@@ -232,7 +232,7 @@ Ttl = Annotated[
 Schedule = Annotated[
     ScheduleInputs | None,
     Local,
-    Recorded,
+    StateOnly,
     Field(
         description="The hours in which it runs: `gpuform expire` stops it when they end, and "
         "starts it when they begin. Being stopped in between is no drift, and `up` starts nothing.",
@@ -376,7 +376,7 @@ IdleInputs = create_model(
 Idle = Annotated[
     IdleInputs | None,
     Local,
-    Recorded,
+    StateOnly,
     Field(
         description="When its GPUs count as idle, so that `gpuform expire` stops it. It stays "
         "stopped until idle is removed, or --allow start-terminated starts it.",

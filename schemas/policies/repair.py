@@ -132,7 +132,7 @@ class MachineRepairInputs(RepairPolicy):
         return seconds_of(self.not_ready_for) if self.not_ready_for else DEFAULT_AFTER
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         on = values.get("on")
         is_measured = isinstance(on, list) and "overheated" in on
         if is_measured and values.get("max_temperature") is None:

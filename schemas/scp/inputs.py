@@ -23,15 +23,15 @@ from gpuform.schemas.policies.lifetime import (
 )
 from gpuform.schemas.policies.repair import MachineRepairInputs, RepairInputs, RolloutInputs
 from gpuform.schemas.rules import (
-    AtCreate,
+    AlternativeSpelling,
+    CreateOnly,
     Default,
     Immutable,
     Local,
-    Recorded,
+    OutputOf,
     Secret,
     Source,
-    Spelling,
-    TakenFrom,
+    StateOnly,
     Unordered,
     WriteOnly,
 )
@@ -119,7 +119,7 @@ class NodeInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         return node_problems(values)
 
 
@@ -177,7 +177,7 @@ class _MadeInputs(InputModel):
         description="Script that a new node runs, at most 16384 characters.",
         examples=["#!/bin/sh\napt-get update\n"],
     )
-    tags: Annotated[Tags | None, AtCreate] = Field(
+    tags: Annotated[Tags | None, CreateOnly] = Field(
         default=None,
         description="Tags that new nodes get; later, the Resource Manager's.",
         examples=[{"team": "research"}],
@@ -196,7 +196,7 @@ class _PoolInputs(InputModel):
         description="The platform's node pool, such as POOL001-krw1a.",
         examples=["POOL001-krw1a"],
     )
-    cluster_fabric_name: Annotated[FabricName, TakenFrom("Fabric", "cluster_fabric_name")] = Field(
+    cluster_fabric_name: Annotated[FabricName, OutputOf("Fabric", "cluster_fabric_name")] = Field(
         description="Fabric of the nodes, made with the first of them; another name moves them to "
         "that fabric, which has to have members.",
         examples=["train-a"],
@@ -243,14 +243,14 @@ class _PoolInputs(InputModel):
         "it another image or type replaces the pool as a whole.",
         examples=[{"max_unavailable": 1, "pause": "5m"}],
     )
-    repair: Annotated[RepairInputs | None, Local, Recorded] = Field(
+    repair: Annotated[RepairInputs | None, Local, StateOnly] = Field(
         default=None,
         description="gpuform's own, never sent: which broken nodes are deleted and made anew, and "
         "how many at a time. No job runs on a node that goes, as `drain` has it. Without it every "
         "`up` makes nodes in ERROR anew.",
         examples=[{"on": ["platform", "not_ready"], "max_parallel": 1, "max_unhealthy": "25%"}],
     )
-    scale_down: Annotated[PoolDrainInputs | None, Local, Spelling] = Field(
+    scale_down: Annotated[PoolDrainInputs | None, Local, AlternativeSpelling] = Field(
         default=None, description="The former name of drain.", examples=[{"nodes": ["train-003"]}]
     )
     lock_enabled: bool | None = Field(
@@ -276,11 +276,11 @@ class NodePoolInputs(_MadeInputs, _PoolInputs):
     }
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         return chain(node_pool_problems(values), lifetime_problems(values), _idle_problems(values))
 
     @classmethod
-    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
         return without_empty(values)
 
 
@@ -290,7 +290,7 @@ class _OneInputs(InputModel):
     gpu_node_name: Annotated[NodeName, Immutable] = Field(
         description="Name of the node.", examples=["gpu-node-001"]
     )
-    cluster_fabric_id: Annotated[str, TakenFrom("Fabric", "cluster_fabric_id")] = Field(
+    cluster_fabric_id: Annotated[str, OutputOf("Fabric", "cluster_fabric_id")] = Field(
         description="Fabric to join, such as a NodePool's cluster_fabric_id; another one of the "
         "same vendor pool moves the node.",
         examples=["{{ node_pools.train.cluster_fabric_id }}"],
@@ -323,7 +323,7 @@ class _OneInputs(InputModel):
         "deleted, replaced, stopped or moved, and who tells them. Without it nobody looks.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
-    repair: Annotated[MachineRepairInputs | None, Local, Recorded] = Field(
+    repair: Annotated[MachineRepairInputs | None, Local, StateOnly] = Field(
         default=None,
         description="gpuform's own, never sent: when the node is broken and made anew, which "
         "replaces this resource. No job runs on it then, as `drain` has it.",
@@ -337,11 +337,11 @@ class GpuNodeInputs(_MadeInputs, _OneInputs):
     retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_OWN_NAMES}
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         return chain(gpu_node_problems(values), lifetime_problems(values), _idle_problems(values))
 
     @classmethod
-    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
         return without_empty(values)
 
 
@@ -364,7 +364,7 @@ class CertificationInputs(CertificationPolicy):
         description="Region of the nodes; that of the account's settings when not declared.",
         examples=["kr-west1"],
     )
-    node_ids: Annotated[list[str], TakenFrom("NodePool", "node_ids"), Unordered] = Field(
+    node_ids: Annotated[list[str], OutputOf("NodePool", "node_ids"), Unordered] = Field(
         min_length=1,
         description="Ids of the nodes that are tested: with new ones these are tested.",
         examples=["{{ node_pools.train.node_ids }}"],
@@ -377,8 +377,8 @@ class CertificationInputs(CertificationPolicy):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().problems(values)
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().find_problems(values)
         told = values.get("categories")
         listed = told if isinstance(told, list) else []
         with_job = any(isinstance(each, Mapping) and each.get("job") is not None for each in listed)

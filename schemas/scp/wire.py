@@ -18,7 +18,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from gpuform.schemas.ids import ForeignName, Id, Line, checked_id
+from gpuform.schemas.ids import ForeignName, Id, Line, validate_id
 from gpuform.schemas.models import WireList, WireModel
 
 
@@ -214,7 +214,7 @@ def _ids(text: str) -> list[str]:
 
 def _checked_ids(text: str) -> str:
     for id_ in _ids(text):
-        checked_id(id_)
+        validate_id(id_)
     return text
 
 

@@ -27,9 +27,9 @@ from gpuform.schemas.rules import (
     GrowOnly,
     Immutable,
     Local,
-    Recorded,
+    ObservedAs,
     Secret,
-    ShownAs,
+    StateOnly,
     Unordered,
     WriteOnly,
 )
@@ -161,7 +161,7 @@ class ClusterInputs(InputModel):
         description="What the cluster is for.",
         examples=["Notebooks and short experiments"],
     )
-    gpu_type: Annotated[GpuType, Immutable, ShownAs("placed_gpu_type")] = Field(
+    gpu_type: Annotated[GpuType, Immutable, ObservedAs("placed_gpu_type")] = Field(
         description="Type of GPU, such as A100.", examples=["A100"]
     )
     gpu_count: int = Field(
@@ -176,7 +176,7 @@ class ClusterInputs(InputModel):
         "cluster.",
         examples=[500],
     )
-    region: Annotated[Region, Immutable, ShownAs("placed_region")] = Field(
+    region: Annotated[Region, Immutable, ObservedAs("placed_region")] = Field(
         description="Region, such as us-west-2.", examples=["us-west-2"]
     )
     project_id: Annotated[str, Immutable] = Field(
@@ -244,13 +244,13 @@ class ClusterInputs(InputModel):
     state: Annotated[State | None, Default("running")] = Field(
         default=None, description="running or stopped.", examples=["stopped"]
     )
-    require_healthy: Annotated[list[HealthCheck] | None, Local, Recorded, Unordered] = Field(
+    require_healthy: Annotated[list[HealthCheck] | None, Local, StateOnly, Unordered] = Field(
         default=None,
         description="Checks of its health that have to be healthy while it runs: until then it is "
         "not ready, and a create or an update waits for them.",
         examples=[["gpu", "network"]],
     )
-    repair: Annotated[ClusterRepairInputs | None, Local, Recorded] = Field(
+    repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = Field(
         default=None,
         description="gpuform's own, never sent: whether it is restarted (stopped and started) "
         "when its status is error, or the health of its GPUs is bad. Never while its GPUs are "
@@ -293,7 +293,7 @@ class ClusterInputs(InputModel):
     idle: Idle = None
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         return chain(cluster_problems(values), lifetime_problems(values), idleness_problems(values))
 
     def placements(self) -> "Iterator[ClusterInputs]":
@@ -301,7 +301,7 @@ class ClusterInputs(InputModel):
         yield self
         search = self.on_no_capacity
         for alternative in (search and search.alternatives) or ():
-            yield self.model_copy(update=alternative.declared())
+            yield self.model_copy(update=alternative.dump_declared())
 
 
 Values = Mapping[str, Any]

@@ -33,7 +33,7 @@ SECRET_MEMBERS: Final = ("environment_variables",)
 
 def cluster_create(inputs: ClusterInputs) -> Body:
     """``POST /clusters``: one that is to restore a snapshot, or to be stopped, is not started."""
-    body = {name: value for name, value in inputs.declared().items() if name not in OWN}
+    body = {name: value for name, value in inputs.dump_declared().items() if name not in OWN}
     if inputs.state == "stopped" or inputs.restore_snapshot is not None:
         body["auto_start"] = False
     return body
@@ -44,7 +44,7 @@ def cluster_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Bod
 
     A field no longer declared is not sent, but for one that has a default.
     """
-    declared, body = inputs.declared(), Body()
+    declared, body = inputs.dump_declared(), Body()
     for change in changes:
         name = change.path.split(".")[0].split("[")[0]
         if name in UPDATED and change.action is not Action.KEEP:

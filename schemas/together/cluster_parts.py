@@ -158,7 +158,7 @@ class SlurmStartupScriptsInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from script_problems(values)
 
 
@@ -241,7 +241,7 @@ class AddOnInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         kind, config = values.get("add_on_type"), values.get("config")
         if not (isinstance(kind, str) and isinstance(config, Mapping)):
             return

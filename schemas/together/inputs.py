@@ -18,18 +18,18 @@ from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.policies.certification import CertificationPolicy
 from gpuform.schemas.policies.lifetime import Expires, Ttl, lifetime_problems
 from gpuform.schemas.rules import (
+    AlternativeSpelling,
     Default,
+    EquivalentIf,
     GrowOnly,
     Immutable,
     KeyedBy,
     Local,
-    Recorded,
-    Refers,
-    SameIf,
-    ShownAs,
+    ObservedAs,
+    OutputOf,
+    ReferenceTo,
     Source,
-    Spelling,
-    TakenFrom,
+    StateOnly,
     WriteOnly,
 )
 from gpuform.schemas.together.cluster_parts import (
@@ -92,10 +92,12 @@ class SharedVolumeInputs(InputModel):
         description="Project that owns the volume; the key's own when not declared.",
         examples=["proj-research"],
     )
-    instance_cluster_id: Annotated[str | None, Immutable, WriteOnly, Refers("Cluster")] = Field(
-        default=None,
-        description="Cluster next to whose machines the volume is placed.",
-        examples=["{{ clusters.train.id }}"],
+    instance_cluster_id: Annotated[str | None, Immutable, WriteOnly, ReferenceTo("Cluster")] = (
+        Field(
+            default=None,
+            description="Cluster next to whose machines the volume is placed.",
+            examples=["{{ clusters.train.id }}"],
+        )
     )
 
 
@@ -120,10 +122,10 @@ class ClusterInputs(InputModel):
     cluster_name: Annotated[Line, Immutable] = Field(
         min_length=1, description="Name of the cluster.", examples=["training"]
     )
-    region: Annotated[str, Immutable, ShownAs("placed_region")] = Field(
+    region: Annotated[str, Immutable, ObservedAs("placed_region")] = Field(
         min_length=1, description="Region, such as us-central-8.", examples=["us-central-8"]
     )
-    gpu_type: Annotated[GpuType, Immutable, ShownAs("placed_gpu_type")] = Field(
+    gpu_type: Annotated[GpuType, Immutable, ObservedAs("placed_gpu_type")] = Field(
         min_length=1,
         description="Type of GPU, such as H100_SXM.",
         examples=["H100_SXM", "H200_SXM", "B200_SXM"],
@@ -131,18 +133,18 @@ class ClusterInputs(InputModel):
     num_gpus: int = Field(
         ge=8, multiple_of=8, description="Number of GPUs, a multiple of 8.", examples=[16]
     )
-    driver_version: Annotated[DriverVersion | None, Spelling] = Field(
+    driver_version: Annotated[DriverVersion | None, AlternativeSpelling] = Field(
         default=None,
         description="CUDA and driver version in one, such as CUDA_12_6_560.",
         examples=["CUDA_12_6_560"],
     )
-    cuda_version: Annotated[CudaVersion | None, Immutable, SameIf(is_same_version)] = Field(
+    cuda_version: Annotated[CudaVersion | None, Immutable, EquivalentIf(is_same_version)] = Field(
         default=None,
         description="CUDA version, such as 12.6; with nvidia_driver_version.",
         examples=["12.6"],
     )
     nvidia_driver_version: Annotated[
-        NvidiaDriverVersion | None, Immutable, SameIf(is_same_version)
+        NvidiaDriverVersion | None, Immutable, EquivalentIf(is_same_version)
     ] = Field(
         default=None,
         description="NVIDIA driver version, such as 560; with cuda_version.",
@@ -165,7 +167,7 @@ class ClusterInputs(InputModel):
     cluster_type: Annotated[ClusterType | None, Default("KUBERNETES")] = Field(
         default=None, description="KUBERNETES, or SLURM on Kubernetes.", examples=["SLURM"]
     )
-    volume_id: Annotated[str | None, Immutable, WriteOnly, Refers("SharedVolume")] = Field(
+    volume_id: Annotated[str | None, Immutable, WriteOnly, ReferenceTo("SharedVolume")] = Field(
         default=None,
         description="Id of an existing shared volume of the same region to attach.",
         examples=["{{ shared_volumes.data.id }}", "12345-67890-12345-67890"],
@@ -199,12 +201,14 @@ class ClusterInputs(InputModel):
         description="Prepaid GPUs of a RESERVED cluster; all when not declared.",
         examples=[8],
     )
-    reservation_start_time: Annotated[Timestamp | None, Immutable, SameIf(is_same_moment)] = Field(
-        default=None,
-        description="Start of SCHEDULED_CAPACITY, such as 2026-03-01T08:00:00Z.",
-        examples=["2026-03-01T08:00:00Z"],
+    reservation_start_time: Annotated[Timestamp | None, Immutable, EquivalentIf(is_same_moment)] = (
+        Field(
+            default=None,
+            description="Start of SCHEDULED_CAPACITY, such as 2026-03-01T08:00:00Z.",
+            examples=["2026-03-01T08:00:00Z"],
+        )
     )
-    reservation_end_time: Annotated[Timestamp | None, SameIf(is_same_moment)] = Field(
+    reservation_end_time: Annotated[Timestamp | None, EquivalentIf(is_same_moment)] = Field(
         default=None,
         description="End of SCHEDULED_CAPACITY, or of a RESERVED cluster.",
         examples=["2026-03-31T08:00:00Z"],
@@ -277,7 +281,7 @@ class ClusterInputs(InputModel):
     expires: Expires = None
     ttl: Ttl = None
 
-    ssh_jump: Annotated[SshJump | None, Local, Recorded] = Field(
+    ssh_jump: Annotated[SshJump | None, Local, StateOnly] = Field(
         default=None,
         description="gpuform's own, never sent: the jump host on the way to its machines, as the "
         "cluster's page at Together shows it (ssh -J).",
@@ -298,25 +302,25 @@ class ClusterInputs(InputModel):
         examples=[{"strategy": "replace_cluster", "keep_volume": True}],
     )
 
-    repair: Annotated[ClusterRepairInputs | None, Local, Recorded] = Field(
+    repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = Field(
         default=None,
         description="gpuform's own, never sent: which broken nodes are repaired, and how. No job "
         "runs on a node that is repaired, as `drain` has it.",
         examples=[{"on": ["platform", "not_ready"], "max_parallel": 1, "max_unhealthy": "25%"}],
     )
 
-    scale_down: Annotated[ClusterDrainInputs | None, Local, Spelling] = Field(
+    scale_down: Annotated[ClusterDrainInputs | None, Local, AlternativeSpelling] = Field(
         default=None,
         description="The former name of drain.",
         examples=[{"on_busy": "wait"}],
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         return chain(cluster_problems(values), lifetime_problems(values))
 
     @classmethod
-    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
         return in_one_spelling(values)
 
     def placements(self) -> "Iterator[ClusterInputs]":
@@ -324,10 +328,10 @@ class ClusterInputs(InputModel):
         yield self
         search = self.on_no_capacity
         for alternative in (search and search.alternatives) or ():
-            yield self.model_copy(update=alternative.declared())
+            yield self.model_copy(update=alternative.dump_declared())
 
     @classmethod
-    def converted(cls, name: str, value: Any) -> Any:
+    def convert_retired_value(cls, name: str, value: Any) -> Any:
         if name == "instance_type" and isinstance(value, str):
             return nearest_gpu_type(value) or value
         return value
@@ -336,12 +340,12 @@ class ClusterInputs(InputModel):
 class CertificationInputs(CertificationPolicy):
     """A proof that a cluster's nodes are fit: what depends on it waits for it."""
 
-    cluster_id: Annotated[str, Immutable, Refers("Cluster")] = Field(
+    cluster_id: Annotated[str, Immutable, ReferenceTo("Cluster")] = Field(
         min_length=1,
         description="Cluster whose nodes are tested.",
         examples=["{{ clusters.train.id }}"],
     )
-    num_gpus: Annotated[int, TakenFrom("Cluster", "num_gpus")] = Field(
+    num_gpus: Annotated[int, OutputOf("Cluster", "num_gpus")] = Field(
         ge=8,
         multiple_of=8,
         description="How many GPUs the cluster has: with more of them the new nodes are tested.",

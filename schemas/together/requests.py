@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.together.drivers import driver_pair
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 
@@ -16,8 +16,8 @@ Body = dict[str, Any]
 
 def cluster_create(inputs: ClusterInputs) -> Body:
     """``POST /compute/clusters``: always with the driver pair, however it is declared."""
-    rules = rules_of(ClusterInputs)
-    body = {name: value for name, value in inputs.declared().items() if not rules[name].local}
+    rules = get_field_rules(ClusterInputs)
+    body = {name: value for name, value in inputs.dump_declared().items() if not rules[name].local}
     name = body.pop("driver_version", None)
     if name is not None:
         body["cuda_version"], body["nvidia_driver_version"] = driver_pair(name)
@@ -30,7 +30,7 @@ def cluster_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Bod
     A field no longer declared is sent with its default, an add-on no longer declared is disabled
     (the request has no way to remove one). An object is sent with all that is declared of it.
     """
-    declared, rules = inputs.declared(), rules_of(ClusterInputs)
+    declared, rules = inputs.dump_declared(), get_field_rules(ClusterInputs)
     body: Body = {}
     for change in changes:
         name = change.path.split(".")[0].split("[")[0]
@@ -44,7 +44,7 @@ def cluster_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Bod
 
 def volume_create(inputs: SharedVolumeInputs) -> Body:
     """``POST /compute/clusters/storage/volumes``."""
-    return inputs.declared()
+    return inputs.dump_declared()
 
 
 def volume_update(volume_id: str, inputs: SharedVolumeInputs) -> Body:

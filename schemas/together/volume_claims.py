@@ -17,12 +17,12 @@ from pydantic import AfterValidator, Field
 from gpuform.schemas.ids import DEFAULT_NAMESPACE, Name, Namespace
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.rules import (
+    ComparedBy,
     Default,
     GrowOnly,
     Immutable,
-    Measured,
-    Refers,
-    TakenFrom,
+    OutputOf,
+    ReferenceTo,
     Unordered,
 )
 
@@ -67,7 +67,7 @@ class VolumeClaimInputs(InputModel):
         "size": "storage",
     }
 
-    cluster_id: Annotated[str, Immutable, Refers("Cluster")] = Field(
+    cluster_id: Annotated[str, Immutable, ReferenceTo("Cluster")] = Field(
         min_length=1,
         description="Cluster whose pods use it.",
         examples=["{{ clusters.train.id }}"],
@@ -78,11 +78,11 @@ class VolumeClaimInputs(InputModel):
     namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
         default=None, description="Namespace of the pods that use it.", examples=["training"]
     )
-    storage: Annotated[Quantity, GrowOnly, Measured(bytes_of)] = Field(
+    storage: Annotated[Quantity, GrowOnly, ComparedBy(bytes_of)] = Field(
         description="Size as Kubernetes writes it, such as 10Gi; only grows, once it is bound.",
         examples=["10Gi"],
     )
-    volume_name: Annotated[str | None, Immutable, TakenFrom("SharedVolume", "volume_name")] = Field(
+    volume_name: Annotated[str | None, Immutable, OutputOf("SharedVolume", "volume_name")] = Field(
         default=None,
         min_length=1,
         description="Name of the cluster's shared volume that it is bound to.",
@@ -106,7 +106,7 @@ class VolumeClaimInputs(InputModel):
     )
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         ways = [name for name in ("volume_name", "storage_class_name") if name in values]
         if len(ways) != 1:
             yield Problem(

@@ -6,4 +6,4 @@ from gpuform.stacks.engine.errors import EngineError
 class NoAccess(EngineError):
     """A cluster that cannot be reached as asked, or whose credentials cannot be kept."""
 
-    page = "guides/access"
+    help_page = "guides/access"

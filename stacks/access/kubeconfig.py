@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 from gpuform.providers.errors import MissingCredentials
 from gpuform.providers.kubernetes.kubeconfig import parts_of
-from gpuform.schemas.ids import checked_id
-from gpuform.schemas.visible import shortened, visible
+from gpuform.schemas.ids import validate_id
+from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.kubeconfig_source import CURRENT, HEAD, SECTIONS
 from gpuform.stacks.access.kubeconfig_text import Before, KubeconfigText, Mark
@@ -32,10 +32,11 @@ class Credential:
         to be signed in, and when the name cannot be that of a context.
         """
         try:
-            checked_id(name)
+            validate_id(name)
         except ValueError as error:
             raise NoAccess(
-                f"{shortened(visible(name), 80)!r} cannot be the name of a context: it {error}",
+                f"{truncate(escape_invisible(name), 80)!r} cannot be the name of a context: "
+                f"it {error}",
                 hint="Nothing was written. Give it another one with --context NAME.",
             ) from None
         try:

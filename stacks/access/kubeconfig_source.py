@@ -29,7 +29,7 @@ _LOADERS: Final[tuple[Any, ...]] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader
 class NotEdited(EngineError):
     """A file that only a person can edit."""
 
-    page = "guides/access"
+    help_page = "guides/access"
 
 
 @dataclass(frozen=True, slots=True)

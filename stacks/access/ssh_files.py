@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gpuform.schemas.access import Host
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles, Written
 from gpuform.stacks.access.reading import Cluster
 from gpuform.stacks.access.user_file import UserFile
@@ -125,17 +125,19 @@ def ssh_hosts(
 
 def config_text(hosts: Sequence[SshHost], project: str, stack: str) -> str:
     """The file, whole."""
-    which = visible(f"{stack} of {project}")
+    which = escape_invisible(f"{stack} of {project}")
     lines = [f"# Stack {which}: `gpuform ssh-config` writes this file anew."]
     before = ""
     for each in hosts:
         host = each.host
         lines += (
-            [] if each.id == before else ["", f"# Cluster {visible(each.cluster)} {_word(each.id)}"]
+            []
+            if each.id == before
+            else ["", f"# Cluster {escape_invisible(each.cluster)} {_word(each.id)}"]
         )
         before = each.id
         if host.because:
-            lines.append(f"# {each.alias}: {visible(host.because)}")
+            lines.append(f"# {each.alias}: {escape_invisible(host.because)}")
             continue
         lines += [f"Host {each.alias}", f"    HostName {host.address}"]
         lines += [f"    Port {host.port}"] if host.port != 22 else []

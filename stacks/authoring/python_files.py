@@ -17,7 +17,7 @@ from gpuform.stacks.engine.errors import EngineError
 class ProgramNotEdited(EngineError):
     """A program that only a person can edit; the message begins with file:line:column."""
 
-    page = "guides/adopt"
+    help_page = "guides/adopt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _LINES: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 class FileNotEdited(EngineError):
     """A file that only a person can edit; the message begins with file:line:column."""
 
-    page = "guides/adopt"
+    help_page = "guides/adopt"
 
 
 def with_entries(text: str, declared: Declared, where: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.topology import SECTIONS, short_names
-from gpuform.schemas.visible import visible
 from gpuform.stacks.authoring.declared import (
     ConfigValue,
     Declared,
@@ -144,7 +144,7 @@ def _is_text_anywhere(text: str) -> bool:
 
 def _quoted(text: str) -> str:
     """In double quotes, with escapes that both JSON and YAML have, and YAML's own."""
-    return visible(json.dumps(text, ensure_ascii=False))
+    return escape_invisible(json.dumps(text, ensure_ascii=False))
 
 
 def topology_text(declared: Declared) -> str:

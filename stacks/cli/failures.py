@@ -130,8 +130,8 @@ def _known(error: BaseException) -> tuple[int, list[str]] | None:
         stack = sys.modules.get("gpuform.stacks.engine.stack")
         is_missing = stack is not None and isinstance(error, stack.StackNotFound)
         lines = f"error: {error}".splitlines()
-        if error.more:
-            lines.append(f"  more: gpuform help {error.more}")
+        if error.shown_help_page:
+            lines.append(f"  more: gpuform help {error.shown_help_page}")
         return (STACK_NOT_FOUND if is_missing else FAILED), lines
     store = sys.modules.get("gpuform.providers.emulator.store")
     if store is not None and isinstance(error, store.StoreError):

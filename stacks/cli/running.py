@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from gpuform.schemas.plan import Plan
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import (
     FAILED,
@@ -164,9 +164,9 @@ def tell_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> Non
 
 def _reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
     for gate in result.gates:
-        yield visible(f"error: {gate.source}: gate {gate_text(gate)}")
+        yield escape_invisible(f"error: {gate.source}: gate {gate_text(gate)}")
     for text in result.unchecked:
-        yield visible(f"error: not checked: {text}")
+        yield escape_invisible(f"error: not checked: {text}")
     if (result.gates or result.unchecked) and not preview_only:
         yield "Nothing was changed."
     if result.reason is ExitReason.OUT_OF_CREDIT:
@@ -179,7 +179,7 @@ def _reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
         )
         yield f"error: {happened}"
     for text in result.refusals:
-        yield "\n".join(map(visible, f"error: {text}".splitlines()))
+        yield "\n".join(map(escape_invisible, f"error: {text}".splitlines()))
     for name in result.unknown_ends:
         yield (
             f"error: {name}: nobody tells when it was made, which its ttl counts from: "

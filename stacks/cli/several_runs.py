@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
+from gpuform.schemas.safe_text import escape_invisible, escape_invisible_lines, format_json
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.schemas.visible import json_text, visible, visible_lines
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.choosing import ordered
 from gpuform.stacks.cli.failures import SUCCESS
@@ -101,7 +101,7 @@ def drift(several: Several, session: Session, *, emulate: bool) -> SeveralResult
 
     def ended(name: str, how: Ended, _preview: bool) -> None:
         if how.code != 0:
-            session.screen.warn(visible_lines(f"error: {name}: {how.text}"))
+            session.screen.warn(escape_invisible_lines(f"error: {name}: {how.text}"))
 
     def tell(name: str, line: Line) -> None:
         session.screen.warn(f"{name}: {line.text}")
@@ -159,12 +159,12 @@ class _Shown:
         elif self.arguments.options.preview_only:
             self.documents.setdefault(name, []).append(line.text)
         elif line.text:
-            self.screen.print(json_text({"stack": name, **json.loads(line.text)}))
+            self.screen.print(format_json({"stack": name, **json.loads(line.text)}))
 
     def ended(self, name: str, ended: Ended, preview: bool) -> None:
         """How a stack ended."""
         if self.arguments.json and ended.code != 0:
-            self.screen.warn(f"error: {name}: {visible(ended.text)}")
+            self.screen.warn(f"error: {name}: {escape_invisible(ended.text)}")
         elif self.arguments.json:
             return
         elif ended.code == 0:
@@ -173,7 +173,7 @@ class _Shown:
             self.screen.print(self.screen.paint("error", f"{name}: {_first(ended.text)}"))
         elif ended.code != NOT_BEGUN and not ended.reason:  # else its run has told it
             self.screen.warn(
-                self.screen.paint("error", f"error: {name}: {visible_lines(ended.text)}")
+                self.screen.paint("error", f"error: {name}: {escape_invisible_lines(ended.text)}")
             )
 
     def plan(self, plan: StacksPlan) -> None:
@@ -187,7 +187,7 @@ class _Shown:
         options = self.arguments.options
         if self.arguments.json and options.preview_only:
             found = {name: _document(lines) for name, lines in self.documents.items()}
-            self.screen.print(json_text({"stacks": found}, indent=2))
+            self.screen.print(format_json({"stacks": found}, indent=2))
         if not self.arguments.json and result.reason is not ExitReason.DECLINED:
             self._table(result)
         for text in _reasons(result):
@@ -209,7 +209,7 @@ class _Shown:
         self.screen.print("\n" + paint("bold", "Stacks:"))
         for name, ended in result.stacks.items():
             how, style = _how(ended)
-            self.screen.print(paint(style, f"    {name:<{width}}  {visible(how)}"))
+            self.screen.print(paint(style, f"    {name:<{width}}  {escape_invisible(how)}"))
 
 
 def _how(ended: Ended) -> tuple[str, str]:
@@ -258,4 +258,4 @@ def _reasons(result: SeveralResult) -> list[str]:
             )
         else:
             found.append(f"error: the plan {how}: nothing was changed")
-    return [visible(text) for text in found]
+    return [escape_invisible(text) for text in found]

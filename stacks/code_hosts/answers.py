@@ -24,7 +24,7 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.http import retry_after
 from gpuform.providers.values import Redactor
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.summary_text import duration
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _said(response: "httpx.Response", token: str) -> str:
     found = body if isinstance(body, dict) else {}
     texts = [text for name in ("message", "error", "errors") for text in _texts(found.get(name))]
     told = Redactor([token]).redact(": ".join(dict.fromkeys(texts)))
-    line = visible(" ".join(told.split()))
+    line = escape_invisible(" ".join(told.split()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}..."
 
 

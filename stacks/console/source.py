@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN, contains_unknown
-from gpuform.schemas.visible import MASK
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.state import ResourceState

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.rules import FieldRules, get_field_rules
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.topology import NAME, SECTIONS
-from gpuform.schemas.visible import visible
 from gpuform.stacks.authoring.declared import (
     ConfigValue,
     Declared,
@@ -113,10 +113,12 @@ class Declaring:
             ids = [each.id for each in asked if isinstance(each, Read)]
             options["id"] = self.value(asked, "id", ids, first.dependencies)
         else:
-            rules = rules_of(inputs_of(first.type) or BaseModel)
+            rules = get_field_rules(inputs_of(first.type) or BaseModel)
             for key in first.inputs:
                 if key not in rules and key != PROVIDER_PROPERTY:
-                    what = f"{visible(first.name)} has no property {visible(key)!r}"
+                    what = (
+                        f"{escape_invisible(first.name)} has no property {escape_invisible(key)!r}"
+                    )
                     hint = "take it out of the state, with `gpuform stack export` and `import`"
                     self.problems.append(problem_of(first, "property", what, hint))
                 elif key != PROVIDER_PROPERTY and first.inputs[key] is not None:
@@ -275,7 +277,7 @@ def in_order_of(rules: FieldRules | None, value: Value) -> Value:
         return value
     if rules is not None and rules.is_map:
         return {key: in_order_of(replace(rules, is_map=False), value[key]) for key in sorted(value)}
-    inner = rules.inner if rules else {}
+    inner = rules.nested_rules if rules else {}
     names = [*(name for name in inner if name in value), *sorted(value.keys() - inner.keys())]
     return {name: in_order_of(inner.get(name), value[name]) for name in names}
 

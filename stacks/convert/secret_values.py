@@ -153,7 +153,7 @@ class NotConverted(EngineError):
 class TerraformNotRead(EngineError):
     """Files of Terraform that cannot be read, or are not there."""
 
-    page = "guides/terraform"
+    help_page = "guides/terraform"
 
 
 NOWHERE: Final = 0

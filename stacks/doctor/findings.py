@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from gpuform.providers.values import Redactor
 from gpuform.schemas.errors import UserError
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 
@@ -104,9 +104,9 @@ def findings_lines(findings: Sequence[Finding], paint: Paint = PLAIN) -> Iterato
         for finding in found:
             first, *rest = finding.text.split("\n")
             level = paint(_STYLES[finding.level], f"{finding.level:<{width}}")
-            yield f"  {level}  {visible(first)}"
+            yield f"  {level}  {escape_invisible(first)}"
             for line in (*rest, *(f"-> {each}" for each in finding.remedy.splitlines())):
-                yield f"  {'':{width}}  {visible(line)}"
+                yield f"  {'':{width}}  {escape_invisible(line)}"
     counts = Counter(finding.level for finding in findings)
     told = [
         counted(counts[level], level) for level in (Level.PROBLEM, Level.WARNING) if counts[level]

@@ -30,7 +30,7 @@ from gpuform.providers.plugin.places import (
     plugin_folder,
     plugin_version,
 )
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.doctor.environment import newer_cli
 from gpuform.stacks.doctor.findings import Examination, Finding, Level
 
@@ -89,8 +89,8 @@ def _port(process: "subprocess.Popen[str]", program: Path, limit: float) -> int:
     told = first.strip()
     if not told.isdecimal():
         raise GpuformError(
-            f"{program} prints before its port: {visible(told[:_TEXT])!r}. Pulumi takes the first "
-            "line for the port",
+            f"{program} prints before its port: {escape_invisible(told[:_TEXT])!r}. "
+            "Pulumi takes the first line for the port",
             hint="find what prints when Python starts there (sitecustomize.py, a .pth file, "
             "PYTHONSTARTUP), and have it print to standard error",
         )
@@ -104,7 +104,7 @@ def _line(process: "subprocess.Popen[str]") -> str:
 def _why(process: "subprocess.Popen[str]") -> str:
     """The last line of what it complained of."""
     lines = process.stderr.read().strip().splitlines() if process.stderr else []
-    return f": {visible(lines[-1][:_TEXT])}" if lines else ""
+    return f": {escape_invisible(lines[-1][:_TEXT])}" if lines else ""
 
 
 def _asked(port: int, program: Path, limit: float) -> str:
@@ -116,7 +116,7 @@ def _asked(port: int, program: Path, limit: float) -> str:
             said = error.details() or error.code().name
             raise GpuformError(
                 f"{program} listens on port {port} and does not answer GetPluginInfo: "
-                f"{visible(said[:_TEXT])}",
+                f"{escape_invisible(said[:_TEXT])}",
                 hint=_INSTALL_HINT,
             ) from None
     return str(answer.version)
@@ -232,7 +232,7 @@ def _works(
     try:
         theirs = plugin_version(told)
     except InvalidVersion:
-        yield _problem(f"{program} says that its version is {visible(told)!r}", _INSTALL)
+        yield _problem(f"{program} says that its version is {escape_invisible(told)!r}", _INSTALL)
         return
     place = f"{program} is gpuform {theirs}"
     if theirs != ours:

@@ -25,7 +25,7 @@ Facts = list[tuple[Any, LineAndColumn]]
 class FormattingError(EngineError):
     """A file that is not formatted; the message begins with file:line:column."""
 
-    page = "reference/topology"
+    help_page = "reference/topology"
 
     def __init__(
         self, where: str, place: LineAndColumn, message: str, hint: str | None = None

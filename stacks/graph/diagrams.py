@@ -6,7 +6,7 @@ from typing import Final
 
 from gpuform.providers.platform import platforms
 from gpuform.schemas.plan import PlanAction
-from gpuform.schemas.visible import shortened, visible
+from gpuform.schemas.safe_text import truncate, escape_invisible
 from gpuform.stacks.graph.arranging import Arrow, Drawing, Item
 from gpuform.stacks.review.names import STYLES, SYMBOLS, counted
 
@@ -27,7 +27,7 @@ def style_of(item: Item) -> str:
 
 def lines_of(item: Item) -> list[str]:
     """A few short lines, in which nothing is hidden and no fact is cut."""
-    return [shortened(visible(line), _LONGEST) for line in _label_lines(item) if line]
+    return [truncate(escape_invisible(line), _LONGEST) for line in _label_lines(item) if line]
 
 
 def count_of(arrow: Arrow) -> str:
@@ -145,7 +145,7 @@ def _label(item: Item) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f'"{_escape_dot(visible(text))}"'
+    return f'"{_escape_dot(escape_invisible(text))}"'
 
 
 def _escape_dot(text: str) -> str:
@@ -179,7 +179,7 @@ def fits(text: str, drawing: Drawing) -> bool:
 
 
 def _mermaid_lines(drawing: Drawing) -> Iterator[str]:
-    yield f"%% {_escape_mermaid(visible(drawing.title))}"
+    yield f"%% {_escape_mermaid(escape_invisible(drawing.title))}"
     yield "flowchart LR"
     for box in drawing.boxes:
         yield from _mermaid_shape(box, "  ")

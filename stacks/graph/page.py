@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from gpuform.schemas.visible import shortened, visible
+from gpuform.schemas.safe_text import truncate, escape_invisible
 from gpuform.stacks.graph.arranging import Arrow, Drawing, Item
 from gpuform.stacks.graph.diagrams import count_of, legend, lines_of, style_of
 
@@ -233,4 +233,4 @@ def _summary(resources: int, stacks: int) -> str:
 
 
 def _line(text: str) -> str:
-    return shortened(visible(text), _LONGEST)
+    return truncate(escape_invisible(text), _LONGEST)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gpuform.providers.catalog import Summary, summary_of
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.state import ResourceState, needs
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, is_noise, is_urn, name_of
 from gpuform.stacks.review.names import counted, short_type

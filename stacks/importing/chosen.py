@@ -19,7 +19,7 @@ from gpuform.stacks.engine.records import errors_of_engine
 class NotImported(EngineError):
     """An object that is not imported; nothing was changed."""
 
-    page = "guides/adopt"
+    help_page = "guides/adopt"
 
 
 Key = tuple[str, str, str]

@@ -20,7 +20,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, Unkept
 from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.authoring.declared import (
     ConfigValue,
@@ -65,7 +65,7 @@ class Links:
         """The inputs, with references for the values that are another resource's."""
         model: type[InputModel] = lifecycle_class(platform, kind).inputs
         return {
-            name: self._reference(platform, rules_of(model).get(name), value) or value
+            name: self._reference(platform, get_field_rules(model).get(name), value) or value
             for name, value in inputs.items()
         }
 
@@ -81,10 +81,10 @@ class Links:
 
 
 def _sources(rules: FieldRules) -> Iterator[tuple[str, str]]:
-    if rules.refers:
-        yield rules.refers, "id"
-    if rules.taken_from:
-        yield rules.taken_from.kind, rules.taken_from.output
+    if rules.reference_kind:
+        yield rules.reference_kind, "id"
+    if rules.output_of:
+        yield rules.output_of.kind, rules.output_of.output
 
 
 READERS = 256
@@ -251,7 +251,7 @@ class _Work:
                 continue
             if name in self.choices.given:
                 found[name] = self.choices.given[name]
-            elif field_.is_required() and rules_of(model)[name].secret:
+            elif field_.is_required() and get_field_rules(model)[name].secret:
                 found[name] = ConfigValue(name)
                 self._require(name)
             elif field_.is_required() or name == asked:
@@ -278,7 +278,7 @@ class _Work:
         """Secrets that the platform tells become configuration of the stack."""
         made = dict(values)
         for key, value in values.items():
-            if isinstance(value, ConfigValue) or not rules_of(model)[key].holds_secret:
+            if isinstance(value, ConfigValue) or not get_field_rules(model)[key].holds_secret:
                 continue
             type_ = _TYPES.get(type(value), "string")
             said = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
@@ -297,15 +297,15 @@ class _Work:
 
 def _without_computed(model: type[InputModel], values: dict[str, Value]) -> dict[str, Value]:
     """Without what the model computes from the rest, such as sums: nobody has to keep it right."""
-    whole, left = model.canonical(dict(values)), dict(values)
+    whole, left = model.normalize(dict(values)), dict(values)
     for name, value in values.items():
         less = {key: each for key, each in left.items() if key != name}
-        if model.canonical(dict(less)) == whole:
+        if model.normalize(dict(less)) == whole:
             left = less
             continue
         for inner in value if isinstance(value, dict) else ():
             part = {key: each for key, each in left[name].items() if key != inner}
-            if model.canonical({**left, name: part}) == whole:
+            if model.normalize({**left, name: part}) == whole:
                 left[name] = part
     return left
 

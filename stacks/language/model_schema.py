@@ -11,7 +11,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.rules import FieldRules, inside, rules_of, with_effect
+from gpuform.schemas.rules import (
+    FieldRules,
+    append_change_effect,
+    get_field_rules,
+    inherit_all_rules,
+)
 from gpuform.schemas.topology import SECTIONS, short_names
 
 Schema = dict[str, Any]
@@ -46,8 +51,8 @@ class _Opening:
     def of(self, model: type[BaseModel], outer: FieldRules) -> Schema:
         found = model.model_json_schema()
         properties = {}
-        for name, own in rules_of(model).items():
-            rules = inside(own, outer)
+        for name, own in get_field_rules(model).items():
+            rules = inherit_all_rules(own, outer)
             value = self.value(found["properties"][name], rules)
             properties[name] = {**_or_null(value), **_told(model.model_fields[name], rules)}
         required = {"required": found["required"]} if "required" in found else {}
@@ -91,7 +96,7 @@ class _Opening:
 
 def _told(field: FieldInfo, rules: FieldRules) -> Schema:
     """What an editor shows of a field."""
-    found: Schema = {"description": with_effect(field.description or "", rules)}
+    found: Schema = {"description": append_change_effect(field.description or "", rules)}
     if field.examples:
         found["examples"] = field.examples
     if rules.default is not None:
@@ -121,7 +126,7 @@ def _references(model: type[InputModel]) -> Schema:
     sections = {kind: section for section, kind in SECTIONS.items()}
     found = {}
     for short, name in short_names(model).items():
-        kind = rules_of(model)[name].refers
+        kind = get_field_rules(model)[name].reference_kind
         found[short] = {
             "type": ["string", "null"],
             "description": f"A {kind} of this stack, instead of its id in {name}.",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.stacks.document.nodes import value_of
 
 _WORDS: Final = {
@@ -24,7 +24,7 @@ def type_text(model: type[BaseModel], name: str, *, of_model: str) -> str:
 
     `of_model` is what the field's objects are called.
     """
-    return _of(_properties(model)[name], rules_of(model)[name], of_model)
+    return _of(_properties(model)[name], get_field_rules(model)[name], of_model)
 
 
 @cache  # the schema of a model has all of its fields

@@ -18,7 +18,7 @@ from gpuform.stacks.multi_stack import stacks_with_settings
 class RenameRefused(EngineError):
     """A name that cannot be given."""
 
-    page = "guides/editors"
+    help_page = "guides/editors"
 
 
 @dataclass(frozen=True, slots=True)

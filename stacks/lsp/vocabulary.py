@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from gpuform.providers.catalog import has_kind, lifecycle_class, platforms_with
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.rules import effect, rules_of
+from gpuform.schemas.rules import describe_change_effect, get_field_rules
 from gpuform.schemas.topology import (
     SECTIONS,
     ConfigInputs,
@@ -99,7 +99,7 @@ def _inside(section: str, rest: Sequence[str], platform: str | None) -> dict[str
 
 def _nested(model: type[BaseModel] | None, rest: Sequence[str]) -> dict[str, Word]:
     for name in rest:
-        rules = rules_of(model).get(name) if model is not None else None
+        rules = get_field_rules(model).get(name) if model is not None else None
         model = rules.nested if rules is not None else None
     return {} if model is None else _fields(model)
 
@@ -119,7 +119,7 @@ def _model_at(path: Sequence[str], platform: str | None, name: str) -> type[Base
     elif platform is not None and has_kind(platform, kind):
         model = lifecycle_class(platform, kind).inputs
     for step in rest:
-        rules = rules_of(model).get(step) if model is not None else None
+        rules = get_field_rules(model).get(step) if model is not None else None
         model = rules.nested if rules is not None else None
     return model if model is not None and name in model.model_fields else None
 
@@ -138,7 +138,7 @@ def _sections() -> dict[str, Word]:
 
 @cache
 def _fields(model: type[BaseModel]) -> dict[str, Word]:
-    rules = rules_of(model)
+    rules = get_field_rules(model)
     is_input = issubclass(model, InputModel)
     found = {}
     for name, field in model.model_fields.items():
@@ -146,7 +146,7 @@ def _fields(model: type[BaseModel]) -> dict[str, Word]:
             continue
         parts = [field.description or ""]
         if is_input and (rules[name].immutable or rules[name].replace_if):
-            parts.append(f"A change: {effect(rules[name])}.")
+            parts.append(f"A change: {describe_change_effect(rules[name])}.")
         if rules[name].secret:
             parts.append("It is secret.")
         if field.examples:

@@ -19,7 +19,7 @@ from gpuform.providers.platform import platforms
 from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.checking import check
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.project import Project, StackSettings, is_secure
 from gpuform.stacks.mcp.projects import Answer, Place, Refused
 from gpuform.stacks.operations.opening.interpreter import MOVED

@@ -83,7 +83,7 @@ _NOT_COPIED: Final = shutil.ignore_patterns(".*", "venv", "node_modules", "__pyc
 class Refused(EngineError):
     """Something that an agent may not do."""
 
-    page = "guides/agents"
+    help_page = "guides/agents"
 
 
 @dataclass(frozen=True, slots=True)

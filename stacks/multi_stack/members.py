@@ -22,7 +22,7 @@ _PLACED: Final = re.compile(r":(?P<line>\d+):(?P<column>\d+): (?P<text>.+)", re.
 class EstateError(EngineError):
     """What is wrong with several stacks that are to be worked on together."""
 
-    page = "guides/several-stacks"
+    help_page = "guides/several-stacks"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
-from gpuform.schemas.rules import FieldRules, rules_of
-from gpuform.schemas.visible import visible
+from gpuform.schemas.rules import FieldRules, get_field_rules
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.review.value_text import inline, labelled
 
@@ -29,13 +29,13 @@ def inputs_of(type_: str) -> type[BaseModel] | None:
 def rules_at(type_: str, path: str) -> FieldRules:
     """The rules of the property at a path; none where the schema does not know it."""
     model = inputs_of(type_)
-    fields = rules_of(model) if model else {}
+    fields = get_field_rules(model) if model else {}
     found = _NO_RULES
     for part in _PART.finditer(path):
         if part[1] is None:
             continue  # a key or an index: the items have the rules of their list
-        found = fields.get(part[1], _NO_RULES).under(found)
-        fields = found.inner
+        found = fields.get(part[1], _NO_RULES).inherit_rules(found)
+        fields = found.nested_rules
     return found
 
 
@@ -59,7 +59,7 @@ def by_identity(value: Any, rules: FieldRules) -> Any:
 def _inner_values(value: Any, rules: FieldRules) -> Any:
     if not isinstance(value, Mapping):
         return value
-    inner = rules.inner
+    inner = rules.nested_rules
     return {name: by_identity(item, inner.get(name, _NO_RULES)) for name, item in value.items()}
 
 
@@ -187,8 +187,8 @@ def change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator[Row]:
     width = max((len(change.path) for change in changes), default=0) + 1
     for change in changes:
         first, *rest = _rows(change, f"{change.path}:".ljust(width), type_)
-        yield Row(first.mark, visible(first.text + _note(change)), first.depth)
-        yield from (replace(row, text=visible(row.text)) for row in rest)
+        yield Row(first.mark, escape_invisible(first.text + _note(change)), first.depth)
+        yield from (replace(row, text=escape_invisible(row.text)) for row in rest)
 
 
 def _rows(change: PropertyChange, label: str, type_: str) -> Iterator[Row]:

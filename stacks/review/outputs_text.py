@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import OutputChange
-from gpuform.schemas.visible import MASK, visible
+from gpuform.schemas.safe_text import MASK, escape_invisible
 from gpuform.stacks.engine.values import (
     UNKNOWN,
     Archive,
@@ -58,7 +58,7 @@ def outputs_lines(
     for name, value in sorted(outputs.items()):
         label = f"{name}:".ljust(width)
         plain = shown(value, show_secrets=show_secrets)
-        yield from (f"    {visible(line)}" for line in labelled(label, plain))
+        yield from (f"    {escape_invisible(line)}" for line in labelled(label, plain))
 
 
 def differs(name: str, before: PropertyMap, after: PropertyMap) -> bool:

@@ -7,7 +7,7 @@ from gpuform.providers.context import format_duration
 from gpuform.schemas.plan import Plan, ResourceChange
 from gpuform.schemas.policies.drain import LeavingNode
 from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 
@@ -24,7 +24,7 @@ def repair_texts(plan: Plan) -> Iterator[str]:
 
 def repairs_lines(plans: Iterable[Plan], paint: Paint = PLAIN) -> Iterator[str]:
     """`Repairs:` and a line for each; nothing where there are none."""
-    texts = [visible(text) for plan in plans for text in repair_texts(plan)]
+    texts = [escape_invisible(text) for plan in plans for text in repair_texts(plan)]
     if texts:
         yield paint("bold", f"Repairs: {counted(len(texts), 'node')}")
         yield from (f"    {text}" for text in texts)

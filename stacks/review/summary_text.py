@@ -20,7 +20,7 @@ from gpuform.schemas.plan import (
 from gpuform.schemas.policies.drain import Leaving, LeavingNode
 from gpuform.schemas.prices import HOURS_OF_A_MONTH
 from gpuform.schemas.resource_facts import Billing, Footprint, Notice
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.names import STYLES, counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 
@@ -149,10 +149,10 @@ def cost_facts(cost: PlanCost) -> Iterator[str]:
 def plan_cost_lines(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
     """`Cost:` and what there is to say of it; nothing where nobody reckoned it."""
     if plan.cost is not None:
-        yield paint("bold", "Cost: ") + visible(plan_cost_text(plan.cost))
+        yield paint("bold", "Cost: ") + escape_invisible(plan_cost_text(plan.cost))
         for text in cost_facts(plan.cost):
             style = "warning" if text.startswith("unknown") else ""
-            yield paint(style, f"    {visible(text)}")
+            yield paint(style, f"    {escape_invisible(text)}")
 
 
 def change_cost_text(change: ResourceChange) -> str:
@@ -223,13 +223,13 @@ def lines_of_gates(
     yield paint("bold", title) + (f" {passed} of {len(gates)} passed")
     for gate in told:
         style = "error" if gate.stops else "warning"
-        yield paint(style, visible(f"    {gate.name} {gate_word(gate)}"))
+        yield paint(style, escape_invisible(f"    {gate.name} {gate_word(gate)}"))
         for finding in gate.findings:
-            yield f"        {visible(finding)}"
+            yield f"        {escape_invisible(finding)}"
         if gate.reason:
-            yield f"        why: {visible(gate.reason)}"
+            yield f"        why: {escape_invisible(gate.reason)}"
         if gate.stops:
-            yield visible(f"        if it is meant: --allow {gate.permission}")
+            yield escape_invisible(f"        if it is meant: --allow {gate.permission}")
 
 
 def notice_text(notice: Notice) -> str:
@@ -239,7 +239,7 @@ def notice_text(notice: Notice) -> str:
 
 def notices_lines(notices: Iterable[Notice], paint: Paint = PLAIN) -> Iterator[str]:
     """`To know:` and a line for each; nothing where there are none."""
-    texts = [visible(notice_text(each)) for each in notices]
+    texts = [escape_invisible(notice_text(each)) for each in notices]
     if texts:
         yield paint("warning", "To know:")
         yield from (f"    {text}" for text in texts)

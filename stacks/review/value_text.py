@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 
 _LONGEST_LINE = 72
 _MARKS = (MASK, "[unknown]", "[known after apply]")

@@ -23,7 +23,7 @@ _INHERITED: Final = ("config", "secrets", "stack_references")
 class TestFilesError(EngineError):
     """Test files that cannot be used."""
 
-    page = "guides/test-a-stack"
+    help_page = "guides/test-a-stack"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ _CONTROLS: Final = "/_emulator"
 class EventError(EngineError):
     """An event that cannot happen as it is written."""
 
-    page = "guides/test-a-stack"
+    help_page = "guides/test-a-stack"
 
 
 @dataclass(slots=True)

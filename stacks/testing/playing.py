@@ -152,7 +152,7 @@ def _platform_variables() -> set[str]:
 class CaseError(EngineError):
     """Something of a case that cannot be; `at` is where that is in it."""
 
-    page = "guides/test-a-stack"
+    help_page = "guides/test-a-stack"
 
     def __init__(self, error: UserError, at: tuple[str | int, ...]) -> None:
         super().__init__(error.message, error.hint)

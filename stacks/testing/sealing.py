@@ -21,7 +21,7 @@ _LOCAL_NAMES: Final = ("", HOST, "localhost")
 class OutsideOfCase(GpuformError):
     """A case would reach something real; nothing was sent or started."""
 
-    page = "guides/test-a-stack"
+    help_page = "guides/test-a-stack"
 
 
 class ProgramRefused(OutsideOfCase, PermissionError):

@@ -37,7 +37,7 @@ _WORD: Final = re.compile(r"[\w.-]{8,}")
 class SeedError(EngineError):
     """A state that an emulator cannot be made to hold."""
 
-    page = "guides/test-a-stack"
+    help_page = "guides/test-a-stack"
 
 
 class _Sealed:

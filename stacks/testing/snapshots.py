@@ -15,7 +15,7 @@ import yaml
 
 from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import PropertyChange, ResourceChange
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 class NotPlayed(EngineError):
     """A run that could not be played."""
 
-    page = "guides/test-a-stack"
+    help_page = "guides/test-a-stack"
 
 
 class Named(dict[str, _T]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
-from gpuform.schemas.values import same
+from gpuform.schemas.values import is_equal
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.topology.declarations import ConfigVariable
 from gpuform.stacks.topology.proposals import team_files, unknown_limits
@@ -147,7 +147,7 @@ def _allowed(variable: ConfigVariable, value: Any) -> Any:
 def _limits(said: Mapping[str, Any], value: Any) -> Iterator[str]:
     """What the value breaks of the declared limits."""
     choices = said.get("enum")
-    if choices is not None and not any(same(value, each) for each in choices):
+    if choices is not None and not any(is_equal(value, each) for each in choices):
         yield f"is not one of {', '.join(map(_shown, choices))}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield from _number_limits(said, value)

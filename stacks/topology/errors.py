@@ -11,7 +11,7 @@ from gpuform.stacks.engine.errors import EngineError
 class TopologyError(EngineError, pulumi.RunError):
     """Everything that is wrong with a topology; both engines show it without a traceback."""
 
-    page = "reference/topology"
+    help_page = "reference/topology"
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)

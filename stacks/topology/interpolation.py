@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpuform.schemas.checking import nearest
+from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.schemas.topology import SECTIONS
-from gpuform.schemas.visible import shortened, visible
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.expressions.budget import ExpressionError
@@ -41,7 +41,7 @@ def refuse_foreign_references(topology: Topology, problems: Diagnostics) -> None
                 needs_entry = foreign.is_whole or "-" in "".join(foreign.steps[:1])
                 if needs_entry and not names.section_of(foreign.steps[0]):
                     continue
-                shown = shortened(visible(foreign.text), _LONGEST_SHOWN)
+                shown = truncate(escape_invisible(foreign.text), _LONGEST_SHOWN)
                 problems.add(
                     place_in(scalar.place, foreign.text),
                     "interpolation",

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpuform.providers.forms import Form
 from gpuform.schemas.checking import ABOUT_KEYS, check
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import OptionsInputs
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.checked import tell
@@ -122,8 +122,8 @@ def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, plannin
     if said.get("id") is not None:
         found = [each for each in found if each.reason.startswith(ABOUT_KEYS)]
     tell(found, root, instance.address, problems)
-    for name, rules in rules_of(instance.lifecycle.inputs).items():
-        if rules.refers and name in properties:
+    for name, rules in get_field_rules(instance.lifecycle.inputs).items():
+        if rules.reference_kind and name in properties:
             _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
     if said:
         root = MappingNode(instance.declaration.place, options)

@@ -21,7 +21,7 @@ from processes.limits import LAST_RESORT
 
 from gpuform.providers import permissions
 from gpuform.schemas.checking import check
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import Declared, Entry
 from gpuform.stacks.authoring.yaml_values import topology_text
@@ -82,7 +82,7 @@ def declarations(described: Described) -> st.SearchStrategy[dict[str, Any]]:
         name: [each for each in field.examples or () if "{{" not in json.dumps(each)]
         for name, field in model.model_fields.items()
         if name not in (described.name_field, *described.own_fields)
-        and not rules_of(model)[name].refers
+        and not get_field_rules(model)[name].reference_kind
     }
     choices = [(name, each) for name, found in fields.items() for each in found]
 

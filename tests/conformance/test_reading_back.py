@@ -15,7 +15,7 @@ from conformance.verbs import EngineVerbs, Refused
 from pydantic import BaseModel
 
 from gpuform.providers.context import ProviderContext
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 
 Keys = tuple[str, ...]
 
@@ -34,7 +34,7 @@ def values_in(answer: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
 
 def names_in(model: type[BaseModel]) -> Iterator[str]:
     """The names of inputs, at any depth."""
-    for name, rules in rules_of(model).items():
+    for name, rules in get_field_rules(model).items():
         yield name
         if rules.nested:
             yield from names_in(rules.nested)

@@ -300,7 +300,7 @@ def test_doubles_become_what_the_models_declare(described: Described, platform: 
     for outs in (made.outs, read.outs, updated.outs):
         own: dict[str, Any] = {k: v for k, v in outs.items() if k in described.good}
         computed = {k: v for k, v in outs.items() if k in lifecycle.outputs.model_fields}
-        assert lifecycle.inputs.model_validate(own, strict=True).declared() == own
+        assert lifecycle.inputs.model_validate(own, strict=True).dump_declared() == own
         again = lifecycle.outputs.model_validate(computed, strict=True)
         assert again.model_dump(mode="json", exclude_none=True) == computed
 

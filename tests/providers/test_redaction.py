@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spellings import LOOSE_SPELLINGS, RARE_SPELLINGS, SPELLINGS
 
 from gpuform.providers.values import PART, QUOTED, Redactor, without_request
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 
 BEFORE, AFTER = "the platform cannot take <", "> at this moment"
 KUBECONFIG = """\

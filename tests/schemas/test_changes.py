@@ -14,29 +14,29 @@ from gpuform.schemas.changes import (
     UNKNOWN,
     Action,
     FieldChange,
-    changes,
+    compute_changes,
     contains_unknown,
-    is_change,
-    project,
-    refusals,
+    find_refused_changes,
+    requires_action,
+    select_declared_fields,
 )
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.rules import (
+    AlternativeSpelling,
     Computed,
     Default,
+    EquivalentIf,
     GrowOnly,
     Immutable,
     KeyedBy,
     Local,
-    Recorded,
     ReplaceIf,
-    SameIf,
     Secret,
     Source,
-    Spelling,
+    StateOnly,
     Unordered,
     WriteOnly,
-    rules_of,
+    get_field_rules,
 )
 
 
@@ -74,33 +74,35 @@ class Machine(InputModel):
     token: Annotated[str | None, Secret, WriteOnly] = Field(default=None, description="Token.")
     labels: dict[str, str] | None = Field(default=None, description="Labels.")
     version: Annotated[
-        str | None, Immutable, SameIf(lambda one, other: one.lower() == other.lower())
+        str | None, Immutable, EquivalentIf(lambda one, other: one.lower() == other.lower())
     ] = Field(default=None, description="Version.")
     quota: Annotated[int | None, Secret, GrowOnly] = Field(default=None, description="Quota.")
-    expires: Annotated[str | None, Local, Recorded] = Field(default=None, description="Expires.")
-    short: Annotated[str | None, Spelling] = Field(default=None, description="A spelling.")
+    expires: Annotated[str | None, Local, StateOnly] = Field(default=None, description="Expires.")
+    short: Annotated[str | None, AlternativeSpelling] = Field(
+        default=None, description="A spelling."
+    )
     address: Annotated[str | None, Computed] = Field(default=None, description="Address.")
 
 
 def only(observed: Mapping[str, Any], declared: Mapping[str, Any]) -> FieldChange:
-    (change,) = changes(Machine, observed, declared)
+    (change,) = compute_changes(Machine, observed, declared)
     return change
 
 
 def test_rules_are_read_from_annotations():
-    rules = rules_of(Machine)
+    rules = get_field_rules(Machine)
     assert rules["name"].immutable
     assert rules["name"].source == "the reference"
     assert rules["disks"].nested is Disk
-    assert rules["size"].whole
-    assert not rules["share"].whole
+    assert rules["size"].is_integer
+    assert not rules["share"].is_integer
     assert rules["token"].secret
     assert rules["token"].write_only
     assert list(rules) == list(Machine.model_fields)
 
 
 def test_equal_numbers_are_no_change():
-    assert changes(Machine, {"cpus": 16, "share": 1.0}, {"cpus": 16.0, "share": 1}) == []
+    assert compute_changes(Machine, {"cpus": 16, "share": 1.0}, {"cpus": 16.0, "share": 1}) == []
 
 
 def test_true_is_not_one():
@@ -157,26 +159,26 @@ def test_replacement_by_predicate():
 
 
 def test_a_field_never_declared_is_never_compared():
-    assert changes(Machine, {}, {"name": "a"}) == [
+    assert compute_changes(Machine, {}, {"name": "a"}) == [
         FieldChange(
             "name", Action.ADD, None, "a", replaces=True, because="cannot be changed in place"
         )
     ]
-    assert changes(Machine, {"login": {"user": "a"}}, {"login": {"user": "a"}}) == []
+    assert compute_changes(Machine, {"login": {"user": "a"}}, {"login": {"user": "a"}}) == []
 
 
 def test_a_field_no_longer_declared_goes_back_to_its_default():
     change = only({"mode": "fast"}, {})
     assert (change.action, change.before, change.after) == (Action.UPDATE, "fast", "slow")
     assert change.because == "no longer declared: back to the default"
-    assert changes(Machine, {"mode": "slow"}, {}) == []
+    assert compute_changes(Machine, {"mode": "slow"}, {}) == []
 
 
 def test_a_field_without_default_stays():
-    found = changes(Machine, {"cpus": 4}, {"cpus": None})
+    found = compute_changes(Machine, {"cpus": 4}, {"cpus": None})
     assert [(change.action, change.after) for change in found] == [(Action.KEEP, 4)]
     assert found[0].because == "no longer declared: the platform keeps its value"
-    assert not is_change(found)
+    assert not requires_action(found)
 
 
 def test_a_recorded_field_that_is_no_longer_declared_is_deleted():
@@ -186,13 +188,13 @@ def test_a_recorded_field_that_is_no_longer_declared_is_deleted():
 
 def test_a_removed_immutable_field_stays_and_its_default_may_be_declared():
     assert only({"fixed": True}, {}).action is Action.KEEP
-    assert changes(Machine, {}, {"fixed": False}) == []
+    assert compute_changes(Machine, {}, {"fixed": False}) == []
     assert only({}, {"fixed": True}).replaces
 
 
 def test_unordered_lists_count_their_items():
-    assert changes(Machine, {"zones": ["a", "b"]}, {"zones": ["b", "a"]}) == []
-    assert is_change(changes(Machine, {"zones": ["a", "a"]}, {"zones": ["a", "b"]}))
+    assert compute_changes(Machine, {"zones": ["a", "b"]}, {"zones": ["b", "a"]}) == []
+    assert requires_action(compute_changes(Machine, {"zones": ["a", "a"]}, {"zones": ["a", "b"]}))
 
 
 def test_the_order_of_other_lists_matters():
@@ -202,17 +204,21 @@ def test_the_order_of_other_lists_matters():
 def test_keyed_items_are_matched_by_their_key():
     observed = {"disks": [{"name": "a", "size": 1}, {"name": "b"}, {"name": "c"}]}
     declared = {"disks": [{"name": "d"}, {"name": "c"}, {"name": "a", "size": 2}]}
-    found = [(change.action, change.path) for change in changes(Machine, observed, declared)]
+    found = [
+        (change.action, change.path) for change in compute_changes(Machine, observed, declared)
+    ]
     assert found == [
         (Action.ADD, 'disks["d"]'),
         (Action.UPDATE, 'disks["a"].size'),
         (Action.DELETE, 'disks["b"]'),
     ]
-    assert changes(Machine, observed, declared)[-1].because == "no longer declared"
+    assert compute_changes(Machine, observed, declared)[-1].because == "no longer declared"
 
 
 def test_removing_an_item_that_is_off_is_no_change():
-    assert changes(Machine, {"disks": [{"name": "a", "enabled": False}]}, {"disks": []}) == []
+    assert (
+        compute_changes(Machine, {"disks": [{"name": "a", "enabled": False}]}, {"disks": []}) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -228,7 +234,9 @@ def test_items_that_cannot_be_told_apart_are_one_change(declared: Any):
 
 
 def test_free_mappings_are_compared_by_key():
-    found = changes(Machine, {"labels": {"a": "1", "b": "2"}}, {"labels": {"a": "3", "c": "4"}})
+    found = compute_changes(
+        Machine, {"labels": {"a": "1", "b": "2"}}, {"labels": {"a": "3", "c": "4"}}
+    )
     assert [(change.action, change.path, change.before) for change in found] == [
         (Action.UPDATE, "labels.a", "1"),
         (Action.DELETE, "labels.b", "2"),
@@ -237,7 +245,7 @@ def test_free_mappings_are_compared_by_key():
 
 
 def test_another_spelling_is_no_change():
-    assert changes(Machine, {"version": "V1"}, {"version": "v1"}) == []
+    assert compute_changes(Machine, {"version": "V1"}, {"version": "v1"}) == []
     assert only({"version": "V1"}, {"version": "v2"}).replaces
 
 
@@ -247,7 +255,10 @@ def test_an_unknown_value_has_no_other_spelling():
 
 
 def test_spellings_and_computed_fields_are_never_compared():
-    assert changes(Machine, {"short": "a", "address": "x"}, {"short": "b", "address": "y"}) == []
+    assert (
+        compute_changes(Machine, {"short": "a", "address": "x"}, {"short": "b", "address": "y"})
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -271,34 +282,34 @@ def test_a_change_shows_its_values_and_whether_it_replaces():
 
 
 def test_shrinking_is_refused():
-    (problem,) = refusals(Machine, {"size": 3}, {"size": 2.0})
+    (problem,) = find_refused_changes(Machine, {"size": 3}, {"size": 2.0})
     assert problem.path == "size"
     assert problem.reason == (
         "cannot shrink from 3 to 2: the platform only lets it grow. "
         "Declare the present size or more, or make a new one and move the data"
     )
-    assert refusals(Machine, {"size": 2}, {"size": 3}) == []
-    assert refusals(Machine, {"size": 2}, {"size": UNKNOWN}) == []
+    assert find_refused_changes(Machine, {"size": 2}, {"size": 3}) == []
+    assert find_refused_changes(Machine, {"size": 2}, {"size": UNKNOWN}) == []
 
 
 def test_a_secret_size_that_shrinks_is_refused_without_its_values():
-    (problem,) = refusals(Machine, {"quota": 31}, {"quota": 29})
+    (problem,) = find_refused_changes(Machine, {"quota": 31}, {"quota": 29})
     assert problem.reason.startswith("cannot shrink: the platform only lets it grow")
 
 
 def test_an_equal_size_of_another_type_is_no_shrinking():
     assert only({"size": True}, {"size": 1}).action is Action.UPDATE
-    assert refusals(Machine, {"size": True}, {"size": 1}) == []
+    assert find_refused_changes(Machine, {"size": True}, {"size": 1}) == []
 
 
 def test_shrinking_inside_an_item_is_refused_with_its_path():
     observed = {"disks": [{"name": "a", "size": 3}]}
-    (problem,) = refusals(Machine, observed, {"disks": [{"name": "a", "size": 1}]})
+    (problem,) = find_refused_changes(Machine, observed, {"disks": [{"name": "a", "size": 1}]})
     assert problem.path == 'disks["a"].size'
 
 
 def test_a_replacement_may_shrink():
-    assert refusals(Machine, {"name": "a", "size": 3}, {"name": "b", "size": 2}) == []
+    assert find_refused_changes(Machine, {"name": "a", "size": 3}, {"name": "b", "size": 2}) == []
 
 
 def test_project_leaves_out_what_the_platform_fills_in():
@@ -329,7 +340,7 @@ def test_project_leaves_out_what_the_platform_fills_in():
         "steps": ["kept"],
         "version": "v1",
     }
-    assert project(Machine, observed, like) == {
+    assert select_declared_fields(Machine, observed, like) == {
         "cpus": 8,
         "login": {"user": "b"},
         "zones": ["a", "b"],
@@ -341,7 +352,9 @@ def test_project_leaves_out_what_the_platform_fills_in():
 
 
 def test_project_takes_an_object_that_the_platform_shows_in_place_of_a_text():
-    assert project(Machine, {"mode": {"speed": 1}}, {"mode": "slow"}) == {"mode": {"speed": 1}}
+    assert select_declared_fields(Machine, {"mode": {"speed": 1}}, {"mode": "slow"}) == {
+        "mode": {"speed": 1}
+    }
 
 
 def test_unknown_is_one_object_that_is_false():
@@ -355,7 +368,7 @@ def test_outputs_name_their_secrets():
     class Outputs(OutputModel):
         key: Annotated[str, Secret] = Field(repr=False, description="Key.")
 
-    assert Outputs.secret_names() == {"key"}
+    assert Outputs.get_secret_names() == {"key"}
 
 
 # Invariants
@@ -397,16 +410,16 @@ KNOWN = _machines(WORDS)
 
 @given(KNOWN)
 def test_nothing_differs_from_itself(values: dict[str, Any]):
-    assert changes(Machine, values, values) == []
+    assert compute_changes(Machine, values, values) == []
 
 
 @given(KNOWN, KNOWN)
 def test_applying_ends_in_no_change(observed: dict[str, Any], declared: dict[str, Any]):
     applied = copy.deepcopy(observed)
-    for change in changes(Machine, observed, declared):
+    for change in compute_changes(Machine, observed, declared):
         if change.action is not Action.KEEP:
             _apply(applied, change)
-    assert not is_change(changes(Machine, applied, declared))
+    assert not requires_action(compute_changes(Machine, applied, declared))
 
 
 def _apply(values: Any, change: FieldChange) -> None:
@@ -427,7 +440,7 @@ def _apply(values: Any, change: FieldChange) -> None:
 def test_no_change_means_the_platform_has_what_is_declared(
     observed: dict[str, Any], declared: dict[str, Any]
 ):
-    if not is_change(changes(Machine, observed, declared)):
+    if not requires_action(compute_changes(Machine, observed, declared)):
         seen = {**observed, "fixed": observed.get("fixed", False)}
         for name in ("name", "cpus", "size", "fixed", "tier", "steps", "token"):
             if name in declared:
@@ -441,21 +454,21 @@ def test_order_never_matters_where_there_is_none(
     disks = [{"name": name} for name in dict.fromkeys(one)]
     left = {**values, "zones": one, "disks": disks}
     right = {**values, "zones": other, "disks": disks[::-1]}
-    assert changes(Machine, left, right) == []
+    assert compute_changes(Machine, left, right) == []
 
 
 @pytest.mark.slow
 @given(KNOWN, _machines(UNKNOWNS))
 def test_unknown_values_never_raise(observed: dict[str, Any], declared: dict[str, Any]):
-    found = changes(Machine, observed, declared)
+    found = compute_changes(Machine, observed, declared)
     assert all(repr(change) for change in found)
-    assert refusals(Machine, observed, declared) == []
+    assert find_refused_changes(Machine, observed, declared) == []
 
 
 @pytest.mark.slow
 @given(KNOWN, KNOWN)
 def test_paths_exist(observed: dict[str, Any], declared: dict[str, Any]):
-    for change in changes(Machine, observed, declared):
+    for change in compute_changes(Machine, observed, declared):
         side = observed if change.action in (Action.DELETE, Action.KEEP) else declared
         if change.because == "no longer declared: back to the default":
             side = observed
@@ -478,8 +491,8 @@ def _at(values: Any, steps: list[str]) -> Any:
 
 @given(KNOWN, KNOWN)
 def test_projecting_on_itself_is_what_was_declared(observed: dict[str, Any], like: dict[str, Any]):
-    assert project(Machine, like, like) == like
-    assert set(project(Machine, observed, like)) == set(like)
+    assert select_declared_fields(Machine, like, like) == like
+    assert set(select_declared_fields(Machine, observed, like)) == set(like)
 
 
 @given(KNOWN, KNOWN)
@@ -487,8 +500,8 @@ def test_what_a_platform_fills_in_is_no_change(filled_in: dict[str, Any], declar
     answer = {**filled_in, **declared}
     if "login" in declared:
         answer["login"] = {**filled_in.get("login", {}), **declared["login"]}
-    echo = project(Machine, answer, declared)
-    assert changes(Machine, echo, declared) == []
+    echo = select_declared_fields(Machine, answer, declared)
+    assert compute_changes(Machine, echo, declared) == []
 
 
 class Rack(InputModel):
@@ -498,7 +511,9 @@ class Rack(InputModel):
 def test_an_item_that_nobody_declared_changes_a_list_that_is_declared_as_a_whole():
     declared = {"disks": [{"name": "a", "size": 1}]}
     theirs = {"name": "b", "size": 2, "kind": "fast"}
-    seen = project(Rack, {"disks": [theirs, {"name": "a", "size": 1, "kind": "slow"}]}, declared)
+    seen = select_declared_fields(
+        Rack, {"disks": [theirs, {"name": "a", "size": 1, "kind": "slow"}]}, declared
+    )
     assert seen == {"disks": [{"name": "a", "size": 1}, theirs]}
-    (change,) = changes(Rack, seen, declared)
+    (change,) = compute_changes(Rack, seen, declared)
     assert (change.path, change.action, change.before) == ('disks["b"]', Action.DELETE, theirs)

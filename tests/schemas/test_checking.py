@@ -27,7 +27,7 @@ class Port(InputModel):
     label: str | None = Field(default=None, max_length=5, description="Label.")
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         if values.get("number") == 22 and values.get("label") is None:
             yield Problem("label", "is required for port 22: name it")
 
@@ -56,7 +56,7 @@ class Server(InputModel):
     alias: str | None = Field(default=None, description="Another way to write the name.")
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         cpus, weight = values.get("cpus"), values.get("weight")
         if cpus is UNKNOWN or weight is UNKNOWN or cpus is None or weight is None:
             return
@@ -64,7 +64,7 @@ class Server(InputModel):
             yield Problem("weight", f"{weight} is more than cpus: declare at most {cpus}")
 
     @classmethod
-    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
         return {("name" if name == "alias" else name): value for name, value in values.items()}
 
 
@@ -244,7 +244,7 @@ def test_declared_is_what_was_said_and_nothing_else():
     server = Server.model_validate(
         {"name": "web", "cpus": 4.0, "size": None, "main": {"number": 1}}
     )
-    assert server.declared() == {"name": "web", "cpus": 4, "main": {"number": 1}}
+    assert server.dump_declared() == {"name": "web", "cpus": 4, "main": {"number": 1}}
 
 
 def test_paths():

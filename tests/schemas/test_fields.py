@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.platform import platforms
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.schemas.topology import EntryInputs, TopologyInputs, short_names
 
@@ -24,7 +24,7 @@ def models() -> Iterator[type[BaseModel]]:
         if model not in seen:
             seen.add(model)
             yield model
-            left += [rules.nested for rules in rules_of(model).values() if rules.nested]
+            left += [rules.nested for rules in get_field_rules(model).values() if rules.nested]
 
 
 FIELDS = [
@@ -67,7 +67,7 @@ def test_a_reference_is_to_a_kind_of_the_same_platform(platform: str, kind: str)
     model = lifecycle_class(platform, kind).inputs
     for short, name in short_names(model).items():
         assert name == f"{short}_id"
-        assert rules_of(model)[name].refers in platforms()[platform].lifecycles
+        assert get_field_rules(model)[name].reference_kind in platforms()[platform].lifecycles
         assert short not in {*model.model_fields, *EntryInputs.model_fields}
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from gpuform.schemas.ids import LONGEST, Id, Line
+from gpuform.schemas.ids import MAX_LENGTH, Id, Line
 
 UNSEEN = st.characters(categories=("Cc", "Cf", "Zl", "Zp"))
 SEEN = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cf", "Zl", "Zp", "Cs")))
@@ -16,7 +16,7 @@ class Sent(BaseModel):
     name: Line = ""
 
 
-@given(SEEN.filter(lambda text: text not in ("", ".", "..") and len(text) <= LONGEST))
+@given(SEEN.filter(lambda text: text not in ("", ".", "..") and len(text) <= MAX_LENGTH))
 def test_what_people_see_as_it_is_can_be_an_id(text: str) -> None:
     assert Sent.model_validate({"id": text, "name": text}).id == text
 
@@ -28,7 +28,7 @@ def test_what_they_do_not_see_can_be_neither_id_nor_name(a: str, hidden: str, b:
             Sent.model_validate({field: a + hidden + b})
 
 
-@pytest.mark.parametrize("text", ["", ".", "..", "x" * (LONGEST + 1), "a\ud800"])
+@pytest.mark.parametrize("text", ["", ".", "..", "x" * (MAX_LENGTH + 1), "a\ud800"])
 def test_what_can_name_no_object_is_no_id(text: str) -> None:
     with pytest.raises(ValidationError):
         Sent.model_validate({"id": text})

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.schemas import visible
-from gpuform.schemas.visible import json_parts, json_text
+from gpuform.schemas import safe_text
+from gpuform.schemas.safe_text import format_json, iterate_json_parts
 
 TEXTS = st.text(st.sampled_from(["#", "a", "\n", "\u2028", '"', ":"]), max_size=6)
 VALUES = st.recursive(
@@ -20,13 +20,13 @@ VALUES = st.recursive(
 @given(VALUES, st.integers(1, 6), st.sampled_from([2, 4]))
 def test_they_are_the_text_in_whole_lines(value, pieces, indent):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visible, "_PIECES", pieces)
-        parts = [*json_parts(value, indent=indent)]
-    assert "".join(parts) == json_text(value, indent=indent)
+        patch.setattr(safe_text, "_CHUNKS_PER_PART", pieces)
+        parts = [*iterate_json_parts(value, indent=indent)]
+    assert "".join(parts) == format_json(value, indent=indent)
     assert all(part.endswith("\n") for part in parts[:-1])
 
 
 def test_none_of_them_is_large():
-    parts = [*json_parts([{"number": number} for number in range(100_000)], indent=2)]
+    parts = [*iterate_json_parts([{"number": number} for number in range(100_000)], indent=2)]
     assert max(map(len, parts)) < 1_000_000 < sum(map(len, parts))
     assert len(json.loads("".join(parts))) == 100_000

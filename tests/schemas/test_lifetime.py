@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.schemas.changes import Action, changes
+from gpuform.schemas.changes import Action, compute_changes
 from gpuform.schemas.checking import check
 from gpuform.schemas.policies.lifetime import end_of, ends_at, has_end, seconds_of
 from gpuform.schemas.tensorone.inputs import ClusterInputs
@@ -116,13 +116,13 @@ def test_where_nothing_can_be_stopped_the_platforms_that_can_are_named() -> None
 def test_a_change_of_them_is_one_and_nothing_of_it_is_sent() -> None:
     before = {**CLUSTER, "ttl": "14d", "schedule": HOURS}
     after = {**CLUSTER, "expires": "2026-12-31", "schedule": {**HOURS, "stop": "21:00"}}
-    told = {each.path: each.action for each in changes(ClusterInputs, before, after)}
+    told = {each.path: each.action for each in compute_changes(ClusterInputs, before, after)}
     assert told == {
         "expires": Action.ADD,
         "ttl": Action.DELETE,
         "schedule.stop": Action.UPDATE,
     }
-    assert changes(ClusterInputs, after, after) == []
+    assert compute_changes(ClusterInputs, after, after) == []
     assert cluster_create(ClusterInputs.model_validate(after)) == CLUSTER
 
 

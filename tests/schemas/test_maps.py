@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from gpuform.schemas.changes import changes, project
+from gpuform.schemas.changes import compute_changes, select_declared_fields
 from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.rules import AtCreate, Immutable, Secret, rules_of
+from gpuform.schemas.rules import CreateOnly, Immutable, Secret, get_field_rules
 from gpuform.schemas.values import UNKNOWN
 
 
@@ -20,7 +20,7 @@ class Part(InputModel):
     token: Annotated[str | None, Secret] = Field(default=None, description="Its token.")
 
     @classmethod
-    def problems(cls, values: Any) -> Any:
+    def find_problems(cls, values: Any) -> Any:
         if values.get("size") == 13:
             yield Problem("size", "13 is not liked: use another")
 
@@ -30,7 +30,7 @@ class Whole(InputModel):
 
     parts: dict[str, Part] | None = Field(default=None, description="The parts, by their names.")
     labels: dict[str, str] | None = Field(default=None, description="Free texts.")
-    note: Annotated[str | None, AtCreate] = Field(default=None, description="For new ones.")
+    note: Annotated[str | None, CreateOnly] = Field(default=None, description="For new ones.")
 
 
 def told(values: Any) -> dict[str, str]:
@@ -38,7 +38,7 @@ def told(values: Any) -> dict[str, str]:
 
 
 def test_only_an_object_of_objects_is_a_map() -> None:
-    rules = rules_of(Whole)
+    rules = get_field_rules(Whole)
     assert (rules["parts"].is_map, rules["parts"].nested) == (True, Part)
     assert (rules["labels"].is_map, rules["labels"].nested) == (False, None)
     assert rules["parts"].holds_secret
@@ -79,7 +79,7 @@ def test_unknown_parts_are_skipped() -> None:
 
 
 def compared(before: Any, after: Any) -> dict[str, tuple[str, bool]]:
-    found = changes(Whole, {"parts": before}, {"parts": after})
+    found = compute_changes(Whole, {"parts": before}, {"parts": after})
     return {each.path: (str(each.action), each.replaces) for each in found}
 
 
@@ -94,16 +94,18 @@ def test_parts_are_compared_by_their_keys() -> None:
     }
     assert compared(before, before) == {}
     assert compared(before, {**before, "a": UNKNOWN}) == {'parts["a"]': ("update", False)}
-    (change,) = changes(Whole, {"parts": before}, {"parts": {**before, "a": UNKNOWN}})
+    (change,) = compute_changes(Whole, {"parts": before}, {"parts": {**before, "a": UNKNOWN}})
     assert (change.before, change.after) == (before["a"], UNKNOWN)
 
 
 def test_parts_are_projected_by_their_keys() -> None:
     like = {"a": {"size": 1}, "gone": {"size": 1}}
     seen = {"a": {"size": 2, "place": "filled in"}, "other": {"size": 3}}
-    assert project(Whole, {"parts": seen}, {"parts": like}) == {"parts": {"a": {"size": 2}}}
+    assert select_declared_fields(Whole, {"parts": seen}, {"parts": like}) == {
+        "parts": {"a": {"size": 2}}
+    }
 
 
 def test_what_holds_for_new_ones_is_never_a_change() -> None:
-    assert changes(Whole, {"note": "a"}, {"note": "b"}) == []
-    assert changes(Whole, {}, {"note": "b"}) == []
+    assert compute_changes(Whole, {"note": "a"}, {"note": "b"}) == []
+    assert compute_changes(Whole, {}, {"note": "b"}) == []

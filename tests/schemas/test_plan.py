@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field, ValidationError
 
-from gpuform.schemas.changes import UNKNOWN, Action, FieldChange, changes
+from gpuform.schemas.changes import UNKNOWN, Action, FieldChange, compute_changes
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.plan import (
     FORMAT_VERSION,
@@ -85,7 +85,7 @@ def test_an_object_with_a_secret_inside_is_masked():
     class Server(InputModel):
         logins: list[Login] | None = Field(default=None, description="Logins.")
 
-    (change,) = changes(Server, {}, {"logins": [{"password": "hunter2"}]})
+    (change,) = compute_changes(Server, {}, {"logins": [{"password": "hunter2"}]})
     assert PropertyChange.of(change).after == "[secret]"
 
 
@@ -102,7 +102,7 @@ def test_unknown_values_are_said_to_be_unknown():
 def test_whether_a_change_is_sent_is_told_apart_from_its_json(
     action: Action, only_recorded: bool, is_sent: bool
 ) -> None:
-    found = PropertyChange.of(FieldChange("a", action, 1, 2, only_recorded=only_recorded))
+    found = PropertyChange.of(FieldChange("a", action, 1, 2, state_only=only_recorded))
     assert found.is_sent is is_sent
     assert not any("sent" in name for name in found.model_dump())
 

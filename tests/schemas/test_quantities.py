@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.schemas.changes import changes, refusals
+from gpuform.schemas.changes import compute_changes, find_refused_changes
 from gpuform.schemas.checking import check
 from gpuform.schemas.together.volume_claims import VolumeClaimInputs, bytes_of, manifest
 
@@ -48,16 +48,18 @@ def test_another_spelling_of_a_size_is_no_change(number: int, unit: str) -> None
         == bytes_of(other)
         == Decimal(other.removesuffix(smaller)) * bytes_of(f"1{smaller}")
     )
-    assert not changes(VolumeClaimInputs, {**CLAIM, "storage": one}, {**CLAIM, "storage": other})
+    assert not compute_changes(
+        VolumeClaimInputs, {**CLAIM, "storage": one}, {**CLAIM, "storage": other}
+    )
 
 
 @given(QUANTITIES, QUANTITIES)
 def test_a_claim_grows_in_place_and_is_never_shrunk(one: str, other: str) -> None:
     before, after = {**CLAIM, "storage": one}, {**CLAIM, "storage": other}
-    found = changes(VolumeClaimInputs, before, after)
+    found = compute_changes(VolumeClaimInputs, before, after)
     assert bool(found) is (bytes_of(one) != bytes_of(other))
     assert not any(change.replaces for change in found)
-    refused = refusals(VolumeClaimInputs, before, after)
+    refused = find_refused_changes(VolumeClaimInputs, before, after)
     assert bool(refused) is (bytes_of(other) < bytes_of(one))
     assert all(f"from {one} to {other}" in problem.reason for problem in refused)
 

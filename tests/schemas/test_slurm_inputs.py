@@ -23,7 +23,7 @@ def test_nothing_declared_is_slinky() -> None:
 )
 def test_a_setting_of_another_way_is_told(declared: dict[str, object], path: str) -> None:
     SlurmInputs.model_validate(declared)
-    (problem,) = SlurmInputs.problems(declared)
+    (problem,) = SlurmInputs.find_problems(declared)
     assert problem.path == path
     assert "is a setting of via:" in problem.reason
 
@@ -37,7 +37,7 @@ def test_a_setting_of_another_way_is_told(declared: dict[str, object], path: str
 )
 def test_settings_of_the_chosen_way_are_right(declared: dict[str, object]) -> None:
     SlurmInputs.model_validate(declared)
-    assert list(SlurmInputs.problems(declared)) == []
+    assert list(SlurmInputs.find_problems(declared)) == []
 
 
 @pytest.mark.parametrize(

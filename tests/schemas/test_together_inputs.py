@@ -14,9 +14,15 @@ from together.types.cluster_create_params import (
 )
 from together.types.cluster_update_params import ClusterUpdateParams
 
-from gpuform.schemas.changes import UNKNOWN, Action, changes, is_change, refusals
+from gpuform.schemas.changes import (
+    UNKNOWN,
+    Action,
+    compute_changes,
+    find_refused_changes,
+    requires_action,
+)
 from gpuform.schemas.checking import check
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.together.cluster_parts import AddOnInputs
 from gpuform.schemas.together.drivers import (
     GPU_TYPES,
@@ -352,7 +358,9 @@ def test_an_unknown_driver_version_makes_an_unknown_pair(cluster: dict[str, Any]
     ],
 )
 def test_what_replaces_a_cluster(field: str, value: Any):
-    (change,) = changes(ClusterInputs, {field: _BEFORE.get(field, "before")}, {field: value})
+    (change,) = compute_changes(
+        ClusterInputs, {field: _BEFORE.get(field, "before")}, {field: value}
+    )
     assert change.replaces
     assert change.path.split(".")[0] == field
 
@@ -384,13 +392,13 @@ _BEFORE: dict[str, Any] = {
     ],
 )
 def test_what_changes_in_place(field: str, before: Any, after: Any):
-    (change,) = changes(ClusterInputs, {field: before}, {field: after})
+    (change,) = compute_changes(ClusterInputs, {field: before}, {field: after})
     assert (change.action, change.replaces) == (Action.UPDATE, False)
-    assert refusals(ClusterInputs, {field: before}, {field: after}) == []
+    assert find_refused_changes(ClusterInputs, {field: before}, {field: after}) == []
 
 
 def test_cluster_type_goes_back_to_its_default():
-    (change,) = changes(ClusterInputs, {"cluster_type": "SLURM"}, {})
+    (change,) = compute_changes(ClusterInputs, {"cluster_type": "SLURM"}, {})
     assert (change.action, change.after) == (Action.UPDATE, "KUBERNETES")
 
 
@@ -405,36 +413,36 @@ def test_the_same_moment_and_version_in_another_spelling_are_no_change():
         "cuda_version": "12.6",
         "nvidia_driver_version": "560",
     }
-    assert changes(ClusterInputs, observed, declared) == []
+    assert compute_changes(ClusterInputs, observed, declared) == []
 
 
 def test_a_volume_grows_in_place_and_never_shrinks(volume: dict[str, Any]):
     grown, shrunk = {**volume, "size_tib": 3}, {**volume, "size_tib": 1}
-    (change,) = changes(SharedVolumeInputs, volume, grown)
+    (change,) = compute_changes(SharedVolumeInputs, volume, grown)
     assert not change.replaces
-    assert refusals(SharedVolumeInputs, volume, grown) == []
-    (problem,) = refusals(SharedVolumeInputs, volume, shrunk)
+    assert find_refused_changes(SharedVolumeInputs, volume, grown) == []
+    (problem,) = find_refused_changes(SharedVolumeInputs, volume, shrunk)
     assert problem.path == "size_tib"
 
 
 @pytest.mark.parametrize("field", ["volume_name", "region", "project_id", "instance_cluster_id"])
 def test_what_replaces_a_volume(volume: dict[str, Any], field: str):
-    (change,) = changes(SharedVolumeInputs, {field: "a"}, {field: "b"})
+    (change,) = compute_changes(SharedVolumeInputs, {field: "a"}, {field: "b"})
     assert change.replaces
 
 
 def test_declaring_the_default_of_a_volume_does_not_replace_it(volume: dict[str, Any]):
     declared = {**volume, "is_lifecycle_independent": False}
-    assert not is_change(changes(SharedVolumeInputs, volume, declared))
+    assert not requires_action(compute_changes(SharedVolumeInputs, volume, declared))
     declared["is_lifecycle_independent"] = True
-    assert changes(SharedVolumeInputs, volume, declared)[0].replaces
+    assert compute_changes(SharedVolumeInputs, volume, declared)[0].replaces
 
 
 # The SDK as a second witness
 
 
 def test_every_field_of_the_sdk_can_be_declared():
-    rules = rules_of(ClusterInputs)
+    rules = get_field_rules(ClusterInputs)
     assert {name for name in rules if not rules[name].local} == {
         *GPUClusterCreateRequestLegacyNvidia.__annotations__,
         "driver_version",
@@ -451,13 +459,13 @@ def test_every_field_of_the_sdk_can_be_declared():
     ],
 )
 def test_every_inner_field_of_the_sdk_can_be_declared(field: str, params: Any):
-    nested = rules_of(ClusterInputs)[field].nested
+    nested = get_field_rules(ClusterInputs)[field].nested
     assert nested is not None
     assert set(nested.model_fields) == set(params.__annotations__)
 
 
 def test_what_the_update_request_takes_is_what_changes_in_place():
-    rules = rules_of(ClusterInputs)
+    rules = get_field_rules(ClusterInputs)
     in_place = {
         name
         for name, field in rules.items()
@@ -472,7 +480,9 @@ def test_every_field_is_described():
         model = models.pop()
         for name, field in model.model_fields.items():
             assert field.description, f"{model.__name__}.{name}"
-        models += [rules.nested for rules in rules_of(model).values() if rules.nested is not None]
+        models += [
+            rules.nested for rules in get_field_rules(model).values() if rules.nested is not None
+        ]
 
 
 # Drivers, GPU types, moments
@@ -573,15 +583,15 @@ def test_moments():
 @pytest.mark.parametrize("name", ["billing_type", "cluster_type"])
 def test_choices_are_the_sdks(name: str):
     hints = get_type_hints(GPUClusterCreateRequestLegacyNvidia)
-    assert set(rules_of(ClusterInputs)[name].choices) == set(get_args(hints[name]))
+    assert set(get_field_rules(ClusterInputs)[name].choices) == set(get_args(hints[name]))
 
 
 def test_what_to_do_without_capacity_is_never_compared_and_never_sent(cluster: dict[str, Any]):
     search = {"wait_minutes": 5, "alternatives": [{"region": "eu-north-1"}]}
     declared = {**cluster, "on_no_capacity": search}
-    assert changes(ClusterInputs, cluster, declared) == []
-    assert changes(ClusterInputs, declared, cluster) == []
-    assert changes(ClusterInputs, declared, {**declared, "on_no_capacity": UNKNOWN}) == []
+    assert compute_changes(ClusterInputs, cluster, declared) == []
+    assert compute_changes(ClusterInputs, declared, cluster) == []
+    assert compute_changes(ClusterInputs, declared, {**declared, "on_no_capacity": UNKNOWN}) == []
     body = cluster_create(ClusterInputs.model_validate(declared))
     assert "on_no_capacity" not in body
 

@@ -11,7 +11,7 @@ from together.types.cluster import ControlPlaneNode as SdkControlPlaneNode
 from together.types.cluster import GPUWorkerNode as SdkGpuWorkerNode
 from together.types.clusters import ClusterStorage
 
-from gpuform.schemas.changes import changes, project
+from gpuform.schemas.changes import compute_changes, select_declared_fields
 from gpuform.schemas.checking import check
 from gpuform.schemas.together import requests, statuses
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
@@ -212,7 +212,7 @@ def test_kube_config_is_shown_nowhere():
     read = cluster_of()
     assert read.kube_config.get_secret_value() == ENCODED
     outputs = ClusterOutputs(ready=True, status="Ready", kube_config=KUBECONFIG)
-    assert ClusterOutputs.secret_names() == {"kube_config"}
+    assert ClusterOutputs.get_secret_names() == {"kube_config"}
     shown = f"{read} {read!r} {read.model_dump()} {read.model_dump_json()} {outputs} {outputs!r}"
     assert "hunter2" not in shown
     assert ENCODED not in shown
@@ -248,24 +248,28 @@ def test_inputs_and_outputs_have_no_name_in_common():
 
 
 def test_what_a_platform_fills_in_is_no_change(declared: dict[str, Any]):
-    echo = project(ClusterInputs, CLUSTER, declared)
+    echo = select_declared_fields(ClusterInputs, CLUSTER, declared)
     assert echo == declared
-    assert changes(ClusterInputs, echo, declared) == []
+    assert compute_changes(ClusterInputs, echo, declared) == []
 
 
 def test_somebody_elses_change_is_drift_of_that_field_alone(declared: dict[str, Any]):
     answer = {**CLUSTER, "num_gpus": 32, "volumes": [], "project_id": "other"}
-    echo = project(ClusterInputs, answer, declared)
-    assert [change.path for change in changes(ClusterInputs, echo, declared)] == ["num_gpus"]
+    echo = select_declared_fields(ClusterInputs, answer, declared)
+    assert [change.path for change in compute_changes(ClusterInputs, echo, declared)] == [
+        "num_gpus"
+    ]
 
 
 def test_disabled_add_ons_are_not_missed(declared: dict[str, Any]):
     off = {"add_on_type": "dashboard", "name": "d", "config": {"dashboard": {"enabled": False}}}
     on = {"add_on_type": "ingress", "name": "in", "config": {"ingress": {"enabled": True}}}
     declared = {**declared, "add_ons": [off, on]}
-    assert project(ClusterInputs, CLUSTER, declared) == declared
-    gone = project(ClusterInputs, {**CLUSTER, "add_ons": []}, declared)
-    assert [change.path for change in changes(ClusterInputs, gone, declared)] == ['add_ons["in"]']
+    assert select_declared_fields(ClusterInputs, CLUSTER, declared) == declared
+    gone = select_declared_fields(ClusterInputs, {**CLUSTER, "add_ons": []}, declared)
+    assert [change.path for change in compute_changes(ClusterInputs, gone, declared)] == [
+        'add_ons["in"]'
+    ]
 
 
 # Requests
@@ -288,7 +292,7 @@ def test_the_documented_create_request(cluster: dict[str, Any], declared: dict[s
 
 def update(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return requests.cluster_update(
-        ClusterInputs.model_validate(after), changes(ClusterInputs, before, after)
+        ClusterInputs.model_validate(after), compute_changes(ClusterInputs, before, after)
     )
 
 

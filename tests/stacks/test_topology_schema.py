@@ -11,7 +11,7 @@ from declared import CLUSTER
 from jsonschema import Draft7Validator
 
 from gpuform.providers.catalog import lifecycle_class, platforms_with
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, short_names
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.document.diagnostics import Diagnostics
@@ -199,7 +199,7 @@ def test_it_tells_of_every_property(section: str, platform: str) -> None:
     model = model_of(section, platform)
     told = SCHEMA["definitions"][f"{section}.{platform}"]["properties"]
     assert set(told) == {*EntryInputs.model_fields, *model.model_fields, *short_names(model)}
-    for name, rules in rules_of(model).items():
+    for name, rules in get_field_rules(model).items():
         assert told[name]["description"].startswith(model.model_fields[name].description)
         assert told[name]["examples"] == model.model_fields[name].examples
         assert ("default" in told[name]) == (rules.default is not None)

@@ -72,7 +72,7 @@ def test_the_example_of_stacks_is_right() -> None:
 
     document: Any = yaml.safe_load(STACKS)
     assert StacksInputs.model_validate(document)
-    assert list(StacksInputs.problems(document)) == []
+    assert list(StacksInputs.find_problems(document)) == []
 
 
 def test_the_gate_in_python_finds_a_replacement() -> None:

@@ -12,7 +12,7 @@ from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.operations import ForeignObjectLookup
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import own_platforms
-from gpuform.schemas.rules import effect, rules_of
+from gpuform.schemas.rules import describe_change_effect, get_field_rules
 from gpuform.stacks.cli.app import cli
 from tools.reference.resource_pages import page_name, render_resource_pages
 
@@ -51,7 +51,7 @@ def test_every_field_is_there(platform: str, kind: str) -> None:
         assert f" | {field.description}" in row(page, "Inputs", name)
     for name in lifecycle.outputs.model_fields:
         assert row(page, "Outputs", name)
-    for rules in rules_of(lifecycle.inputs).values():
+    for rules in get_field_rules(lifecycle.inputs).values():
         if rules.nested:
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", rules.nested.__name__)
             title = f"{words.removesuffix(' Inputs').capitalize()} of the inputs"
@@ -119,8 +119,8 @@ def test_every_effect_is_explained() -> None:
     for platform, kind in RESOURCES:
         left: list[type[BaseModel]] = [lifecycle_class(platform, kind).inputs]
         while left:
-            for rules in rules_of(left.pop()).values():
-                words = effect(rules).partition(":")[0]
+            for rules in get_field_rules(left.pop()).values():
+                words = describe_change_effect(rules).partition(":")[0]
                 pieces = [words] if f"| {words}" in index else words.split(", ")
                 assert [each for each in pieces if f"| {each}" not in index] == []
                 left += [rules.nested] if rules.nested else []
@@ -152,7 +152,7 @@ def test_an_object_is_told_once_and_so_has_one_meaning() -> None:
         while left:
             model, outer = left.pop()
             effects_of.setdefault(model, set()).add(outer)
-            for rules in rules_of(model).values():
+            for rules in get_field_rules(model).values():
                 own = (rules.immutable, rules.local, rules.write_only)
                 if rules.nested:
                     both = tuple(a or b for a, b in zip(own, outer, strict=True))

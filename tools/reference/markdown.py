@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gpuform.schemas.rules import FieldRules, effect, inside, rules_of
+from gpuform.schemas.rules import FieldRules, describe_change_effect, inherit_all_rules, get_field_rules
 from gpuform.stacks.language.type_text import type_text, yaml_text
 
 MARK: Final = "<!-- Generated: python -m tools.generate -->"
@@ -103,9 +103,9 @@ def _render_tables(model: type[BaseModel], title: str, columns: Sequence[str], c
         rows = [
             [
                 *_first_cells(each, name, title, outermost=each is model),
-                *cells(each.model_fields[name], inside(rules, outer)),
+                *cells(each.model_fields[name], inherit_all_rules(rules, outer)),
             ]
-            for name, rules in rules_of(each).items()
+            for name, rules in get_field_rules(each).items()
         ]
         heading = (
             ""
@@ -119,7 +119,7 @@ def _render_tables(model: type[BaseModel], title: str, columns: Sequence[str], c
 def _first_cells(
     model: type[BaseModel], name: str, title: str, *, outermost: bool
 ) -> Sequence[str]:
-    rules = rules_of(model)[name]
+    rules = get_field_rules(model)[name]
     inner = f"[object]({to_anchor(_title_of_model(rules.nested, title))})" if rules.nested else ""
     meaning = escape_prose(model.model_fields[name].description or "")
     if rules.refers and outermost:
@@ -133,9 +133,9 @@ def _nested_models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRules]:
     left = [model]
     while left:
         outer = left.pop(0)
-        for rules in rules_of(outer).values():
+        for rules in get_field_rules(outer).values():
             if rules.nested and rules.nested not in found:
-                found[rules.nested] = inside(rules, found[outer])
+                found[rules.nested] = inherit_all_rules(rules, found[outer])
                 left.append(rules.nested)
     return found
 
@@ -154,7 +154,7 @@ def _read_docstring(model: type[BaseModel]) -> str:
 
 
 def _input_cells(field: FieldInfo, rules: FieldRules) -> Sequence[str]:
-    return effect(rules), _format_default(field, rules), _format_examples(field)
+    return describe_change_effect(rules), _format_default(field, rules), _format_examples(field)
 
 
 def _file_cells(field: FieldInfo, _rules: FieldRules) -> Sequence[str]:

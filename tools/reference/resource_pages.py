@@ -10,7 +10,7 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import MEANINGS, Permission
 from gpuform.providers.platform import KINDS, own_platforms
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.convert.python import program_of
 from gpuform.stacks.document.diagnostics import Diagnostics
@@ -205,7 +205,7 @@ def _format_duration(seconds: float) -> str:
 
 def _render_guards(lifecycle: Kind) -> str:
     guards = list(lifecycle.guarded_by)
-    if {"expires", "ttl"} & set(rules_of(lifecycle.inputs)):
+    if {"expires", "ttl"} & set(get_field_rules(lifecycle.inputs)):
         guards.append(Permission.RENEW_EXPIRED)
     everywhere = "[Two permissions](../index.md#for-every-kind) hold for every kind."
     if not guards:
@@ -221,7 +221,7 @@ def _render_permissions(names: tuple[Permission, ...]) -> str:
 
 
 def _render_import(lifecycle: Kind) -> str:
-    fields, rules = lifecycle.inputs.model_fields, rules_of(lifecycle.inputs)
+    fields, rules = lifecycle.inputs.model_fields, get_field_rules(lifecycle.inputs)
     command = f"gpuform import {lifecycle.platform}:{lifecycle.kind} NAME"
     text, commands = f"An id looks like `{lifecycle.id_example}`.", []
     if not (lifecycle.asked and lifecycle.is_bound):

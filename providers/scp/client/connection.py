@@ -195,7 +195,7 @@ class Connection:
         if self._error is not None:
             # A new error for each request: threads must not share one traceback.
             error_copy = type(self._error)(self._error.message, hint=self._error.hint)
-            error_copy.page = self._error.page
+            error_copy.help_page = self._error.help_page
             raise error_copy
         return {
             "Accept": "application/json",

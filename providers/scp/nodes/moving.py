@@ -142,7 +142,7 @@ def refuse_moves(
     client: ScpClient, call: ProviderContext, want: NodePoolInputs, found: Plan
 ) -> None:
     """Before an update: raises GpuformError for a move or a replacement that would end wrongly."""
-    fabric = DeclaredPool.of(want.declared()).fabric
+    fabric = DeclaredPool.of(want.dump_declared()).fabric
     moved = [node for node, _ in found.keep if not fabric.has(node)]
     if moved:
         _refuse_target(client, want)

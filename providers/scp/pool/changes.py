@@ -19,7 +19,7 @@ from gpuform.providers.scp.nodes import (
 from gpuform.providers.scp.pool.repairs import declared_pool, stored_nodes
 from gpuform.providers.scp.pool.rollout import rollout_text
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
-from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.values import UNKNOWN
 
@@ -133,7 +133,7 @@ def _rolled(old: Values, declared: Values, found: Plan, how: str) -> Iterator[Fi
             yield FieldChange(name, action, before, after, because=how)
         else:
             because = "recorded: the nodes have it already"
-            yield FieldChange(name, action, before, after, because=because, only_recorded=True)
+            yield FieldChange(name, action, before, after, because=because, state_only=True)
 
 
 def _nodes(

@@ -61,14 +61,14 @@ class PoolWork:
     ) -> None:
         known, pool_id = call.known, pool_id_of(want)
         what = f"pool {want.gpu_node_name_prefix}"
-        self._inspection = Inspection(call, settings, what, want.declared())
-        self._repairs = PoolRepairs(call, self._inspection, id_ or pool_id, want.declared())
-        self.taking = NodeTaking.of_pool(call, id_ or pool_id, want.declared())
+        self._inspection = Inspection(call, settings, what, want.dump_declared())
+        self._repairs = PoolRepairs(call, self._inspection, id_ or pool_id, want.dump_declared())
+        self.taking = NodeTaking.of_pool(call, id_ or pool_id, want.dump_declared())
         self._client = client
         self._call = call
         self._want = want
         self._cleared = set[str]()
-        self._declared = DeclaredPool.of(want.declared())
+        self._declared = DeclaredPool.of(want.dump_declared())
         pace = Pace(want.rollout, self._repairs.parallel, self._repairs.held)
         self._rollout = Rollout(call, pace, self.taking, self._repairs.is_due)
         target = self._own_target = target_of(want.node_pool_id, want.gpu_node_name_prefix)

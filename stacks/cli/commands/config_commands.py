@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.schemas.visible import MASK, json_text
+from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.cli.flags import AliasedGroup
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
@@ -180,7 +180,7 @@ def _list(current: Session, *, show_secrets: bool, as_json: bool) -> None:
         for key, value in sorted(values.items())
     }
     if as_json:
-        current.screen.print(json_text(_json(shown, hidden, show_secrets), indent=2))
+        current.screen.print(format_json(_json(shown, hidden, show_secrets), indent=2))
         return
     names = {key: key.removeprefix(f"{project.name}:") for key in shown}
     width = max([len(name) for name in names.values()] + [3])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.doctor.findings import Finding, Level, findings_lines
@@ -22,7 +22,7 @@ def show_findings(found: Sequence[Finding], screen: Screen, *, as_json: bool) ->
             for each in found
         ]
         document = {"ok": not failed, "findings": rows}
-        screen.print(json_text(document, indent=2))
+        screen.print(format_json(document, indent=2))
     else:
         screen.print("\n".join(findings_lines(found, screen.paint)))
     return FAILED if failed else SUCCESS

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from gpuform.schemas.visible import visible_lines
+from gpuform.schemas.safe_text import escape_invisible_lines
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import CiJob, ci_job
 from gpuform.stacks.review.paint import STYLED, Paint
@@ -75,7 +75,9 @@ _COMMAND: Final = re.compile(r"(?m)(^[^\S\n]*:(?=:)|#(?=#\w*\[))")
 def harmless(text: str, *, color: bool, in_ci: bool) -> str:
     """The text with what cannot be seen as escapes; with `color`, gpuform's own styles stay."""
     parts = STYLED.split(text) if color else [text]
-    shown = "".join(part if at % 2 else visible_lines(part) for at, part in enumerate(parts))
+    shown = "".join(
+        part if at % 2 else escape_invisible_lines(part) for at, part in enumerate(parts)
+    )
     return _COMMAND.sub(r"\1\\", shown) if in_ci else shown
 
 

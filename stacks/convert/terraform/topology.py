@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import (
     ConfigValue,
@@ -100,7 +100,7 @@ class _Taking:
     def _entry(self, block: Block, instance: Instance) -> Entry:
         kind, reference = KINDS[instance.type], self._name(instance)
         lifecycle = lifecycle_class(kind.platform, SECTIONS[kind.section])
-        rules = rules_of(lifecycle.inputs)
+        rules = get_field_rules(lifecycle.inputs)
         resolver = self._resolver(block, instance)
         attributes = flat(instance.attributes, kind)
         properties: dict[str, Value] = {}

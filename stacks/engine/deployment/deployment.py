@@ -16,7 +16,7 @@ from gpuform.providers.context import ProviderContext, clock_from, span
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent, Intents, Unkept
 from gpuform.schemas.plan import PlanAction
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.deployment.options import DeploymentTarget, Options, Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import (

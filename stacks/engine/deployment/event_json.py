@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from gpuform.schemas.changes import Action
-from gpuform.schemas.visible import MASK, json_text
+from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -93,7 +93,7 @@ class EventLog:
     def _line(self, kind: str, content: JsonObject) -> None:
         line = {"sequence": self._sequence, "timestamp": int(self.now()), kind: content}
         self._sequence += 1
-        self.write(json_text(line, compact=True) + "\n")
+        self.write(format_json(line, compact=True) + "\n")
 
 
 @dataclass(slots=True)
@@ -137,17 +137,17 @@ class PreviewDigest:
 
     def parts(self) -> Iterator[str]:
         """The text without what the run did not come to, in parts that end with a line each."""
-        before = json_text({"config": {**self._config}}, indent=_INDENT).removesuffix("\n}")
+        before = format_json({"config": {**self._config}}, indent=_INDENT).removesuffix("\n}")
         margin, deeper = " " * _INDENT, "\n" + " " * 2 * _INDENT
         yield f'{before},\n{margin}"steps": [' + ("\n" if self._steps else "],\n")
         for left, (_, told) in zip(
             range(len(self._steps) - 1, -1, -1), self._steps.values(), strict=True
         ):
-            text = "\n" + json_text(json.loads(told), indent=_INDENT)
+            text = "\n" + format_json(json.loads(told), indent=_INDENT)
             yield text.replace("\n", deeper).removeprefix("\n") + (",\n" if left else "\n")
         if self._steps:
             yield f"{margin}],\n"
-        yield json_text(self._ending(), indent=_INDENT).removeprefix("{\n")
+        yield format_json(self._ending(), indent=_INDENT).removeprefix("{\n")
 
     def _ending(self) -> JsonObject:
         """What comes after the steps."""
@@ -175,7 +175,7 @@ def mask_secrets(properties: Mapping[str, Json]) -> JsonObject:
 
 def _masked(value: Json) -> Json:
     if isinstance(value, dict):
-        is_secret = value.get(values.SIGNATURE) == values.SECRET
+        is_secret = value.get(values.SIGNATURE_KEY) == values.SECRET_SIGNATURE
         return MASK if is_secret else mask_secrets(value)
     return [_masked(item) for item in value] if isinstance(value, list) else value
 

@@ -36,7 +36,7 @@ Tell = Callable[[str], None]
 class Unsettled(EngineError):
     """Nobody can tell what an interrupted create has made."""
 
-    page = "concepts/intents"
+    help_page = "concepts/intents"
 
 
 @dataclass(slots=True)

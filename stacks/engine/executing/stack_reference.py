@@ -111,7 +111,7 @@ class StackReferences:
         crypter: Crypter | None = None
         for key, item in (root.get("outputs") or {}).items():
             try:
-                if crypter is None and stored is not None and values.SIGNATURE in str(item):
+                if crypter is None and stored is not None and values.SIGNATURE_KEY in str(item):
                     crypter = crypter_for(stored, self.passphrase)
                 made[key] = value_json.decode(item, crypter)
             except SecretsError:

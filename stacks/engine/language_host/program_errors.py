@@ -25,7 +25,7 @@ _MACHINERY = (*(f"{folder}{os.sep}" for m in (asyncio, pulumi) for folder in m._
 class ProgramError(EngineError):
     """The program failed; the message holds its traceback, from the program's own code on."""
 
-    page = "guides/troubleshooting"
+    help_page = "guides/troubleshooting"
 
 
 @dataclass(frozen=True, slots=True)

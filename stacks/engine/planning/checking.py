@@ -12,7 +12,7 @@ from gpuform.stacks.engine.values import PropertyMap, property_paths, unwrap_sec
 class CheckFailed(EngineError):
     """A resource's inputs were refused; a message for each property, with its path."""
 
-    page = "concepts/plan"
+    help_page = "concepts/plan"
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         super().__init__("\n".join(message for _, message in problems))

@@ -43,7 +43,7 @@ _FOUND_WITH_VALUES = {"dependencies", "property_dependencies"}
 class PlanExceeded(EngineError):
     """A run would do what its plan does not allow."""
 
-    page = "concepts/saved-plans"
+    help_page = "concepts/saved-plans"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PropertyChange, ResourceChange
-from gpuform.schemas.values import UNKNOWN, same
+from gpuform.schemas.values import UNKNOWN, is_equal
 
 WRITTEN: Final = frozenset(
     {PlanAction.CREATE, PlanAction.UPDATE, PlanAction.REPLACE, PlanAction.IMPORT}
@@ -51,4 +51,4 @@ def _fits(planned: Any, found: Any) -> bool:
         return planned.keys() == found.keys() and all(_fits(planned[k], found[k]) for k in found)
     if isinstance(planned, list) and isinstance(found, list) and len(planned) == len(found):
         return all(map(_fits, planned, found))
-    return same(planned, found)
+    return is_equal(planned, found)

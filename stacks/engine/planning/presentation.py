@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from gpuform.providers.forms import PROVIDER_KEY
-from gpuform.schemas.changes import RESUME, Action, FieldChange
+from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine import values
@@ -105,7 +105,7 @@ def describe_drift(
 
 def _found(field: FieldChange) -> str:
     """Why a refresh found that: told of what is no longer ready."""
-    return field.because.removeprefix(RESUME) if field.path == "ready" else ""
+    return field.because.removeprefix(RESUME_PREFIX) if field.path == "ready" else ""
 
 
 def place_of(resource: ResourceState) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _USE_THE_CLI = (
 class ProjectError(EngineError):
     """A Pulumi.yaml or Pulumi.<stack>.yaml that cannot be used."""
 
-    page = "reference/configuration"
+    help_page = "reference/configuration"
 
 
 class OtherRuntime(ProjectError):
@@ -38,7 +38,7 @@ class OtherRuntime(ProjectError):
 class NoProject(ProjectError):
     """There is no Pulumi.yaml in a folder or above it."""
 
-    page = "start/first-stack"
+    help_page = "start/first-stack"
 
 
 @dataclass(frozen=True, slots=True)

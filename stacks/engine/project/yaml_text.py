@@ -18,7 +18,7 @@ from gpuform.stacks.engine.values import Json
 class YamlError(EngineError):
     """Something in a YAML file; the message begins with file:line:column."""
 
-    page = "reference/configuration"
+    help_page = "reference/configuration"
 
 
 def locate_error(where: str, node: Node, message: str, hint: str | None = None) -> YamlError:

@@ -127,9 +127,9 @@ class ProviderError(EngineError):
         return made
 
     @property
-    def more(self) -> str | None:
+    def shown_help_page(self) -> str | None:
         """The cause's page."""
-        return super().more if self.cause is None else self.cause.more
+        return super().shown_help_page if self.cause is None else self.cause.shown_help_page
 
 
 class OutOfCredit(ProviderError):

@@ -166,7 +166,7 @@ def _plain(value: PropertyValue, name: str = "") -> Json:
         return contents(value)
     if isinstance(value, Secret):
         inner = _plain(values.unwrap_secrets(value), name)
-        return {values.SIGNATURE: values.SECRET, "value": inner}
+        return {values.SIGNATURE_KEY: values.SECRET_SIGNATURE, "value": inner}
     if isinstance(value, dict):
         return {key: _plain(item, key) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -37,7 +37,7 @@ _TWO_WAYS: Final = (
 class SecretsError(EngineError):
     """Secrets that cannot be read or written."""
 
-    page = "guides/secrets"
+    help_page = "guides/secrets"
 
 
 class WrongPassphrase(SecretsError):

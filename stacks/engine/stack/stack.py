@@ -60,7 +60,7 @@ def path_of_unsaved(project: Project, stack: str) -> Path:
 class StackNotEmpty(EngineError):
     """A stack that still has resources may not be forgotten."""
 
-    page = "concepts/stack"
+    help_page = "concepts/stack"
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ _KEYS = {"stack", "stacks", "config"}  # `config` is of CLIs before 1.0, and is 
 class StackNotFound(EngineError):
     """There is no such stack, or none is selected."""
 
-    page = "concepts/stack"
+    help_page = "concepts/stack"
 
 
 def short_name(project: Project, name: str) -> str:

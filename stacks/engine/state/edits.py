@@ -18,7 +18,7 @@ from gpuform.stacks.engine.urn import STACK_TYPE, is_noise
 class EditRefused(EngineError):
     """An edit that would leave the state wrong, or lose what it must keep."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 def delete(

@@ -13,7 +13,7 @@ from gpuform.stacks.engine.urn import is_provider, is_urn, type_of
 class IntegrityError(EngineError):
     """A snapshot that breaks rules; `violations` names each of them."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
     def __init__(self, violations: list[str]) -> None:
         super().__init__(

@@ -13,7 +13,7 @@ from gpuform.stacks.engine.machine import replace_file
 class JournalError(EngineError):
     """A journal that cannot be written, or that this gpuform cannot read."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 @dataclass(frozen=True, slots=True)

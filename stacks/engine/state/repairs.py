@@ -17,7 +17,7 @@ from gpuform.stacks.engine.state.graph import DroppedReference, rename_reference
 class NotRepairable(EngineError):
     """The state breaks a rule in a way that only a person can put right."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 @dataclass(frozen=True, slots=True)

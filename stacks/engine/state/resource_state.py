@@ -13,7 +13,7 @@ from gpuform.stacks.engine.values import Crypter, Json, PropertyMap, PropertyVal
 class StateError(EngineError):
     """A checkpoint that cannot be read."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 class UnknownFormat(StateError):

@@ -174,7 +174,7 @@ def deletable(selection: Selection, resources: Sequence[ResourceState]) -> set[s
 class NoSuchResource(EngineError):
     """Nothing in the state is called that, or more than one resource is."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 def locate(entries: Sequence[ResourceState], given: str) -> list[ResourceState]:

@@ -17,7 +17,7 @@ MAKE_ROOM = "Make room or fix the permissions, and run the command again."
 class BackendError(EngineError):
     """The place of the stacks cannot be used."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 class DamagedFile(BackendError):

@@ -39,7 +39,7 @@ _SURE = 0.5  # of it an owner is sure without asking
 class LeaseLost(EngineError):
     """This process was silent for too long, and another one has taken its place."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 class Lease:

@@ -30,7 +30,7 @@ _LONGEST_REMOTE_PAUSE = 5.0
 class LockedError(EngineError):
     """Another process works on the stack, or one that died left its lock."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 def _say_nothing(_text: str) -> None:

@@ -25,7 +25,7 @@ ATTEMPTS = 3
 class UnreadableStack(EngineError):
     """It is not known what a stack has."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from gpuform.stacks.engine.values import load
 class UnsavedRun(EngineError):
     """A run ended whose state is still on this machine."""
 
-    page = "guides/state-for-a-team"
+    help_page = "guides/state-for-a-team"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ Everything else of the engine stands on this room; it knows no resources.
 """
 
 from gpuform.providers.values import (
-    SECRET,
-    SIGNATURE,
+    SECRET_SIGNATURE,
+    SIGNATURE_KEY,
     UNKNOWN,
     UNKNOWN_TEXT,
     Archive,
@@ -46,8 +46,8 @@ from gpuform.stacks.engine.values.value_json import (
 )
 
 __all__ = [
-    "SECRET",
-    "SIGNATURE",
+    "SECRET_SIGNATURE",
+    "SIGNATURE_KEY",
     "UNKNOWN",
     "UNKNOWN_TEXT",
     "Archive",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 from gpuform.providers import values
 from gpuform.providers.values import (
     HASH_OF_NOTHING,
-    SECRET,
-    SIGNATURE,
+    SECRET_SIGNATURE,
+    SIGNATURE_KEY,
     UNKNOWN,
     UNKNOWN_TEXT,
     Archive,
@@ -115,20 +115,23 @@ def encode(value: PropertyValue, crypter: Crypter | None, show_secrets: bool = F
 def _encode_secret(secret: Secret, crypter: Crypter | None, show_secrets: bool) -> Json:
     plaintext = dump(encode(make_secret(secret.value).value, None)).decode()
     if show_secrets:
-        return {SIGNATURE: SECRET, "plaintext": plaintext}
+        return {SIGNATURE_KEY: SECRET_SIGNATURE, "plaintext": plaintext}
     if crypter is None:
         raise EngineError(
             "the state has no secrets provider, but a value of it is secret",
             hint="Create the stack with `gpuform stack init`, which sets up a passphrase.",
         )
-    return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(plaintext, secret.ciphertext)}
+    return {
+        SIGNATURE_KEY: SECRET_SIGNATURE,
+        "ciphertext": crypter.encrypt(plaintext, secret.ciphertext),
+    }
 
 
 def number(value: float) -> Json:
     """A double as Go prints it: whole ones as integers up to 1e21, with the shortest digits."""
     value = float(value)
     if not math.isfinite(value):
-        return {SIGNATURE: NOT_A_NUMBER, "value": struct.pack(">d", value).hex()}
+        return {SIGNATURE_KEY: NOT_A_NUMBER, "value": struct.pack(">d", value).hex()}
     if not value.is_integer() or abs(value) >= 1e21 or (value == 0 and math.copysign(1, value) < 0):
         return value
     return int(value) if abs(value) < 2**53 else int(Decimal(repr(value)))
@@ -150,7 +153,7 @@ def decode(value: Any, crypter: Crypter | None, depth: int = 0) -> PropertyValue
     if isinstance(value, list):
         return [decode(item, crypter, depth + 1) for item in _bounded(value, depth)]
     if isinstance(value, dict):
-        if SIGNATURE in _bounded(value, depth):
+        if SIGNATURE_KEY in _bounded(value, depth):
             return _decode_special(value, crypter, depth)
         return decode_map(value, crypter, depth)
     if isinstance(value, str):
@@ -173,9 +176,9 @@ def _bounded(value: _Container, depth: int) -> _Container:
 def _decode_special(
     fields: Mapping[str, Any], crypter: Crypter | None, depth: int
 ) -> PropertyValue:
-    if fields[SIGNATURE] == SECRET:
+    if fields[SIGNATURE_KEY] == SECRET_SIGNATURE:
         return _decode_secret(fields, crypter, depth)
-    if fields[SIGNATURE] == NOT_A_NUMBER:
+    if fields[SIGNATURE_KEY] == NOT_A_NUMBER:
         try:
             return float(struct.unpack(">d", bytes.fromhex(fields["value"]))[0])
         except (KeyError, TypeError, struct.error) as error:
@@ -236,7 +239,7 @@ def from_plain(value: Any) -> values.PropertyValue:
         return [from_plain(item) for item in value]
     if isinstance(value, Mapping):
         fields = {key: from_plain(value[key]) for key in sorted(value)}
-        if values.SIGNATURE not in fields:
+        if values.SIGNATURE_KEY not in fields:
             return fields
         try:
             return values.from_special(fields)

@@ -15,7 +15,7 @@ _OWNER_ONLY: Final = 0o600
 class PlanRefused(EngineError):
     """A saved plan that cannot be read, or may not be applied; nothing was changed."""
 
-    page = "concepts/saved-plans"
+    help_page = "concepts/saved-plans"
 
 
 def write_plan(path: Path, plan: Plan | StacksPlan) -> None:

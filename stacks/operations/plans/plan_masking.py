@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import OutputChange, Plan, PropertyChange
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 
 _Change = TypeVar("_Change", PropertyChange, OutputChange)
 _Model = TypeVar("_Model", bound=BaseModel)

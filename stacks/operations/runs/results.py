@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuform.schemas.plan import GateResult, Plan
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.values import (
     PropertyMap,

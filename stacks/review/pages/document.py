@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gpuform.schemas.visible import shortened
+from gpuform.schemas.safe_text import truncate
 from gpuform.stacks.review.dangers import causes
 from gpuform.stacks.review.facts import (
     FAILED,
@@ -229,7 +229,7 @@ def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
             for text in (plan_cost_text(stack.plan.cost), *cost_facts(stack.plan.cost)):
                 made["costs"].append(Item(partial(_text, pieces.line, stack, text, several)))
         for error in stack.plan.errors:
-            first = shortened(error.split("\n")[0], _LONGEST_BRIEF)
+            first = truncate(error.split("\n")[0], _LONGEST_BRIEF)
             brief = partial(_text, pieces.line, stack, first, several)
             made["errors"].append(Item(brief, partial(_text, pieces.line, stack, error, several)))
         lines = {

@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange, ResourceChange
-from gpuform.schemas.visible import shortened, visible
+from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.review.dangers import shown_properties
 from gpuform.stacks.review.differences import differences, note_of, values_of
 from gpuform.stacks.review.facts import Review
@@ -33,24 +33,28 @@ class Cells:
 def change_cells(changes: Iterable[PropertyChange], type_: str) -> Iterator[Cells]:
     """A line for each property, or for each place inside it that changes."""
     for change in changes:
-        path, note, forces = change.path, visible(note_of(change)), change.forces_replacement
+        path, note, forces = (
+            change.path,
+            escape_invisible(note_of(change)),
+            change.forces_replacement,
+        )
         inner = differences(change, type_)
         for each in inner:
             where = each.path if each.path.startswith("[") else f".{each.path}"
             before, after = _value(each.before), _value(each.after)
             before = "" if each.action is Action.ADD else before
             after = "" if each.action is Action.DELETE else after
-            yield Cells(visible(path + where), each.action, before, after, note, forces)
+            yield Cells(escape_invisible(path + where), each.action, before, after, note, forces)
         if not inner:
             old, new = values_of(change)
             before = "" if change.action is Action.ADD else _value(old)
             after = "" if change.action is Action.DELETE else _value(new)
-            yield Cells(visible(path), change.action, before, after, note, forces)
+            yield Cells(escape_invisible(path), change.action, before, after, note, forces)
 
 
 def _value(value: Any) -> str:
     lines = multiline(value).split("\n")
-    return shortened("\n".join(map(visible, lines)), _LONGEST_VALUE)
+    return truncate("\n".join(map(escape_invisible, lines)), _LONGEST_VALUE)
 
 
 LIMIT: Final = 1_500_000
@@ -76,7 +80,7 @@ def html(review: Review) -> str:
 
 def line(text: str) -> str:
     """Text on one line, in which nothing is hidden."""
-    return shortened(visible(text), _LONGEST_LINE)
+    return truncate(escape_invisible(text), _LONGEST_LINE)
 
 
 def lines(text: str) -> Markup:

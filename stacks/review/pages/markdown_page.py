@@ -10,7 +10,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from gpuform.schemas.plan import PropertyChange, ResourceChange
-from gpuform.schemas.visible import shortened, visible
+from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.review.dangers import shown_properties
 from gpuform.stacks.review.differences import Row, change_rows
 from gpuform.stacks.review.facts import Review
@@ -29,7 +29,7 @@ _SPECIAL: Final = re.compile(
 
 def code(text: str, longest: int = LONGEST_NAME) -> str:
     """A code span that shows the text, on one line."""
-    text = shortened(visible(text), longest)
+    text = truncate(escape_invisible(text), longest)
     if not text.strip(" "):
         return "`(empty)`"
     fence = _fence(text, 1)
@@ -50,7 +50,7 @@ def words(text: str) -> str:
 
 def block(text: str, language: str = "text") -> str:
     """A fenced block that shows the lines of the text."""
-    lines = [shortened(visible(line), _LONGEST_LINE) for line in text.split("\n")]
+    lines = [truncate(escape_invisible(line), _LONGEST_LINE) for line in text.split("\n")]
     if len(lines) > _MOST_LINES:
         more = len(lines) - _MOST_LINES
         lines = [*lines[:_MOST_LINES], f"... {more} more lines"]
@@ -61,7 +61,7 @@ def block(text: str, language: str = "text") -> str:
 
 def tag(text: str) -> Markup:
     """Code as HTML that stands within Markdown, on one line."""
-    return Markup("<code>{}</code>").format(shortened(visible(text), LONGEST_NAME))
+    return Markup("<code>{}</code>").format(truncate(escape_invisible(text), LONGEST_NAME))
 
 
 def phrase(text: str) -> Markup:
@@ -104,7 +104,9 @@ def markdown(review: Review, *, folded: bool, limit: int = LIMIT) -> str:
 def diff(change: ResourceChange) -> str:
     """The property changes and the nodes that go as the lines of a diff; empty without any."""
     rows = map(_line, change_rows(shown_properties(change), change.type))
-    return "\n".join([*rows, *(f"- {visible(text)}" for text in leaving_lines(change.leaving))])
+    return "\n".join(
+        [*rows, *(f"- {escape_invisible(text)}" for text in leaving_lines(change.leaving))]
+    )
 
 
 def diff_of_output(change: PropertyChange, stack: str) -> str:

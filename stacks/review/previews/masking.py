@@ -8,10 +8,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.schemas.rules import rules_of
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.rules import get_field_rules
+from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.state import ResourceState, decode_resource
-from gpuform.stacks.engine.values import SECRET, SIGNATURE, PropertyMap, Secret, contains_secret
+from gpuform.stacks.engine.values import (
+    SECRET_SIGNATURE,
+    SIGNATURE_KEY,
+    PropertyMap,
+    Secret,
+    contains_secret,
+)
 from gpuform.stacks.lifecycles import kind_of
 
 _READ: Final = (
@@ -20,7 +26,7 @@ _READ: Final = (
 )
 """What a review asks of a resource, beside its properties."""
 
-_MARKED: Final = {SIGNATURE: SECRET, "ciphertext": MASK}
+_MARKED: Final = {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": MASK}
 
 
 class _Hidden:
@@ -55,7 +61,7 @@ def _masked(value: Any) -> Any:
     if value == MASK:
         return _MARKED
     if isinstance(value, dict):
-        is_secret = value.get(SIGNATURE) == SECRET
+        is_secret = value.get(SIGNATURE_KEY) == SECRET_SIGNATURE
         return _MARKED if is_secret else {key: _masked(item) for key, item in value.items()}
     return [_masked(item) for item in value] if isinstance(value, list) else value
 
@@ -65,7 +71,7 @@ def _secret_names(type_: str) -> set[str]:
     if kind is None:
         return set()
     lifecycle = lifecycle_class(*kind)
-    rules = rules_of(lifecycle.inputs)
+    rules = get_field_rules(lifecycle.inputs)
     return {*lifecycle.secret_names(), *(name for name in rules if rules[name].holds_secret)}
 
 

@@ -37,7 +37,7 @@ _OTHERS = {
 class NotReviewed(EngineError):
     """What is no plan, or one that cannot be shown."""
 
-    page = "guides/review"
+    help_page = "guides/review"
 
 
 def read_plan(name: str, content: bytes) -> Plan:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import Entry, MappingNode, find, find_key, steps_of
 from gpuform.stacks.document.reading import read_text
@@ -48,7 +48,7 @@ def source_lines(source: Source, path: str, type_: str) -> Iterator[str]:
         return
     yield f"at {file}:{spot.line}:{spot.column}{way}"
     line = text.splitlines()[spot.line - 1]
-    if _may_be_secret(line, type_) or visible(line) != line:
+    if _may_be_secret(line, type_) or escape_invisible(line) != line:
         return
     number, begin = str(spot.line), max(0, spot.column - 1 - _BEFORE)
     shown = line if len(line) <= _LONGEST else line[begin : begin + _LONGEST]
@@ -164,7 +164,7 @@ def diagnostics_lines(diagnostics: Iterable[Diagnostic], *, paint: Paint = PLAIN
         return
     yield paint("bold", "Diagnostics:")
     for subject, found in groups.items():
-        yield f"  {visible(subject)}:"
+        yield f"  {escape_invisible(subject)}:"
         for diagnostic in found:
             yield from (f"    {line}" for line in _lines(diagnostic, paint))
 
@@ -185,5 +185,5 @@ def _lines(diagnostic: Diagnostic, paint: Paint) -> Iterator[str]:
         type_ = type_of(diagnostic.urn)
         for line in source_lines(diagnostic.source, diagnostic.path, type_):
             yield f"  {line}"
-    if diagnostic.error is not None and diagnostic.error.more:
-        yield f"  more: gpuform help {diagnostic.error.more}"
+    if diagnostic.error is not None and diagnostic.error.shown_help_page:
+        yield f"  more: gpuform help {diagnostic.error.shown_help_page}"

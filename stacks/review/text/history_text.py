@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.stacks_plan import LogLine, RunLog
-from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.stack import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
@@ -22,7 +22,7 @@ def history_lines(entries: Sequence[HistoryEntry], latest: int) -> Iterator[str]
     width = max(len("NO"), len(str(latest)))
     yield f"{'NO':>{width}}  {'STARTED':<20}  {'WHAT':<15}  {'RESULT':<11}  {'TOOK':<8}  CHANGES"
     for number, entry in zip(range(latest, 0, -1), entries, strict=False):
-        what = f"{visible(entry.kind):<15}  {visible(entry.result):<11}"
+        what = f"{escape_invisible(entry.kind):<15}  {escape_invisible(entry.result):<11}"
         took = _took(entry)
         row = (
             f"{number:>{width}}  {_moment(entry.start_time)}  {what}  {took:<8}  {_changes(entry)}"
@@ -34,8 +34,10 @@ def history_lines(entries: Sequence[HistoryEntry], latest: int) -> Iterator[str]
 
 def run_lines(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) -> Iterator[str]:
     """What the history says of one run."""
-    what = f"{visible(entry.kind)} {number} of stack {stack}"
-    yield paint("bold", f"{what}: {visible(entry.result)}, begun {_moment(entry.start_time)}")
+    what = f"{escape_invisible(entry.kind)} {number} of stack {stack}"
+    yield paint(
+        "bold", f"{what}: {escape_invisible(entry.result)}, begun {_moment(entry.start_time)}"
+    )
     if entry.result == IN_PROGRESS:
         yield f"  {_UNKNOWN_END}"
     elif entry.resource_changes:
@@ -43,7 +45,7 @@ def run_lines(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) -> 
     if origin := _origin_text(entry.environment, entry.message):
         yield f"  {origin}"
     if url := entry.environment.get("ci.build.url"):
-        yield f"  {visible(url)}"
+        yield f"  {escape_invisible(url)}"
 
 
 def log_lines(log: RunLog, *, paint: Paint = PLAIN) -> Iterator[str]:
@@ -59,7 +61,7 @@ def log_lines(log: RunLog, *, paint: Paint = PLAIN) -> Iterator[str]:
 
 
 def _told(line: LogLine, paint: Paint) -> str:
-    text = "\n".join(visible(each) for each in line.text.rstrip().split("\n"))
+    text = "\n".join(escape_invisible(each) for each in line.text.rstrip().split("\n"))
     if line.event == "unchecked":
         return f"not checked: {text}"
     if line.event == "message" or not (is_urn(line.urn)):
@@ -67,14 +69,14 @@ def _told(line: LogLine, paint: Paint) -> str:
         name = f"{name_of(line.urn)}: " if is_urn(line.urn) else ""
         return f"{prefix if line.severity in _STYLES else ''}{name}{text}"
     if line.event == "progress":
-        return f"   {visible(name_of(line.urn))}  {text}"
+        return f"   {escape_invisible(name_of(line.urn))}  {text}"
     return _step(line, paint)
 
 
 def _step(line: LogLine, paint: Paint) -> str:
     op = _op(line.op)
     if op is None or not step_text.has_words(op):
-        return f"{visible(line.urn)}  {line.event} ({visible(line.op)})"
+        return f"{escape_invisible(line.urn)}  {line.event} ({escape_invisible(line.op)})"
     if line.event == "started":
         told = step_text.running(op)
     elif line.event == "failed":
@@ -91,7 +93,7 @@ def _op(name: str) -> Op | None:
 
 def _changes(entry: HistoryEntry) -> str:
     found = sorted(entry.resource_changes.items())
-    return ", ".join(f"{count} {visible(op)}" for op, count in found)
+    return ", ".join(f"{count} {escape_invisible(op)}" for op, count in found)
 
 
 def _took(entry: HistoryEntry) -> str:
@@ -116,7 +118,7 @@ def _origin_text(environment: Mapping[str, str], message: str = "") -> str:
 
     Empty when nothing is known.
     """
-    return visible(", ".join(filter(None, _parts(environment, message))))
+    return escape_invisible(", ".join(filter(None, _parts(environment, message))))
 
 
 def _parts(environment: Mapping[str, str], message: str) -> Iterator[str]:

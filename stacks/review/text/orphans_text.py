@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuform.providers.records import Intent
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.importing.orphans import Orphan, Orphans
 from gpuform.stacks.offering.asking import Offers, Priced
 from gpuform.stacks.review.names import counted
@@ -76,7 +76,7 @@ def _orphan_row(orphan: Orphan) -> tuple[str, ...]:
         cost,
         held.owner or "-",
     )
-    return f"{held.platform}:{held.kind}", *map(visible, told)
+    return f"{held.platform}:{held.kind}", *map(escape_invisible, told)
 
 
 def _sums(found: Orphans, backend: str) -> str:
@@ -105,7 +105,9 @@ def _told(intent: Intent) -> str:
     made = ", ".join(intent.ids or ((intent.id,) if intent.id else ())) or "no id is known"
     text = f"{intent.platform}:{intent.kind} {intent.name!r}{where} ({made})"
     whose = f" for {intent.urn}" if intent.urn else ""
-    return visible(f"{text}, begun {_moment(intent.started_at)}{whose}: `gpuform up` settles it")
+    return escape_invisible(
+        f"{text}, begun {_moment(intent.started_at)}{whose}: `gpuform up` settles it"
+    )
 
 
 def _object(orphan: Orphan) -> dict[str, Any]:
@@ -201,4 +203,4 @@ def _offer_row(each: Priced, currency: str) -> tuple[str, ...]:
     ]
     cells = (offer.platform, offer.region, offer.what, offer.field, offer.name)
     told = (_STOCK[offer.in_stock], ", ".join(prices), offer.about)
-    return tuple(visible(cell) or "-" for cell in (*cells, *told))
+    return tuple(escape_invisible(cell) or "-" for cell in (*cells, *told))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.topology_export.applying import Action, Change
 
@@ -27,13 +27,13 @@ def changes_lines(changes: Sequence[Change], paint: Paint = PLAIN) -> Iterator[s
             continue
         if each.where != where:
             where = each.where
-            yield visible(where)
-        text = visible(f"{each.key or 'the object'}{_values(each)}")
+            yield escape_invisible(where)
+        text = escape_invisible(f"{each.key or 'the object'}{_values(each)}")
         yield paint(symbol[1], f"  {symbol[0]} {text}")
     for each in changes:
         if each.action is Action.LEFT:
             what = f"{each.key} is {each.there}" if each.key else "it is another's"
-            yield visible(f"{each.where}: {what} by now: it stays")
+            yield escape_invisible(f"{each.where}: {what} by now: it stays")
     same = sum(each.action is Action.SAME for each in changes)
     if same:
         yield f"{same} unchanged"
@@ -43,11 +43,13 @@ def problems_lines(changes: Sequence[Change]) -> Iterator[str]:
     """What cannot be written, and why."""
     for each in changes:
         if each.action is Action.ABSENT:
-            yield visible(f"{each.where}: the cluster has no such node")
+            yield escape_invisible(f"{each.where}: the cluster has no such node")
         elif each.action is Action.CONFLICT and not each.key:
-            yield visible(f"{each.where}: it is there, and not gpuform's: it stays as it is")
+            yield escape_invisible(
+                f"{each.where}: it is there, and not gpuform's: it stays as it is"
+            )
         elif each.action is Action.CONFLICT:
-            yield visible(
+            yield escape_invisible(
                 f"{each.where}: {each.key} is {each.there}, and would be {each.wanted}: somebody "
                 "else has set it, and it stays as it is"
             )

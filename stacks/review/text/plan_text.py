@@ -5,7 +5,7 @@ dangers first.
 from collections.abc import Iterable, Iterator
 
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PropertyChange, ResourceChange
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.dangers import gpus_note, is_shown, ranked, shown_properties, why
 from gpuform.stacks.review.differences import Row, change_rows
 from gpuform.stacks.review.facts import (
@@ -72,7 +72,7 @@ def dangers_lines(review: Review, paint: Paint = PLAIN) -> Iterator[str]:
     lines = list(danger_texts(review))
     if lines:
         yield paint("bold", "Dangerous changes:")
-        yield from (f"    {paint('remove', visible(text))}" for text in lines)
+        yield from (f"    {paint('remove', escape_invisible(text))}" for text in lines)
 
 
 def danger_texts(review: Review) -> Iterator[str]:
@@ -103,7 +103,7 @@ def loss_text(plan: Plan) -> str:
     if plan.cost is not None and plan.cost.before != plan.cost.after:
         sentences.append(f"Cost: {plan_cost_text(plan.cost)}.")
     text = " ".join(sentences)
-    return visible(text[:1].upper() + text[1:])
+    return escape_invisible(text[:1].upper() + text[1:])
 
 
 def _are(count: int, noun: str) -> str:
@@ -149,7 +149,7 @@ def unchecked_lines(unchecked: tuple[str, ...], paint: Paint = PLAIN) -> Iterato
     """The checks that could not be made while planning."""
     yield paint("warning", "Not checked:")
     for text in unchecked:
-        yield from (f"    {visible(line)}" for line in text.split("\n"))
+        yield from (f"    {escape_invisible(line)}" for line in text.split("\n"))
 
 
 def _resource_lines(change: ResourceChange, details: bool, paint: Paint) -> Iterator[str]:
@@ -159,15 +159,15 @@ def _resource_lines(change: ResourceChange, details: bool, paint: Paint) -> Iter
     notes = ", ".join(filter(None, (gpus_note(change), change_cost_text(change))))
     what = f"{verb}: {cause}" if cause else verb
     head = f"{symbol:<2} {change.name}  {short_type(change.type)}  {what}"
-    yield paint(STYLES.get(symbol, ""), visible(f"{head}  ({notes})" if notes else head))
+    yield paint(STYLES.get(symbol, ""), escape_invisible(f"{head}  ({notes})" if notes else head))
     if details:
-        yield paint("dim", f"     urn: {visible(change.urn)}")
+        yield paint("dim", f"     urn: {escape_invisible(change.urn)}")
     indent = "     " if change.action is PlanAction.CREATE else "   "
     properties = shown_properties(change)
     lines = change_lines(properties, change.action, change.type, paint)
     yield from (indent + line for line in lines)
     for text in leaving_lines(change.leaving):
-        yield paint(STYLES["-"], f"{indent}{visible(text)}")
+        yield paint(STYLES["-"], f"{indent}{escape_invisible(text)}")
 
 
 def review_text(review: Review, paint: Paint = PLAIN) -> str:
@@ -179,7 +179,7 @@ def review_text(review: Review, paint: Paint = PLAIN) -> str:
         blocks.append("\n".join(lines_of_gates(review.whole.gates, paint, "Gates over all:")))
     for stack in review.stacks:
         own = [block for block in _of_stack(stack, paint) if block]
-        title = paint("bold", f"{visible(stack.name)}:")
+        title = paint("bold", f"{escape_invisible(stack.name)}:")
         blocks += [title, *own] if own and len(review.stacks) > 1 else own
     blocks.append("\n".join(_next(review, paint)))
     return "\n\n".join(block for block in blocks if block)
@@ -200,13 +200,13 @@ def _of_stack(stack: StackFacts, paint: Paint) -> Iterator[str]:
 def _heading(review: Review, paint: Paint) -> Iterator[str]:
     if len(review.stacks) == 1:
         (stack,) = review.stacks
-        made = [visible(text) for text in (stack.plan.made_at, stack.plan.made_by) if text]
-        title = f"{review.kind.capitalize()} of {visible(stack.name)}"
+        made = [escape_invisible(text) for text in (stack.plan.made_at, stack.plan.made_by) if text]
+        title = f"{review.kind.capitalize()} of {escape_invisible(stack.name)}"
         title += "" if stack.is_drift else f": {stack.plan.operation}"
         title += f", made {' by '.join(made)}" if made else ""
         yield paint("bold", title)
         if stack.plan.basis is not None and stack.plan.basis.seal:
-            yield f"Digest: {visible(stack.plan.basis.seal)}"
+            yield f"Digest: {escape_invisible(stack.plan.basis.seal)}"
     else:
         what = "Drift" if review.is_drift else "Plans"
         yield paint("bold", f"{what} of {len(review.stacks)} stacks")
@@ -219,17 +219,17 @@ def _heading(review: Review, paint: Paint) -> Iterator[str]:
 
 
 def _table(review: Review) -> Iterator[str]:
-    width = max(len(visible(stack.name)) for stack in review.stacks)
+    width = max(len(escape_invisible(stack.name)) for stack in review.stacks)
     for stack in review.stacks:
         dangers = f"; {counted(stack.dangers, 'dangerous change')}" if stack.dangers else ""
         gpus = f"; GPUs: {gpus_text(stack)}" if stack.gpus_removed or stack.gpus_added else ""
-        yield f"{visible(stack.name):<{width}}  {planned_text(stack)}{gpus}{dangers}"
+        yield f"{escape_invisible(stack.name):<{width}}  {planned_text(stack)}{gpus}{dangers}"
 
 
 def _next(review: Review, paint: Paint) -> Iterator[str]:
     commands = [command for _, command in review.commands]
     yield paint("bold", "Next:") if commands else review.nothing
-    yield from (f"    {visible(command)}" for command in commands)
+    yield from (f"    {escape_invisible(command)}" for command in commands)
     if commands:
         yield FAILED if review.has_failed else validity(review)
 
@@ -242,5 +242,5 @@ def _errors_lines(review: Review, paint: Paint = PLAIN) -> Iterator[str]:
         for error in stack.plan.errors:
             first, *rest = error.split("\n")
             where = f"{stack.name}: " if len(review.stacks) > 1 else ""
-            yield f"    {visible(where + first)}"
-            yield from (f"      {visible(line)}" for line in rest)
+            yield f"    {escape_invisible(where + first)}"
+            yield from (f"      {escape_invisible(line)}" for line in rest)

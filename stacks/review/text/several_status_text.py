@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuform.schemas.plan import Amount, StackCost
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import cost_text
@@ -75,12 +75,12 @@ def stack_lines(
     found: StackStatus, shown: Sequence[Monitoring] = (), *, paint: Paint = PLAIN
 ) -> Iterator[str]:
     """The stack's name, and its status below; of Lens nothing that was `shown` already."""
-    yield paint("bold", f"{visible(found.name)}:")
+    yield paint("bold", f"{escape_invisible(found.name)}:")
     status = found.status
     if status is None:
         lead = "It could not be read: " if found.exists else ""
         for line in f"{lead}{found.problem}".split("\n"):
-            yield paint("warning" if found.exists else "", visible(line))
+            yield paint("warning" if found.exists else "", escape_invisible(line))
         return
     if status.monitoring in shown:
         status = replace(status, monitoring=None)
@@ -91,14 +91,16 @@ def totals_line(totals: Totals) -> str:
     """`All 3 stacks: 5 resources, 16 GPUs, 47.84 USD/h (34,923.20 USD/month), 1 not ready`."""
     parts = [counted(totals.resources, "resource")]
     parts += [counted(totals.gpus, "GPU")] if totals.gpus else []
-    parts += [visible(cost_text(totals.cost))] if totals.cost else []
+    parts += [escape_invisible(cost_text(totals.cost))] if totals.cost else []
     parts += [f"{totals.not_ready} not ready"] if totals.not_ready else []
     told = {
         "not read": totals.unread,
         "not made yet": totals.absent,
         "not real but emulated": totals.emulated,
     }
-    more = "".join(f"; {what}: {visible(', '.join(of))}" for what, of in told.items() if of)
+    more = "".join(
+        f"; {what}: {escape_invisible(', '.join(of))}" for what, of in told.items() if of
+    )
     return f"All {counted(totals.stacks, 'stack')}: {', '.join(parts)}{more}"
 
 

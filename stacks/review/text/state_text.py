@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, encode_resource
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.review.outputs_text import shown
@@ -32,7 +32,10 @@ def state_lines(
     """A line for each entry, URNs and ids aligned, and one for each pending operation."""
     rows = [(entry.urn, entry.id or "-", ", ".join(flags_of(entry))) for entry in entries]
     rows += [(o.resource.urn, o.resource.id or "-", f"pending: {o.type}") for o in pending]
-    rows = [(visible(urn), visible(id_), visible(flags)) for urn, id_, flags in rows]
+    rows = [
+        (escape_invisible(urn), escape_invisible(id_), escape_invisible(flags))
+        for urn, id_, flags in rows
+    ]
     urns = max([len(row[0]) for row in rows] + [3])
     ids = max([len(row[1]) for row in rows] + [2])
     yield f"{'URN':<{urns}}  {'ID':<{ids}}  FLAGS"

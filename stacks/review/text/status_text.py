@@ -10,7 +10,7 @@ from gpuform.schemas.lens.conditions import Capacity
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.resource_facts import Billing, Footprint, Notice
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
@@ -103,7 +103,7 @@ def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
         text = f"Stack {status.stack} lives on the emulator: nothing of it is real."
         yield paint("warning", text)
     if status.at_work:
-        yield paint("warning", visible(f"{status.at_work}."))
+        yield paint("warning", escape_invisible(f"{status.at_work}."))
     yield f"{_source(status)}:"
     yield ""
     if status.resources:
@@ -111,13 +111,13 @@ def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
         yield ""
         yield _sums(status)
         for text in status.cost.unknown if status.cost else ():
-            yield paint("warning", f"    cost unknown: {visible(text)}")
+            yield paint("warning", f"    cost unknown: {escape_invisible(text)}")
     else:
         yield f"Stack {status.stack} has no resources."
     if status.unsettled:
         yield ""
         for text in status.unsettled:
-            yield paint("warning", visible(f"never settled: {text}"))
+            yield paint("warning", escape_invisible(f"never settled: {text}"))
         yield f"    `gpuform refresh --stack {status.stack}` or `pulumi up` resumes it"
     if status.notices:
         yield ""
@@ -148,7 +148,11 @@ def _source(status: Status) -> str:
     stored = f"as of {_ago(status.age)}, from the state"
     if not status.is_live:
         return f"A{stored[1:]}"
-    unseen = [visible(each.name) for each in status.resources if each.problem and not each.is_gone]
+    unseen = [
+        escape_invisible(each.name)
+        for each in status.resources
+        if each.problem and not each.is_gone
+    ]
     if not unseen:
         return "As of now, from the platforms"
     more = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
@@ -172,26 +176,28 @@ def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
     for line, resource in zip(lines[1:], resources, strict=True):
         summary = resource.summary
         yield paint("warning", line) if summary.ready is False else line
-        notes = [f"not ready: {visible(summary.reason)}"] if summary.ready is False else []
-        notes += [f"alert: {visible(alert)}" for alert in summary.alerts]
+        notes = [f"not ready: {escape_invisible(summary.reason)}"] if summary.ready is False else []
+        notes += [f"alert: {escape_invisible(alert)}" for alert in summary.alerts]
         because = "" if resource.is_gone else "could not be read: "
         notes += [f"{because}{resource.problem}"] if resource.problem else []
         for note in notes:
-            yield from (paint("warning", f"    {visible(line)}") for line in note.split("\n"))
+            yield from (
+                paint("warning", f"    {escape_invisible(line)}") for line in note.split("\n")
+            )
         for told in resource.live.lines if resource.live else ():
-            yield f"    now: {visible(told)}"
+            yield f"    now: {escape_invisible(told)}"
         if resource.live_problem:
             told = resource.live_problem.splitlines()[0]
-            yield paint("warning", f"    its figures could not be had: {visible(told)}")
+            yield paint("warning", f"    its figures could not be had: {escape_invisible(told)}")
 
 
 def _row(resource: ResourceStatus) -> tuple[str, ...]:
     summary = resource.summary
     ready = {True: "yes", False: "no", None: "-"}[summary.ready]
     gpus = str(summary.gpus) if summary.gpus else "-"
-    name, state = visible(resource.name), visible(summary.state or "-")
-    owner = visible(summary.owner or "-")
-    return name, visible(resource.type), state, ready, gpus, _cost(resource), owner
+    name, state = escape_invisible(resource.name), escape_invisible(summary.state or "-")
+    owner = escape_invisible(summary.owner or "-")
+    return name, escape_invisible(resource.type), state, ready, gpus, _cost(resource), owner
 
 
 def _cost(resource: ResourceStatus) -> str:
@@ -215,7 +221,7 @@ def _sums(status: Status) -> str:
     parts = [counted(len(status.resources), "resource")]
     gpus = sum(each.summary.gpus for each in status.resources)
     parts += [counted(gpus, "GPU")] if gpus else []
-    parts += [visible(cost_text(status.cost))] if status.cost else []
+    parts += [escape_invisible(cost_text(status.cost))] if status.cost else []
     waiting = sum(each.summary.ready is False for each in status.resources)
     parts += [f"{waiting} not ready"] if waiting else []
     return ", ".join(parts)
@@ -225,7 +231,7 @@ def _monitoring_lines(seen: Monitoring, paint: Paint) -> Iterator[str]:
     yield paint("bold", "Lens:")
     if seen.problem:
         for line in f"could not be read: {seen.problem}".split("\n"):
-            yield paint("warning", f"    {visible(line)}")
+            yield paint("warning", f"    {escape_invisible(line)}")
     if seen.overview is not None:
         yield from _overview_lines(seen.overview)
     if seen.capacity is not None:
@@ -235,11 +241,11 @@ def _monitoring_lines(seen: Monitoring, paint: Paint) -> Iterator[str]:
         yield "    hottest GPUs:"
         for point in heat.data[:SHOWN]:
             value = "?" if point.value is None else f"{point.value:g}"
-            yield visible(f"        {point.gpu}  {point.gpu_model}  {value} {heat.unit}")
+            yield escape_invisible(f"        {point.gpu}  {point.gpu_model}  {value} {heat.unit}")
     if seen.consumers:
         yield "    top consumers:"
         for each in seen.top_consumers:
-            yield visible(f"        {each.namespace}/{each.name}  {each.kind}  {each.use}")
+            yield escape_invisible(f"        {each.namespace}/{each.name}  {each.kind}  {each.use}")
 
 
 def _overview_lines(overview: Overview) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import name_of, type_of
 from gpuform.stacks.review.names import STYLES, short_type
@@ -42,14 +42,14 @@ def has_words(op: Op) -> bool:
 def subject(op: Op, urn: str, paint: Paint = PLAIN) -> str:
     """`+  train  together:Cluster`."""
     symbol = _WORDS[op].symbol
-    what = visible(f"{name_of(urn)}  {short_type(type_of(urn))}")
+    what = escape_invisible(f"{name_of(urn)}  {short_type(type_of(urn))}")
     return paint(STYLES[symbol], f"{symbol:<2} {what}")
 
 
 def running(op: Op, phase: str = "") -> str:
     """`creating: InstallingDrivers (6m10s)`."""
     doing = _WORDS[op].running
-    return f"{doing}: {visible(phase)}" if phase else doing
+    return f"{doing}: {escape_invisible(phase)}" if phase else doing
 
 
 def succeeded(op: Op, seconds: float, found: Op | None = None) -> str:

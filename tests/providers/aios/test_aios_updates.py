@@ -12,9 +12,9 @@ from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import cluster_document, declared_cluster
 from gpuform.schemas.aios.inputs import ClusterInputs
 from gpuform.schemas.aios.updates import changed_fields, entries_request, without_sums
-from gpuform.schemas.changes import changes, is_change, project
+from gpuform.schemas.changes import compute_changes, requires_action, select_declared_fields
 from gpuform.schemas.checking import check
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 
 TEXTS = st.sampled_from(["a", "b", "c"])
 FREE = st.recursive(
@@ -73,7 +73,7 @@ def declared(values: Any) -> Any:
 def test_a_record_becomes_as_declared_and_nothing_is_left_to_do(first: Any, second: Any) -> None:
     before, after = declared(first), declared(second)
     record = cluster_document(before, with_status=True)
-    rules = rules_of(ClusterInputs)
+    rules = get_field_rules(ClusterInputs)
     nodes = (before["nodes"]["node_data"], after["nodes"]["node_data"])
     fields = without_sums(changed_fields(rules, before, after))
     record = updated(record, fields)
@@ -84,16 +84,16 @@ def test_a_record_becomes_as_declared_and_nothing_is_left_to_do(first: Any, seco
         record = updated(record, request.body)
     assert len(requests) <= 3
     seen = wire.Cluster.model_validate(record)
-    echo = project(ClusterInputs, declared_cluster(seen), after)
-    assert not is_change(changes(ClusterInputs, echo, after))
+    echo = select_declared_fields(ClusterInputs, declared_cluster(seen), after)
+    assert not requires_action(compute_changes(ClusterInputs, echo, after))
     assert {each.id for each in seen.nodes.node_data} == {each["id"] for each in nodes[1]}
-    if not is_change(changes(ClusterInputs, before, after)):
+    if not requires_action(compute_changes(ClusterInputs, before, after)):
         assert (fields, requests) == ({}, [])
 
 
 def test_the_document_s_update_is_what_its_change_takes() -> None:
     before = declared(DECLARED)
     after = declared({**DECLARED, "tags": ["gpu", "updated"], "reputation": 97})
-    body = changed_fields(rules_of(ClusterInputs), before, after)
+    body = changed_fields(get_field_rules(ClusterInputs), before, after)
     assert body == {"$set": {"tags": ["gpu", "updated"], "reputation": 97}}
     assert updated(CLUSTER, body)["reputation"] == 97

@@ -15,7 +15,7 @@ from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup_names
 from gpuform.providers.platform import all_settings, platforms
 from gpuform.providers.plugin.package_schema import Types, package_schema
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.rules import Immutable, rules_of
+from gpuform.schemas.rules import Immutable, get_field_rules
 
 SCHEMA = package_schema()
 KINDS = all_kinds()
@@ -94,7 +94,7 @@ def test_a_resource_is_its_models(platform: str, kind: str) -> None:
     secret = {name for name, each in spec["properties"].items() if each.get("secret")}
     assert secret == set(lifecycle.secret_names())
     replacing = {n for n, each in spec["inputProperties"].items() if "willReplaceOnChanges" in each}
-    rules = rules_of(lifecycle.inputs)
+    rules = get_field_rules(lifecycle.inputs)
     assert replacing == {n for n, r in rules.items() if r.immutable and r.is_compared}
     assert spec["aliases"] == [{"type": f"pulumi-python:dynamic/gpuform.{platform}:{kind}"}]
 
@@ -152,7 +152,7 @@ class Whole(InputModel):
 
 def test_types_of_any_annotation() -> None:
     types = Types("lab", lambda model: model.__name__)
-    rules = rules_of(Whole)
+    rules = get_field_rules(Whole)
     found = {n: types.property(f, n, rules[n]) for n, f in Whole.model_fields.items()}
     part = {"$ref": "#/types/gpuform:lab:Part"}
     told = {name: {k: v for k, v in s.items() if k != "description"} for name, s in found.items()}

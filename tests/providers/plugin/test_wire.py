@@ -14,11 +14,11 @@ from gpuform.providers.plugin.wire import (
     revealed,
     to_struct,
 )
-from gpuform.providers.values import OUTPUT, REFERENCE, SIGNATURE, UNKNOWN_TEXT, Secret
+from gpuform.providers.values import OUTPUT, REFERENCE, SIGNATURE_KEY, UNKNOWN_TEXT, Secret
 from gpuform.providers.values import property_values as values
 from gpuform.schemas.values import UNKNOWN
 
-TEXT = st.text().filter(lambda text: text not in {SIGNATURE, UNKNOWN_TEXT})
+TEXT = st.text().filter(lambda text: text not in {SIGNATURE_KEY, UNKNOWN_TEXT})
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | TEXT | st.just(UNKNOWN),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -78,12 +78,12 @@ def test_marking_hides_and_changes_nothing(answer: dict[str, Any], given_: dict[
 @pytest.mark.parametrize(
     ("fields", "value"),
     [
-        ({SIGNATURE: OUTPUT}, UNKNOWN),
-        ({SIGNATURE: OUTPUT, "value": 1.0}, 1.0),
-        ({SIGNATURE: OUTPUT, "value": "s", "secret": True}, Secret("s")),
-        ({SIGNATURE: REFERENCE, "urn": "urn:x", "id": "i-1"}, "i-1"),
-        ({SIGNATURE: REFERENCE, "urn": "urn:x", "id": ""}, UNKNOWN),
-        ({SIGNATURE: REFERENCE, "urn": "urn:x"}, "urn:x"),
+        ({SIGNATURE_KEY: OUTPUT}, UNKNOWN),
+        ({SIGNATURE_KEY: OUTPUT, "value": 1.0}, 1.0),
+        ({SIGNATURE_KEY: OUTPUT, "value": "s", "secret": True}, Secret("s")),
+        ({SIGNATURE_KEY: REFERENCE, "urn": "urn:x", "id": "i-1"}, "i-1"),
+        ({SIGNATURE_KEY: REFERENCE, "urn": "urn:x", "id": ""}, UNKNOWN),
+        ({SIGNATURE_KEY: REFERENCE, "urn": "urn:x"}, "urn:x"),
     ],
 )
 def test_marked_objects_mean_a_value(fields: dict[str, Any], value: Any) -> None:
@@ -98,7 +98,7 @@ def test_every_unknown_of_pulumi_s_is_unknown() -> None:
 
 
 def test_a_file_is_refused() -> None:
-    asset = {SIGNATURE: "c44067f5952c0a294b673a41bacd8c17", "text": "x", "hash": ""}
+    asset = {SIGNATURE_KEY: "c44067f5952c0a294b673a41bacd8c17", "text": "x", "hash": ""}
     with pytest.raises(GpuformError, match="a file is no value"):
         from_struct(to_struct({"x": asset}))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tensorone_document import ANSWER, CLUSTER, declaration
 
 from gpuform.providers.tensorone.shown import differences, failure, inputs_of, outputs_of
-from gpuform.schemas.changes import changes, is_change, project
+from gpuform.schemas.changes import compute_changes, requires_action, select_declared_fields
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
 
@@ -49,8 +49,8 @@ def _has(ports: list[Json]) -> wire.Cluster:
 
 
 def _drifts(declared: Json, cluster: wire.Cluster) -> bool:
-    observed = project(ClusterInputs, inputs_of(cluster, declared), declared)
-    return is_change(changes(ClusterInputs, observed, declared))
+    observed = select_declared_fields(ClusterInputs, inputs_of(cluster, declared), declared)
+    return requires_action(compute_changes(ClusterInputs, observed, declared))
 
 
 def test_the_documents_cluster_is_as_declared() -> None:

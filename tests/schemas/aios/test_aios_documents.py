@@ -9,7 +9,7 @@ from aios_document import CLUSTER, DECLARED, typed
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import cluster_document, declared_cluster, entry_of
 from gpuform.schemas.aios.inputs import ClusterInputs, GpuNodeInputs
-from gpuform.schemas.changes import changes
+from gpuform.schemas.changes import compute_changes
 from gpuform.schemas.checking import check
 
 
@@ -47,17 +47,17 @@ def test_the_declared_example_makes_the_document_with_its_types() -> None:
     declared, problems = check(ClusterInputs, doubles(DECLARED))
     assert problems == []
     inputs = ClusterInputs.model_validate(declared)
-    made = cluster_document(inputs.declared(), with_status=True)
+    made = cluster_document(inputs.dump_declared(), with_status=True)
     expected = copy.deepcopy(CLUSTER)
     del expected["config"]["urlMap"]
     assert typed(made) == typed(expected)
-    assert "status" not in cluster_document(inputs.declared(), with_status=False)
+    assert "status" not in cluster_document(inputs.dump_declared(), with_status=False)
 
 
 def test_nothing_differs_between_the_example_and_its_declaration() -> None:
     declared, _ = check(ClusterInputs, doubles(DECLARED))
     observed = declared_cluster(wire.Cluster.model_validate(CLUSTER))
-    assert changes(ClusterInputs, observed, declared) == []
+    assert compute_changes(ClusterInputs, observed, declared) == []
 
 
 def test_without_nodes_every_sum_is_nought() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuform.schemas.checking import check
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.scp.inputs import FabricInputs, GpuNodeInputs, NodeInputs, NodePoolInputs
 from gpuform.schemas.values import UNKNOWN
 
@@ -111,7 +111,7 @@ def test_a_good_password_is_taken(password: str) -> None:
 
 def test_secrets_are_secret() -> None:
     for model in (NodePoolInputs, GpuNodeInputs):
-        rules = rules_of(model)
+        rules = get_field_rules(model)
         assert {name for name in rules if rules[name].secret} == {"os_user_password", "init_script"}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tensorone_document import declaration
 
-from gpuform.schemas.changes import UNKNOWN, FieldChange, changes
+from gpuform.schemas.changes import UNKNOWN, FieldChange, compute_changes
 from gpuform.schemas.checking import check
 from gpuform.schemas.tensorone import requests
 from gpuform.schemas.tensorone.inputs import CONFIGURED, UPDATED, ClusterInputs
@@ -28,7 +28,7 @@ def problems(**declared: Any) -> dict[str, str]:
 
 
 def changed(before: Json, after: Json) -> list[FieldChange]:
-    return changes(ClusterInputs, {**LEAST, **before}, {**LEAST, **after})
+    return compute_changes(ClusterInputs, {**LEAST, **before}, {**LEAST, **after})
 
 
 def body(declared: Json, before: Json | None = None) -> Json:
@@ -180,4 +180,4 @@ def test_every_input_and_output_is_described() -> None:
     for model in (ClusterInputs, ClusterOutputs):
         for name, field in model.model_fields.items():
             assert field.description, name
-    assert ClusterOutputs.secret_names() == {"ssh_command", "ssh_connection"}
+    assert ClusterOutputs.get_secret_names() == {"ssh_command", "ssh_connection"}

@@ -57,7 +57,7 @@ class NimbusClient:
 
     def create(self, inputs: ClusterInputs) -> Cluster:
         """Sent once: an answer that is lost is an UnknownOutcome."""
-        body = inputs.declared()
+        body = inputs.dump_declared()
         return self._api.ask(Cluster, "POST", _CLUSTERS, body=body, retry=Retry.CREATE)
 
     def clusters(self) -> Sequence[Cluster]:

@@ -33,7 +33,7 @@ class ClusterActions:
 
     def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
         """Exactly once, whatever becomes of the answer."""
-        sent = inputs.declared()
+        sent = inputs.dump_declared()
 
         def candidates() -> list[Candidate]:
             return [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.schemas.values import same
+from gpuform.schemas.values import is_equal
 from gpuform.stacks.authoring.declared import Declared, Entry, Mixed, Reference
 from gpuform.stacks.authoring.python_text import literal, statement
 from gpuform.stacks.authoring.yaml_files import with_entries
@@ -52,7 +52,7 @@ def test_yaml_is_read_as_it_was_meant(values: dict[str, Any]) -> None:
     for text in (topology_text(declared), with_entries("# mine\n", declared, "t.yaml")):
         found = evaluated(read(text))["clusters"]["train"]
         del found["platform"]
-        assert same(found, values)
+        assert is_equal(found, values)
         assert list(found) == list(read(text)["clusters"]["train"])[1:]
 
 
@@ -61,9 +61,9 @@ def test_python_is_read_as_it_was_meant(value: Any) -> None:
     def none(_: object) -> str:
         raise AssertionError("there is no name")
 
-    assert same(ast.literal_eval(literal(value, none)), value)
+    assert is_equal(ast.literal_eval(literal(value, none)), value)
     lines = "\n".join(statement("x = ", value, "", none))
-    assert same(ast.literal_eval(lines.removeprefix("x = ")), value)
+    assert is_equal(ast.literal_eval(lines.removeprefix("x = ")), value)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=3))

@@ -17,7 +17,7 @@ from spellings import SPELLINGS
 
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.values import PART
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.safe_text import MASK
 
 Run = Any
 

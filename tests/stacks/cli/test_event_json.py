@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.engine.deployment import EventLog, PreviewDigest
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -22,12 +22,18 @@ from gpuform.stacks.engine.planning import (
     Unchecked,
 )
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import SECRET, SIGNATURE, UNKNOWN, UNKNOWN_TEXT, Secret
+from gpuform.stacks.engine.values import (
+    SECRET_SIGNATURE,
+    SIGNATURE_KEY,
+    UNKNOWN,
+    UNKNOWN_TEXT,
+    Secret,
+)
 
 URN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 PROVIDER = "urn:pulumi:dev::demo::pulumi:providers:pulumi-python::default"
-MASKED = {SIGNATURE: SECRET, "ciphertext": "[secret]"}
+MASKED = {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": "[secret]"}
 
 
 def state(urn: str = URN, **facts: Any) -> ResourceState:
@@ -153,7 +159,7 @@ def digest(*events: Event) -> dict[str, Any]:
     parts = [*made.parts()]
     assert all(part.endswith("\n") for part in parts[:-1])
     document: dict[str, Any] = json.loads("".join(parts))
-    assert "".join(parts) == json_text(document, indent=4)
+    assert "".join(parts) == format_json(document, indent=4)
     return document
 
 

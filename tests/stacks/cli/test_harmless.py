@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gpuform.providers.emulator.server import environment, serve
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.terminal.live import LiveProgress
 from gpuform.stacks.cli.terminal.screen import Screen, harmless
 from gpuform.stacks.engine.planning import Op, Progress, Step, StepStarted
@@ -79,12 +79,12 @@ def test_our_own_styles_stay_where_they_are_wanted(style: str) -> None:
 
 @given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS), max_size=4))
 def test_json_means_the_same_and_shows_all(value: dict[str, Any]) -> None:
-    for text in (json_text(value, compact=True), json_text(value, indent=2)):
+    for text in (format_json(value, compact=True), format_json(value, indent=2)):
         assert json.loads(text) == value
         assert set(hidden(text)) <= {"\n"}
         assert commands(text) == []
         text.encode()
-    assert len(json_text(value, compact=True).splitlines()) == 1
+    assert len(format_json(value, compact=True).splitlines()) == 1
 
 
 @given(TEXTS)

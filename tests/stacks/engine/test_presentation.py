@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.schemas.changes import RESUME, Action, FieldChange
+from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.stacks.engine.planning.presentation import describe, describe_drift, place_of
@@ -239,7 +239,9 @@ class TestDrift:
     def test_the_providers_changes_are_turned_round(self):
         fields = [
             FieldChange("size", Action.UPDATE, 2, 1, secret=True, because="of the declaration"),
-            FieldChange("ready", Action.UPDATE, True, False, because=f"{RESUME}a node failed"),
+            FieldChange(
+                "ready", Action.UPDATE, True, False, because=f"{RESUME_PREFIX}a node failed"
+            ),
             FieldChange("mode", Action.KEEP, 1, 1),
         ]
         change = describe_drift(Gpus(), OLD, NEW, diff_of(*fields))

@@ -6,7 +6,7 @@ import pytest
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
-from gpuform.schemas.visible import shortened, visible
+from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.differences import differences, rules_at
 
@@ -94,11 +94,11 @@ def test_gpuforms_own_types(type_: str, kind: tuple[str, str] | None) -> None:
     ],
 )
 def test_what_cannot_be_seen_is_written_out(text: str, seen: str) -> None:
-    assert visible(text) == seen
+    assert escape_invisible(text) == seen
 
 
 def test_what_is_too_long_is_cut_and_says_so() -> None:
-    assert shortened("short", 5) == "short"
-    cut = shortened("x" * 2000, 100)
+    assert truncate("short", 5) == "short"
+    cut = truncate("x" * 2000, 100)
     assert len(cut) == 100
     assert cut.endswith("x... (2,000 characters)")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from plan_strategies import ODD_TEXTS
 from review_documents import parsed, tags
 
-from gpuform.schemas.visible import visible
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.pages.markdown_page import block, cell, code, phrase, tag, words
 
 TEXTS = st.sampled_from(ODD_TEXTS) | st.text(max_size=30) | st.text("`|\\ \n*_", max_size=12)
@@ -21,7 +21,7 @@ def shown(inline: str) -> list[tuple[str, str]]:
 def test_a_code_span_is_one_and_shows_the_text(text: str) -> None:
     children = shown(code(text, 10_000))
     assert [kind for kind, _ in children] == ["text", "code_inline", "text"]
-    assert children[1][1].strip() == (visible(text).strip() or "(empty)")
+    assert children[1][1].strip() == (escape_invisible(text).strip() or "(empty)")
 
 
 @given(TEXTS, TEXTS)
@@ -37,7 +37,7 @@ def test_a_block_is_one_and_shows_the_lines(text: str, language: str) -> None:
     (fence,) = (token for token in tokens if token.type == "fence")
     assert fence.info == language
     if len(text) <= 1000:
-        assert fence.content == "\n".join(map(visible, text.split("\n"))) + "\n"
+        assert fence.content == "\n".join(map(escape_invisible, text.split("\n"))) + "\n"
     assert tokens[-2].content == "after"
 
 

@@ -18,12 +18,12 @@ from gpuform.schemas.plan import (
     PropertyChange,
     ResourceChange,
 )
-from gpuform.stacks.engine.values import SECRET, SIGNATURE
+from gpuform.stacks.engine.values import SECRET_SIGNATURE, SIGNATURE_KEY
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
 
 PLANTED = "hunter2-planted"
-MARKED = {SIGNATURE: SECRET, "value": PLANTED, "plaintext": json.dumps(PLANTED)}
+MARKED = {SIGNATURE_KEY: SECRET_SIGNATURE, "value": PLANTED, "plaintext": json.dumps(PLANTED)}
 SCP_POOL = "pulumi-python:dynamic/gpuform.scp:NodePool"
 CLUSTER = "pulumi-python:dynamic/gpuform.tensorone:Cluster"
 URN = f"urn:pulumi:dev::demo::{CLUSTER}::train"

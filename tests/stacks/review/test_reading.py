@@ -9,7 +9,7 @@ import pytest
 
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values import SIGNATURE, UNKNOWN_TEXT
+from gpuform.stacks.engine.values import SIGNATURE_KEY, UNKNOWN_TEXT
 from gpuform.stacks.language.plan_schema import plan_schema
 from gpuform.stacks.review.facts import StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
@@ -219,7 +219,7 @@ def test_options_that_bear_on_a_deletion_are_said() -> None:
         ({"oldState": 3}, "steps.0.oldState is not an object"),
         ({"oldState": {"type": THING}}, "steps.0.oldState: an entry of the state has no urn"),
         (
-            {"newState": {"urn": "u", "type": THING, "inputs": {"a": {SIGNATURE: "x"}}}},
+            {"newState": {"urn": "u", "type": THING, "inputs": {"a": {SIGNATURE_KEY: "x"}}}},
             "steps.0.newState: the state of u is malformed",
         ),
     ],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -156,7 +156,7 @@ def _tell(place: "ReachedStack", done: "list[Written]", where: str, *, as_json: 
             {"context": each.context, "file": str(each.path), "changed": each.changed}
             for each in done
         ]
-        screen.print(json_text(told, indent=2))
+        screen.print(format_json(told, indent=2))
         return
     for each in done:
         unchanged = "" if each.changed else ", as it was already"

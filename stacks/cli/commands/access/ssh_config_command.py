@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -119,7 +119,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
         changed = files.own.update(lambda _: text)
         installed = install and files.install()
         if as_json:
-            current.screen.print(json_text(_document(files, hosts), indent=2))
+            current.screen.print(format_json(_document(files, hosts), indent=2))
             return
         _tell(files, hosts, current.screen, changed=changed, installed=installed)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuform.schemas.visible import json_text, visible
+from gpuform.schemas.safe_text import escape_invisible, format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, lock_flag, output_flag, yes_flag
 from gpuform.stacks.cli.session import Session, session, stack_flags
@@ -153,7 +153,7 @@ def _read(
 
     found = read_topology(selected, options)
     if as_json:
-        text = json_text(topology_document(found), indent=2) + "\n"
+        text = format_json(topology_document(found), indent=2) + "\n"
         deliver([text], output, current.screen)
         return SUCCESS
     deliver([found.text], output, current.screen)
@@ -184,7 +184,7 @@ def _write(
     def confirm(wanted: "AppliedTopology") -> bool:
         if as_json:
             return yes
-        screen.print(f"In the Kubernetes of {visible(wanted.kubernetes)}:")
+        screen.print(f"In the Kubernetes of {escape_invisible(wanted.kubernetes)}:")
         screen.print("\n".join(changes_lines(wanted.changes, screen.paint)))
         return agreed(screen, "Write this?", yes=yes)
 
@@ -193,7 +193,7 @@ def _write(
     problems = list(problems_lines(found.changes))
     if as_json:
         document = changes_document(found.kubernetes, found.changes, found.unknown)
-        screen.print(json_text(document, indent=2))
+        screen.print(format_json(document, indent=2))
     elif found.is_done:
         screen.print(_summary(found.changes))
     if not as_json:
@@ -213,4 +213,4 @@ def _summary(changes: "Sequence[Change]") -> str:
 
 def _tell_unknown(current: Session, unknown: Sequence[str]) -> None:
     for each in unknown:
-        current.screen.warn(f"note: {visible(each)}")
+        current.screen.warn(f"note: {escape_invisible(each)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gpuform.schemas.errors import UserError
-from gpuform.schemas.visible import MASK, json_text
+from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, explain
 from gpuform.stacks.cli.flags import emulate_flag
 from gpuform.stacks.cli.session import session, stack_flags
@@ -84,7 +84,7 @@ def _all(lines: Iterable[str], opened: "Console", screen: Screen, show_secrets: 
         else:
             found = shown(value, show_secrets=show_secrets)
             is_mark = found in (MASK, "[unknown]") and found != value
-            screen.print(found if is_mark else json_text(found, indent=2))
+            screen.print(found if is_mark else format_json(found, indent=2))
     return code
 
 

@@ -88,7 +88,7 @@ def offers(
       gpuform offers --gpu H100
       gpuform offers --platform scp --region kr-west1 --json
     """
-    from gpuform.schemas.visible import json_text  # noqa: PLC0415 - as below
+    from gpuform.schemas.safe_text import format_json  # noqa: PLC0415 - as below
     from gpuform.stacks.offering.asking import priced, with_gpu  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.orphans import ask_offers  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
@@ -104,7 +104,7 @@ def offers(
         chosen = with_gpu(found.found, gpu) if gpu and found.found else found.found
         shown = priced(chosen, book)
         if as_json:
-            screen.print(json_text(offers_document(found, shown, book.currency), indent=2))
+            screen.print(format_json(offers_document(found, shown, book.currency), indent=2))
         else:
             for line in offers_lines(found, shown, book.currency, paint=screen.paint):
                 screen.print(line)

@@ -2,7 +2,7 @@
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, in_seconds
 from gpuform.stacks.cli.session import session, stack_flags
@@ -75,7 +75,7 @@ def orphans(
             found = find(question)
         screen, redact = current.screen, Redactor(question.secrets).redact
         if as_json:
-            screen.print(json_text(orphans_document(found, redact), indent=2))
+            screen.print(format_json(orphans_document(found, redact), indent=2))
         else:
             url = question.backend.url
             for line in orphans_lines(found, url, paint=screen.paint, redact=redact):

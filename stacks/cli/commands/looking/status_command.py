@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, OUT_OF_CREDIT, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag
 from gpuform.stacks.cli.session import Session, session, stack_flags
@@ -69,7 +69,7 @@ def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> in
     found = read_status(selected, refresh=refresh, emulate=emulate)
     if as_json:
         document = status_document(found)
-        current.screen.print(json_text(document, indent=2))
+        current.screen.print(format_json(document, indent=2))
     else:
         lines = status_lines(found, paint=current.screen.paint)
         current.screen.print("\n".join(lines))
@@ -113,7 +113,7 @@ def _all(
             current.screen.print("\n".join([*lines, ""]))
         found.append(each)
     if as_json:
-        current.screen.print(json_text(several_document(found), indent=2))
+        current.screen.print(format_json(several_document(found), indent=2))
     else:
         current.screen.print(totals_line(Totals.of(found)))
     return _code_of_all(current, found, problems, refresh=refresh)

@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuform.schemas.visible import json_parts
+from gpuform.schemas.safe_text import iterate_json_parts
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.files import deliver
 
@@ -30,7 +30,7 @@ def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> 
     if form == "json":
         from gpuform.stacks.review.pages import review_document  # noqa: PLC0415 - as above
 
-        return chain(json_parts(review_document(found), indent=2), ["\n"])
+        return chain(iterate_json_parts(review_document(found), indent=2), ["\n"])
     if form == "html":
         from gpuform.stacks.review.pages import html  # noqa: PLC0415 - as above
 

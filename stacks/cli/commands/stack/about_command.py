@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.session import common_flags, session, stack_flags
 
 
@@ -26,7 +26,7 @@ def about(as_json: bool) -> None:
     with session() as current:
         found = facts(Path.cwd(), current.environ, current.stack)
         if as_json:
-            current.screen.print(json_text(found, indent=2))
+            current.screen.print(format_json(found, indent=2))
             return
         for section, rows in found.items():
             current.screen.print(current.screen.paint("bold", section))
@@ -55,7 +55,7 @@ def whoami(as_json: bool) -> None:
             project = None
         found = describe_user(project, current.environ)
         if as_json:
-            current.screen.print(json_text(found, indent=2))
+            current.screen.print(format_json(found, indent=2))
         elif current.verbose:
             current.screen.print(f"User: {found['user']}\nBackend URL: {found['url']}")
         else:

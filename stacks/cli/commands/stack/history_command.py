@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
@@ -68,7 +68,7 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
         if as_json:
             crypter = _crypter(workspace, current) if show_secrets else None
             rows = [_document(entry, latest - n, crypter) for n, entry in enumerate(found)]
-            current.screen.print(json_text(rows, indent=2))
+            current.screen.print(format_json(rows, indent=2))
             return
         if not found:
             here = f"on page {page}" if page > 1 else "yet"

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.session import session, stack_flags
 
 
@@ -35,7 +35,7 @@ def logs(number: int | None, as_json: bool) -> None:
             document = run.log.model_dump(mode="json") if run.log else None
             found = {"number": run.number, "run": json.loads(run.entry.to_json()), "log": document}
             found["run"].pop("config")
-            current.screen.print(json_text(found, indent=2))
+            current.screen.print(format_json(found, indent=2))
             return
         paint = current.screen.paint
         current.screen.print("\n".join(run_lines(run.entry, run.number, stack, paint=paint)))

@@ -2,7 +2,7 @@
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
@@ -43,7 +43,7 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
             raise EngineError(f"stack '{opened.name}' has no output '{name}'", hint=known)
         value = shown(outputs[name], show_secrets=show_secrets)
         is_text = isinstance(value, str) and not as_json
-        current.screen.write(f"{value if is_text else json_text(value)}\n")
+        current.screen.write(f"{value if is_text else format_json(value)}\n")
 
 
 def _print_outputs(
@@ -51,7 +51,7 @@ def _print_outputs(
 ) -> None:
     if as_json:
         plain = {key: shown(v, show_secrets=show_secrets) for key, v in sorted(outputs.items())}
-        current.screen.print(json_text(plain, indent=2))
+        current.screen.print(format_json(plain, indent=2))
         return
     lines = list(outputs_lines(outputs, show_secrets=show_secrets, paint=current.screen.paint))
     current.screen.print("\n".join(lines) if lines else "The stack has no outputs.")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from gpuform.providers.environment import StackEnvironment, record_environment
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.commands.stack.history_command import history
 from gpuform.stacks.cli.commands.stack.output_command import output
 from gpuform.stacks.cli.commands.stack.secrets_command import (
@@ -140,7 +140,7 @@ def list_stacks(everything: bool, as_json: bool) -> None:
             names = workspace.stacks()
             rows = [_row(workspace, project, name, name, selected) for name in names]
         if as_json:
-            current.screen.print(json_text(rows, indent=2))
+            current.screen.print(format_json(rows, indent=2))
             return
         width = max([len(row["name"]) for row in rows] + [4]) + 1
         current.screen.print(f"{'NAME':<{width}}  RESOURCES  LAST UPDATE")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.flags import lock_flag
 from gpuform.stacks.cli.opening import chosen_stack, workspace_of
 from gpuform.stacks.cli.session import session, stack_flags
@@ -36,7 +36,7 @@ def export(file: Path | None, show_secrets: bool) -> None:
         selected = chosen_stack(current, workspace_of(current, runs_program=False))
         tell = current.screen.warn
         document = export_deployment(selected, tell, show_secrets=show_secrets)
-        text = json_text(document, indent=4)
+        text = format_json(document, indent=4)
         if file is None:
             current.screen.print(text)
             return

@@ -2,7 +2,7 @@
 
 import click
 
-from gpuform.schemas.visible import json_text
+from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.commands.state.edit_commands import (
     delete,
     protect,
@@ -75,7 +75,7 @@ def list_entries(as_json: bool) -> None:
             return
         pending = [{"urn": o.resource.urn, "type": o.type} for o in snapshot.pending_operations]
         document = {"resources": state_rows(snapshot.resources), "pendingOperations": pending}
-        current.screen.print(json_text(document, indent=2))
+        current.screen.print(format_json(document, indent=2))
 
 
 @state.command()
@@ -98,7 +98,7 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
         found = [entry_document(entry, show_secrets=show_secrets) for entry in entries]
         if as_json:
             document = found[0] if len(found) == 1 else found
-            current.screen.print(json_text(document, indent=2))
+            current.screen.print(format_json(document, indent=2))
         else:
             current.screen.write("---\n".join(map(yaml_text.dump, found)))
 
