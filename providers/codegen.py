@@ -21,7 +21,7 @@ from gpuform.providers.catalog import lifecycle_class, platform_of
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import Platform, own_platforms
-from gpuform.schemas.rules import get_field_rules, append_change_effect
+from gpuform.schemas.rules import append_change_effect, get_field_rules
 
 
 def parser(command: str, doc: str | None) -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpuform.providers.platform import platforms
 from gpuform.schemas.plan import PlanAction
-from gpuform.schemas.safe_text import truncate, escape_invisible
+from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.graph.arranging import Arrow, Drawing, Item
 from gpuform.stacks.review.names import STYLES, SYMBOLS, counted
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from gpuform.schemas.safe_text import truncate, escape_invisible
+from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.graph.arranging import Arrow, Drawing, Item
 from gpuform.stacks.graph.diagrams import count_of, legend, lines_of, style_of
 

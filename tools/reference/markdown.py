@@ -10,7 +10,12 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gpuform.schemas.rules import FieldRules, describe_change_effect, inherit_all_rules, get_field_rules
+from gpuform.schemas.rules import (
+    FieldRules,
+    describe_change_effect,
+    get_field_rules,
+    inherit_all_rules,
+)
 from gpuform.stacks.language.type_text import type_text, yaml_text
 
 MARK: Final = "<!-- Generated: python -m tools.generate -->"
@@ -122,8 +127,8 @@ def _first_cells(
     rules = get_field_rules(model)[name]
     inner = f"[object]({to_anchor(_title_of_model(rules.nested, title))})" if rules.nested else ""
     meaning = escape_prose(model.model_fields[name].description or "")
-    if rules.refers and outermost:
-        meaning += f" Or `{name.removesuffix('_id')}`, a {rules.refers} itself."
+    if rules.reference_kind and outermost:
+        meaning += f" Or `{name.removesuffix('_id')}`, a {rules.reference_kind} itself."
     return f"`{name}`", type_text(model, name, of_model=inner), meaning
 
 
