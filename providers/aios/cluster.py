@@ -163,7 +163,9 @@ class ClusterActions:
         """Through the Parser, which drops a declared status: `wait_until_ready` sets it."""
         directly = inputs.create_mode == "direct"
         document = cluster_document(inputs.dump_declared(), with_status=directly)
-        declared = {name: inputs.dump_declared()[name] for name in TELLING if name in inputs.dump_declared()}
+        declared = {
+            name: inputs.dump_declared()[name] for name in TELLING if name in inputs.dump_declared()
+        }
 
         def candidates() -> list[Candidate]:
             found = find_present(call, self._client, inputs.cluster_id)

@@ -118,7 +118,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             for name, now in self.inputs.former_names.items():
                 if news.get(name) is not None:
                     context.on_warning(f"{name} is called {now} now: write {now}")
-            problems = problems or find_refused_changes(self.inputs, echo(self, context.known), values)
+            problems = problems or find_refused_changes(
+                self.inputs, echo(self, context.known), values
+            )
             problems = problems or list(
                 lifetime.problems(self.power, values, is_new=not context.known)
             )

@@ -242,7 +242,9 @@ class GpuNodeActions:
         seen = OneNode(self._client_of(inputs), object_id, None).look()
         if seen is None:
             return None
-        return _taking(call, object_id, inputs.dump_declared()).leaving(_taken(seen, inputs), [seen])
+        return _taking(call, object_id, inputs.dump_declared()).leaving(
+            _taken(seen, inputs), [seen]
+        )
 
     def predict_nodes_removed_with_object(
         self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str

@@ -251,7 +251,9 @@ class ClusterActions:
             return None
         decided = cluster_repairs(call.known, inputs.dump_declared())
         repaired = [each.node for each in decided.due]
-        return self._shrinking(call, cluster, inputs.dump_declared()).leaving(inputs.num_gpus, repaired)
+        return self._shrinking(call, cluster, inputs.dump_declared()).leaving(
+            inputs.num_gpus, repaired
+        )
 
     def predict_nodes_removed_with_object(
         self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str
