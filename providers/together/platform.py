@@ -25,6 +25,6 @@ PLATFORM = Platform(
     settings=(Setting("together:apiKey", "TOGETHER_API_KEY", "API key of Together.", secret=True),),
     address="TOGETHER_BASE_URL",
     is_priced=True,
-    emulator="gpuform.providers.emulator.together.routes:parts",
+    emulator="gpuform.providers.emulator.together.routes:create_parts",
     emulated={"TOGETHER_BASE_URL": "{url}/together", "TOGETHER_API_KEY": ADMIN_KEY},
 )

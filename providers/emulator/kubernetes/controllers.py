@@ -36,7 +36,7 @@ from gpuform.providers.emulator.kubernetes.storage import sync_claims, sync_volu
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import ApiError
 from gpuform.providers.emulator.together.clusters import Cluster
-from gpuform.providers.emulator.together.operations import Operations
+from gpuform.providers.emulator.together.operations import TogetherOperations
 
 
 def run_controllers(store: Store, objects: Objects) -> None:
@@ -249,7 +249,7 @@ _PLUGIN = {"name": "nvidia-device-plugin", "namespace": _SYSTEM}
 def running_cluster(store: Store, cluster_id: str, now: float) -> Cluster | None:
     """The cluster, if it is there and has a control plane."""
     try:
-        cluster = Operations(store, now).cluster(cluster_id)
+        cluster = TogetherOperations(store, now).get_cluster(cluster_id)
     except ApiError:
         return None
     return cluster if cluster.has_control_plane(now) else None

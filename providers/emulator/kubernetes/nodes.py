@@ -13,7 +13,7 @@ from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
 def sync_nodes(objects: Objects, cluster: Cluster) -> dict[str, float]:
     """Every worker that runs is a node; the names of those that left, and since when."""
     workers = [*cluster.workers, *cluster.preemptible]
-    running = {worker.host_name: worker for worker in workers if worker.runs(objects.now)}
+    running = {worker.host_name: worker for worker in workers if worker.is_running(objects.now)}
     removed_at = {worker.host_name: worker.removed_at for worker in workers}
     left: dict[str, float] = {}
     for node in objects.of(NODE):

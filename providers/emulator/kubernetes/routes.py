@@ -39,7 +39,7 @@ from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, w
 from gpuform.providers.emulator.kubernetes.verbs import MERGE, ObjectAddress
 from gpuform.providers.emulator.routing import PlatformApi, answer_json
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.together.operations import Operations
+from gpuform.providers.emulator.together.operations import TogetherOperations
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _WATCH_SECONDS = 1800.0
@@ -95,7 +95,7 @@ class Kubernetes(PlatformApi):
             now = self._clock.now()
             claims = [
                 (cluster.cluster_id, claim)
-                for cluster in Operations(self._store, now).list_clusters()
+                for cluster in TogetherOperations(self._store, now).list_clusters()
                 for claim in Objects(self._store, cluster.cluster_id, now).of(CLAIM)
             ]
         return {"volume_claims": [_shown_claim(cluster_id, claim) for cluster_id, claim in claims]}

@@ -12,7 +12,7 @@ from gpuform.providers.emulator.kubernetes.objects import Object, Objects, amoun
 from gpuform.providers.emulator.kubernetes.pods import claims_of, is_done
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.clusters import Cluster
-from gpuform.providers.emulator.together.operations import Operations
+from gpuform.providers.emulator.together.operations import TogetherOperations
 
 LOCAL = "local-storage-class"
 SHARED = "shared-storage-class"
@@ -29,7 +29,7 @@ def sync_volumes(store: Store, objects: Objects, cluster: Cluster) -> None:
             objects.add(STORAGE_CLASS, each)
     if cluster.volume_id is None:
         return
-    volume = Operations(store, objects.now).volume(cluster.volume_id)
+    volume = TogetherOperations(store, objects.now).get_volume(cluster.volume_id)
     size = f"{get_value_at(volume.sizes, objects.now)}Ti"
     old = objects.get(VOLUME, volume.volume_name)
     if old is None:

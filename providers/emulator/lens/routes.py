@@ -16,7 +16,7 @@ from gpuform.providers.emulator.routing import (
     answer_json,
 )
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.together.operations import Operations
+from gpuform.providers.emulator.together.operations import TogetherOperations
 
 _FOLDER = "/api/clusters"
 _DEGREES = "℃"
@@ -55,7 +55,9 @@ class Lens(PlatformApi):
 
     def _overview(self, found: list[Node]) -> Response:
         now = self._clock.now()
-        volumes = [each.view(now) for each in Operations(self._store, now).list_volumes()]
+        volumes = [
+            each.to_json(now) for each in TogetherOperations(self._store, now).list_volumes()
+        ]
         size = sum(each["size_tib"] for each in volumes)
         view = views.overview(found, self._gpus(found), size)
         for name, value in Settings.load(self._store).overview.items():

@@ -16,7 +16,7 @@ from gpuform.providers.emulator.scp.nodes import Estate as ScpEstate
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.clusters import Estate as TensorOneEstate
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
-from gpuform.providers.emulator.together.operations import Operations
+from gpuform.providers.emulator.together.operations import TogetherOperations
 
 _SCP_GPUS = 8
 
@@ -35,9 +35,9 @@ def nodes(store: Store, now: float) -> list[Node]:
 
 
 def _of_together(store: Store, now: float) -> Iterator[Node]:
-    for cluster in Operations(store, now).list_clusters():
+    for cluster in TogetherOperations(store, now).list_clusters():
         for node in (*cluster.workers, *cluster.preemptible):
-            if node.runs(now):
+            if node.is_running(now):
                 yield Node(node.host_name, cluster.settings.gpu_type, GPUS_PER_WORKER)
 
 

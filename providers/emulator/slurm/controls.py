@@ -24,7 +24,7 @@ from gpuform.providers.emulator.slurm.estate import Slurm
 from gpuform.providers.emulator.slurm.jobs import JobRequest, Measure
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import ApiError
-from gpuform.providers.emulator.together.operations import Operations
+from gpuform.providers.emulator.together.operations import TogetherOperations
 
 
 class _Command(BaseModel):
@@ -90,7 +90,7 @@ class SlurmControls(PlatformControls):
     def _slurm(self, cluster_id: str) -> Iterator[Slurm]:
         now = self._clock.now()
         self._store.remove_expired(now)
-        cluster = Operations(self._store, now).cluster(cluster_id)
+        cluster = TogetherOperations(self._store, now).get_cluster(cluster_id)
         if cluster.settings.cluster_type != "SLURM":
             raise ApiError(404, f"cluster {cluster_id!r} has no Slurm")
         slurm = Slurm(self._store, cluster, now)
@@ -111,7 +111,7 @@ class SlurmExecutor:
     def __call__(self, execution: Execution) -> Any:
         with self._store.transaction():
             now = self._clock.now()
-            cluster = Operations(self._store, now).cluster(execution.cluster_id)
+            cluster = TogetherOperations(self._store, now).get_cluster(execution.cluster_id)
             slurm = Slurm(self._store, cluster, now)
             result = run(slurm, execution.command)
             slurm.keep()

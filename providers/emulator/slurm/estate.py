@@ -58,7 +58,7 @@ class Slurm:
     @property
     def nodes(self) -> Mapping[str, Node]:
         """Those that have joined and not left, by name."""
-        return {name: node for name, node in self._all.items() if node.runs(self.now)}
+        return {name: node for name, node in self._all.items() if node.is_running(self.now)}
 
     def state(self, name: str) -> list[str]:
         """The base state of a node, then its flags as `scontrol` orders them."""
@@ -234,5 +234,5 @@ class Slurm:
     def _is_open(self, name: str, at: float) -> bool:
         """Whether the node takes jobs at all."""
         node = self._all.get(name)
-        is_up = node is not None and node.runs(at) and not node.is_down(at)
+        is_up = node is not None and node.is_running(at) and not node.is_down(at)
         return is_up and name not in self._kept.drained and name not in self._kept.down

@@ -1,11 +1,12 @@
-"""Together's GPU cluster API: what people use of it is the two keys.
+"""Emulate Together's GPU cluster API. Users need only the two keys of this module.
 
-`routes` speaks HTTP, `requests` reads bodies, `operations` applies the rules, `clusters` and
-`volumes` say what an object looks like at a time, `catalogue` what each region offers.
+`routes` speaks HTTP, `requests` parses bodies, `admission` checks them, `operations` changes the
+store, `clusters`, `nodes`, `volumes` and `remediations` model what an object is at a time, and
+`catalogue` lists what each region offers.
 """
 
 ADMIN_KEY = "emulator-admin-key"
-"""May do everything. Known to everybody, worth nothing."""
+"""The key that may do everything. Known to everybody, worth nothing."""
 
 MEMBER_KEY = "emulator-member-key"
-"""May only read (platform document, 'User Management': Member)."""
+"""The key that may only read (platform document, 'User Management': Member)."""

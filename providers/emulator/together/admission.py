@@ -1,7 +1,7 @@
-"""What Together accepts: the documented rules for new and changed clusters.
+"""Check new and changed clusters by Together's documented rules; a broken rule is a 400.
 
-Sources: the platform document, 'Create a Cluster' and 'Update / Scale a Cluster', and the request
-types of the Python SDK 3.1.1. A broken rule is 400.
+`operations` calls this module. Sources: the platform document, 'Create a Cluster' and 'Update /
+Scale a Cluster', and the request types of the Python SDK 3.1.1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,10 @@ from gpuform.providers.emulator.together.catalogue import (
     ApiError,
     DriverChoice,
     DriverVersion,
-    driver_for,
-    region_named,
+    require_driver,
+    require_region,
 )
-from gpuform.providers.emulator.together.clusters import AddOn, Settings
+from gpuform.providers.emulator.together.clusters import AddOn, ClusterSettings
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
 from gpuform.providers.emulator.together.requests import (
     ChangedAddOn,
@@ -35,7 +35,8 @@ _DEFAULT_CONFIG = {
 
 
 def check_new_cluster(body: CreateCluster, now: float) -> None:
-    _check_place(body)
+    """Raise `ApiError` 400 for the first rule that a new cluster's body breaks."""
+    _check_location(body)
     _check_sizes(body.num_gpus, body)
     if body.num_capacity_pool_gpus and body.capacity_pool_id is None:
         raise ApiError(400, "num_capacity_pool_gpus needs a capacity_pool_id")
@@ -53,7 +54,8 @@ def check_new_cluster(body: CreateCluster, now: float) -> None:
             )
 
 
-def check_change(body: UpdateCluster, settings: Settings) -> None:
+def check_change(body: UpdateCluster, settings: ClusterSettings) -> None:
+    """Raise `ApiError` 400 for the first rule that a change of a cluster with `settings` breaks."""
     num_gpus = settings.num_gpus if body.num_gpus is None else body.num_gpus
     _check_sizes(num_gpus, body)
     if body.num_capacity_pool_gpus is not None and settings.capacity_pool_id is None:
@@ -64,8 +66,8 @@ def check_change(body: UpdateCluster, settings: Settings) -> None:
         raise ApiError(400, "reservation_end_time is only accepted for prepaid clusters")
 
 
-def _check_place(body: CreateCluster) -> None:
-    region = region_named(body.region)
+def _check_location(body: CreateCluster) -> None:
+    region = require_region(body.region)
     if body.gpu_type not in MACHINES:
         raise ApiError(400, f"gpu_type {body.gpu_type!r} is unknown; known: {', '.join(MACHINES)}")
     if body.gpu_type not in region.gpu_types:
@@ -74,10 +76,11 @@ def _check_place(body: CreateCluster) -> None:
             f"gpu_type {body.gpu_type!r} is not offered in region {region.name!r}; "
             f"offered: {', '.join(region.gpu_types)}",
         )
-    driver_of(body)
+    resolve_driver(body)
 
 
 def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
+    # A worker is a whole host of eight GPUs; the document has no smaller step.
     if num_gpus <= 0 or num_gpus % GPUS_PER_WORKER:
         raise ApiError(400, f"num_gpus must be a positive multiple of 8, not {num_gpus}")
     parts = {
@@ -120,26 +123,29 @@ def _check_storage(body: CreateCluster) -> None:
         return
     if body.volume_id is not None:
         raise ApiError(400, "volume_id and shared_volume exclude each other")
+    # The live API's words for a volume of another region.
     if body.shared_volume.region != body.region:
         raise ApiError(400, "Shared volume does not exist in the datacenter")
 
 
-def driver_of(body: CreateCluster) -> DriverVersion:
+def resolve_driver(body: CreateCluster) -> DriverVersion:
+    """Return the driver version that the body chooses in its region. Raises `ApiError` 400."""
     choice = DriverChoice(
         nvidia_version_id=body.nvidia_version_id,
         driver_version=body.driver_version,
         cuda_version=body.cuda_version,
         nvidia_driver_version=body.nvidia_driver_version,
     )
-    return driver_for(region_named(body.region), choice)
+    return require_driver(require_region(body.region), choice)
 
 
-def settings_of(body: CreateCluster) -> Settings:
-    """The settings of a new cluster, with the server's defaults."""
+def build_settings(body: CreateCluster) -> ClusterSettings:
+    """Return the settings of a new cluster, with the server's defaults."""
     is_reserved = body.billing_type == "RESERVED"
+    # A prepaid cluster without a number of its own is reserved completely.
     reserved = body.num_gpus if body.num_reserved_gpus is None else body.num_reserved_gpus
     config = body.cluster_config.model_dump(exclude_none=True) if body.cluster_config else {}
-    return Settings(
+    return ClusterSettings(
         cluster_name=body.cluster_name,
         cluster_type=body.cluster_type or "KUBERNETES",
         region=body.region,
@@ -152,49 +158,49 @@ def settings_of(body: CreateCluster) -> Settings:
         desired_preemptible_gpus=body.num_preemptible_gpus or 0,
         capacity_pool_id=body.capacity_pool_id,
         duration_hours=None if body.duration_days is None else body.duration_days * 24,
-        cluster_config=merged(_DEFAULT_CONFIG, config),
+        cluster_config=merge_deeply(_DEFAULT_CONFIG, config),
         oidc_config=body.oidc_config.model_dump(exclude_none=True) if body.oidc_config else None,
         install_traefik=bool(body.install_traefik),
         slurm_shm_size_gib=body.slurm_shm_size_gib,
     )
 
 
-def new_add_ons(asked: Iterable[NewAddOn]) -> list[AddOn]:
-    """Enabled unless their configuration says otherwise."""
+def build_add_ons(requested_add_ons: Iterable[NewAddOn]) -> list[AddOn]:
+    """Return the add-ons of a new cluster: enabled unless their configuration says otherwise."""
     return [
         AddOn(
-            add_on_type=each.add_on_type,
-            name=each.name,
-            config=merged({each.add_on_type: {"enabled": True}}, _config(each)),
+            add_on_type=add_on.add_on_type,
+            name=add_on.name,
+            config=merge_deeply({add_on.add_on_type: {"enabled": True}}, _dump_config(add_on)),
         )
-        for each in asked
+        for add_on in requested_add_ons
     ]
 
 
-def merged_add_ons(present: list[AddOn], changes: Iterable[ChangedAddOn]) -> list[AddOn]:
-    """The add-ons with each change merged into the one of its name."""
-    named = {add_on.name: add_on for add_on in present}
+def merge_add_ons(present: list[AddOn], changes: Iterable[ChangedAddOn]) -> list[AddOn]:
+    """Return the `present` add-ons with each change merged into the add-on of the same name."""
+    add_ons_by_name = {add_on.name: add_on for add_on in present}
     for change in changes:
-        if change.name not in named:
+        if change.name not in add_ons_by_name:
             raise ApiError(400, f"add_ons: the cluster has no add-on named {change.name!r}")
-        add_on = named[change.name]
-        named[change.name] = add_on.model_copy(
-            update={"config": merged(add_on.config, _config(change))}
+        add_on = add_ons_by_name[change.name]
+        add_ons_by_name[change.name] = add_on.model_copy(
+            update={"config": merge_deeply(add_on.config, _dump_config(change))}
         )
-    return list(named.values())
+    return list(add_ons_by_name.values())
 
 
-def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """`new` over `old`, objects key by key."""
+def merge_deeply(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `new` over `old`, with objects merged key by key."""
     result = dict(old)
-    for name, given in new.items():
-        before = result.get(name)
-        if isinstance(before, Mapping) and isinstance(given, Mapping):
-            result[name] = merged(before, given)
+    for name, value in new.items():
+        old_value = result.get(name)
+        if isinstance(old_value, Mapping) and isinstance(value, Mapping):
+            result[name] = merge_deeply(old_value, value)
         else:
-            result[name] = given
+            result[name] = value
     return result
 
 
-def _config(add_on: NewAddOn | ChangedAddOn) -> dict[str, Any]:
+def _dump_config(add_on: NewAddOn | ChangedAddOn) -> dict[str, Any]:
     return add_on.config.model_dump(exclude_none=True) if add_on.config else {}

@@ -1,6 +1,7 @@
-"""List what each region offers.
+"""List the regions, GPU types and drivers that the emulated Together offers.
 
-Names and numbers are plausible, not a copy of the platform's stock.
+Names and numbers are plausible, not a copy of the platform's stock. `admission` checks requests
+against this module, `nodes` shows the hosts.
 """
 
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from gpuform.providers.emulator.routing import Refusal
 
 
 class ApiError(Refusal):
-    """Answered as `{"error": {"message", "type", "code"}}` with this status."""
+    """Raised where Together refuses: answered as `{"error": {"message", "type", "code"}}`."""
 
 
-def not_found(kind: str, key: str) -> ApiError:
+def make_not_found(kind: str, key: str) -> ApiError:
+    """Return the 404 for an object of a kind and a key that do not exist."""
     return ApiError(404, f"{kind} {key!r} not found")
 
 
@@ -31,10 +33,10 @@ class DriverVersion:
 
     @property
     def legacy_name(self) -> str:
-        """The form of the platform document: `CUDA_12_6_560`."""
+        """Return the name in the form of the platform document: `CUDA_12_6_560`."""
         return f"CUDA_{self.cuda_version.replace('.', '_')}_{self.nvidia_driver_version}"
 
-    def view(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str]:
         return {
             "id": self.key,
             "cuda_version": self.cuda_version,
@@ -49,11 +51,11 @@ class Region:
     gpu_types: tuple[str, ...]
     drivers: tuple[DriverVersion, ...]
 
-    def view(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         return {
             "name": self.name,
             "supported_instance_types": list(self.gpu_types),
-            "driver_versions": [driver.view() for driver in self.drivers],
+            "driver_versions": [driver.to_json() for driver in self.drivers],
         }
 
 
@@ -81,7 +83,7 @@ MACHINES = {
 }
 
 
-def _region(name: str, gpu_types: tuple[str, ...], *drivers: tuple[str, str, str]) -> Region:
+def _build_region(name: str, gpu_types: tuple[str, ...], *drivers: tuple[str, str, str]) -> Region:
     return Region(
         name,
         gpu_types,
@@ -95,7 +97,7 @@ def _region(name: str, gpu_types: tuple[str, ...], *drivers: tuple[str, str, str
 REGIONS = {
     region.name: region
     for region in (
-        _region(
+        _build_region(
             "us-central-8",
             ("H100_SXM", "H100_SXM_INF", "H200_SXM"),
             ("12.4", "550", _UBUNTU_22),
@@ -104,20 +106,20 @@ REGIONS = {
             ("12.6", "565", _UBUNTU_22),
             ("12.6", "560", "ubuntu-24.04"),
         ),
-        _region(
+        _build_region(
             "us-central-4",
             ("H100_SXM", "B200_SXM"),
             ("12.6", "560", _UBUNTU_22),
             ("12.8", "570", _UBUNTU_22),
         ),
-        _region(
+        _build_region(
             "us-east-2",
             ("H200_SXM", "B200_SXM", "B300_SXM"),
             ("12.8", "570", _UBUNTU_22),
             ("12.9", "575", _UBUNTU_22),
         ),
-        _region("us-west-3", ("L40_PCIE", "RTX_6000_PCI"), ("12.6", "565", _UBUNTU_22)),
-        _region(
+        _build_region("us-west-3", ("L40_PCIE", "RTX_6000_PCI"), ("12.6", "565", _UBUNTU_22)),
+        _build_region(
             "eu-north-1",
             ("H100_SXM", "GB200_SXM"),
             ("12.6", "560", _UBUNTU_22),
@@ -127,7 +129,8 @@ REGIONS = {
 }
 
 
-def region_named(name: str) -> Region:
+def require_region(name: str) -> Region:
+    """Return the region of a name. Raises `ApiError` 400 for an unknown name."""
     region = REGIONS.get(name)
     if region is None:
         raise ApiError(400, f"region {name!r} is unknown; known: {', '.join(REGIONS)}")
@@ -136,7 +139,7 @@ def region_named(name: str) -> Region:
 
 @dataclass(frozen=True)
 class DriverChoice:
-    """The ways to name a driver in a create request; those given must agree."""
+    """The ways to name a driver in a create request; all that are present must agree."""
 
     nvidia_version_id: str | None
     driver_version: str | None
@@ -144,8 +147,11 @@ class DriverChoice:
     nvidia_driver_version: str | None
 
 
-def driver_for(region: Region, choice: DriverChoice) -> DriverVersion:
-    """The entry that every given way names (a bare pair means Ubuntu 22.04, SDK 3.1.1)."""
+def require_driver(region: Region, choice: DriverChoice) -> DriverVersion:
+    """Return the region's driver that every present choice names. Raises `ApiError` 400.
+
+    A bare pair of versions means Ubuntu 22.04 (SDK 3.1.1).
+    """
     pair = (choice.cuda_version, choice.nvidia_driver_version)
     by_name = choice.nvidia_version_id or choice.driver_version
     # The message of the live API, also for half a pair.
@@ -153,20 +159,23 @@ def driver_for(region: Region, choice: DriverChoice) -> DriverVersion:
         raise ApiError(400, "cuda version and nvidia driver version are required")
     matches = [driver for driver in region.drivers if _is_chosen(driver, choice)]
     if not matches:
-        given = ", ".join(f"{name}={value}" for name, value in vars(choice).items() if value)
+        named_choices = ", ".join(
+            f"{name}={value}" for name, value in vars(choice).items() if value
+        )
         raise ApiError(
             400,
-            f"no driver in region {region.name!r} is all of {given}; "
+            f"no driver in region {region.name!r} is all of {named_choices}; "
             f"offered: {', '.join(driver.legacy_name for driver in region.drivers)}",
         )
+    # Ubuntu 22.04 is listed first in each region, so that a bare pair of versions finds it.
     return matches[0]
 
 
 def _is_chosen(driver: DriverVersion, choice: DriverChoice) -> bool:
-    wanted = (
+    choices = (
         (choice.nvidia_version_id, driver.key),
         (choice.driver_version, driver.legacy_name),
         (choice.cuda_version, driver.cuda_version),
         (choice.nvidia_driver_version, driver.nvidia_driver_version),
     )
-    return all(value is None or value == offered for value, offered in wanted)
+    return all(value is None or value == offered for value, offered in choices)

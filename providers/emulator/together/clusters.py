@@ -1,8 +1,8 @@
-"""A cluster: what is known of it, how it progresses, and what it looks like at a time.
+"""Model a Together cluster: what is stored, how statuses follow each other, what the API shows.
 
-Nothing runs in the background: an operation writes down when which status comes, reading compares
-those times with the clock. The order of statuses follows the SDK's enumeration, the durations are
-ours: 20 minutes for a new cluster.
+Nothing runs in the background: a `plan_...` method writes down when which status comes, and reading
+compares those times with the clock. The order of statuses follows the SDK's enumeration; the
+durations are ours: 20 minutes for a new cluster. `operations` calls this module.
 """
 
 from collections.abc import Callable, Collection
@@ -21,49 +21,65 @@ from gpuform.providers.emulator.together.nodes import (
     CONTROL_PLANE_SIZE,
     GPUS_PER_WORKER,
     Node,
-    timestamp,
+    format_timestamp,
 )
 from gpuform.providers.emulator.together.volumes import Volume
 
-PACE = 300.0
-"""Seconds from one preemptible node to the next."""
-COMEBACK = 3600.0
-"""Seconds after which nodes that were taken back are replaced."""
+PREEMPTIBLE_NODE_INTERVAL_S = 300.0
+"""Seconds from one preemptible node to the next; ours."""
+PREEMPTED_NODE_REPLACEMENT_S = 3600.0
+"""Seconds after which preempted nodes are replaced; ours."""
 
-NewId = Callable[[], str]
+IdFactory = Callable[[], str]
 
 
-def filled(nodes: list[Node], gpus: int, name: str, since: float, new_id: NewId) -> list[Node]:
-    """Towards `gpus` GPUs from `since` on: nodes are planned to join, or the newest leave.
+def plan_preemptible_nodes(
+    nodes: list[Node], gpus: int, name: str, since: float, new_id: IdFactory
+) -> list[Node]:
+    """Return `nodes` planned for `gpus` GPUs from `since` on: nodes join, or the newest leave.
 
     What was planned for later is dropped.
+
+    Args:
+        nodes: the preemptible nodes of the cluster, also the removed ones.
+        gpus: how many GPUs the cluster should have in preemptible nodes.
+        name: the cluster's name, from which host names are made.
+        since: unix seconds.
+        new_id: returns a new id at each call.
     """
-    left = [node for node in nodes if node.has_left(since)]
-    running = [node for node in nodes if node.runs(since)]
-    wanted = gpus // GPUS_PER_WORKER
-    leaving = [node.model_copy(update={"removed_at": since}) for node in running[wanted:]]
-    first = 1 + max((node.index for node in nodes), default=-1)
-    joining = [
-        Node.started(
-            (new_id(), new_id()),
-            f"{name}-preemptible-{first + at}",
-            first + at,
-            (since, since + PACE * (at + 1)),
-        )
-        for at in range(wanted - len(running))
+    departed_nodes = [node for node in nodes if node.has_left(since)]
+    running = [node for node in nodes if node.is_running(since)]
+    target_count = gpus // GPUS_PER_WORKER
+    removed_nodes = [
+        node.model_copy(update={"removed_at": since}) for node in running[target_count:]
     ]
-    return [*left, *running[:wanted], *leaving, *joining]
+    # Numbers are never used again, also not of removed nodes: a host name stands for one machine.
+    first_index = 1 + max((node.index for node in nodes), default=-1)
+    new_nodes = [
+        Node.create(
+            (new_id(), new_id()),
+            f"{name}-preemptible-{first_index + offset}",
+            first_index + offset,
+            (since, since + PREEMPTIBLE_NODE_INTERVAL_S * (offset + 1)),
+        )
+        for offset in range(target_count - len(running))
+    ]
+    return [*departed_nodes, *running[:target_count], *removed_nodes, *new_nodes]
 
 
-def taken_back(nodes: list[Node], gpus: int, name: str, now: float, new_id: NewId) -> list[Node]:
-    """All running nodes leave now; as many come back later."""
-    left = [node for node in nodes if node.has_left(now)]
-    gone = [
+def plan_node_preemption(
+    nodes: list[Node], gpus: int, name: str, now: float, new_id: IdFactory
+) -> list[Node]:
+    """Return `nodes` with all running ones removed now, and as many planned to come back later."""
+    departed_nodes = [node for node in nodes if node.has_left(now)]
+    preempted_nodes = [
         node.model_copy(update={"removed_at": now, "is_preempted": True})
         for node in nodes
-        if node.runs(now)
+        if node.is_running(now)
     ]
-    return filled([*left, *gone], gpus, name, now + COMEBACK, new_id)
+    return plan_preemptible_nodes(
+        [*departed_nodes, *preempted_nodes], gpus, name, now + PREEMPTED_NODE_REPLACEMENT_S, new_id
+    )
 
 
 SCHEDULING_SECONDS = 30.0
@@ -90,8 +106,8 @@ _PHASES = {
 }
 
 
-def phase_of(status: str) -> str | None:
-    """The phase that the history names for a status."""
+def status_to_phase(status: str) -> str | None:
+    """Return the phase that the history names for a status, or None for an unknown status."""
     return _PHASES.get(status)
 
 
@@ -104,7 +120,7 @@ class AddOn(BaseModel, frozen=True):
     def is_enabled(self) -> bool:
         return self.config.get(self.add_on_type, {}).get("enabled", False)
 
-    def view(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "add_on_type": self.add_on_type,
             "name": self.name,
@@ -113,8 +129,8 @@ class AddOn(BaseModel, frozen=True):
         }
 
 
-class Settings(BaseModel, frozen=True):
-    """The part of a cluster that is shown as it was asked for."""
+class ClusterSettings(BaseModel, frozen=True):
+    """The part of a cluster that the API shows as it was asked for."""
 
     cluster_name: str
     cluster_type: str
@@ -135,8 +151,10 @@ class Settings(BaseModel, frozen=True):
 
 
 class Cluster(BaseModel, frozen=True):
+    """A cluster as it is stored. Timelines hold the past and what is planned."""
+
     cluster_id: str
-    settings: Settings
+    settings: ClusterSettings
     driver: DriverVersion
     add_ons: list[AddOn]
     created_at: float
@@ -149,29 +167,33 @@ class Cluster(BaseModel, frozen=True):
     preemptible: list[Node] = []
     gone_at: float | None = None
 
-    def status(self, now: float) -> str:
+    def get_status(self, now: float) -> str:
         return get_value_at(self.statuses, now)
 
     def has_control_plane(self, now: float) -> bool:
-        return bool(self.control_plane) and all(node.runs(now) for node in self.control_plane)
+        return bool(self.control_plane) and all(node.is_running(now) for node in self.control_plane)
 
     def is_progressing(self) -> bool:
-        """Whether what is planned ends in `Ready`."""
+        """Return whether the planned statuses end in `Ready`."""
         return bool(self.statuses) and self.statuses[-1][1] == "Ready"
 
-    def brought_up(
-        self, now: float, start: float, new_id: Callable[[], str], *, stuck: bool
+    def plan_creation(
+        self, now: float, start: float, new_id: Callable[[], str], *, is_stuck: bool
     ) -> Self:
-        """Planned from nothing: it leaves `Scheduled` at `start`, never if stuck."""
-        kept = select_past_steps(self.statuses, now) if self.statuses else [(now, "Scheduled")]
-        if stuck:
-            return self.model_copy(update={"statuses": kept})
+        """Return the cluster with its creation planned: `Scheduled` until `start`, or for ever."""
+        past_statuses = (
+            select_past_steps(self.statuses, now) if self.statuses else [(now, "Scheduled")]
+        )
+        if is_stuck:
+            return self.model_copy(update={"statuses": past_statuses})
         plan = schedule_stages(
             (_CONTROL_PLANE, _DATA_PLANE, *_NETWORK_AND_STORAGE, *_SOFTWARE), start
         )
+        # The times when the second and the third stage begin: each kind of node runs once its stage
+        # is over.
         control_plane_at, data_plane_at = plan[1][0], plan[2][0]
         control_plane = [
-            Node.started(
+            Node.create(
                 (new_id(), new_id()),
                 f"{self.settings.cluster_name}-control-{index}",
                 index,
@@ -180,124 +202,137 @@ class Cluster(BaseModel, frozen=True):
             for index in range(CONTROL_PLANE_SIZE)
         ]
         return (
-            self._with_workers(control_plane_at, data_plane_at, new_id)
-            .model_copy(update={"statuses": [*kept, *plan], "control_plane": control_plane})
-            .with_preemptible(data_plane_at, new_id)
+            self._plan_workers(control_plane_at, data_plane_at, new_id)
+            .model_copy(
+                update={"statuses": [*past_statuses, *plan], "control_plane": control_plane}
+            )
+            .plan_preemptible(data_plane_at, new_id)
         )
 
-    def scaled(
+    def plan_scaling(
         self,
         now: float,
         new_id: Callable[[], str],
-        taken_first: Collection[str],
+        removed_first: Collection[str],
         *,
-        stuck: bool,
+        is_stuck: bool,
     ) -> Self:
-        """Planned on towards the settings' numbers of GPUs, from a control plane that runs.
+        """Return the cluster with a change of size planned; its control plane runs on.
 
-        When it shrinks, `taken_first` (host names) leave before the others, the newest first.
+        When the cluster shrinks, the hosts named in `taken_first` are removed before the others,
+        the
+        newest first.
         """
         plan = schedule_stages((_DATA_PLANE, *_SOFTWARE), now)
-        kept = select_past_steps(self.statuses, now)
-        if stuck:
-            left, running = self._workers_at(now)
+        past_statuses = select_past_steps(self.statuses, now)
+        if is_stuck:
+            # A stuck change adds and removes nobody, and the status stays WaitingForDataPlaneNodes.
+            departed_nodes, running = self._split_workers(now)
             return self.model_copy(
-                update={"statuses": [*kept, plan[0]], "workers": [*left, *running]}
+                update={
+                    "statuses": [*past_statuses, plan[0]],
+                    "workers": [*departed_nodes, *running],
+                }
             )
         data_plane_at = plan[1][0]
-        return self._with_workers(now, data_plane_at, new_id, taken_first).model_copy(
-            update={"statuses": [*kept, *plan]}
+        return self._plan_workers(now, data_plane_at, new_id, removed_first).model_copy(
+            update={"statuses": [*past_statuses, *plan]}
         )
 
-    def with_preemptible(self, now: float, new_id: Callable[[], str]) -> Self:
-        """The wanted preemptible nodes planned, from the time when there are workers."""
+    def plan_preemptible(self, now: float, new_id: Callable[[], str]) -> Self:
+        """Return the cluster with its desired preemptible nodes planned, once there are workers."""
         starts = [node.running_at for node in self.workers if node.running_at is not None]
         if not starts:
             return self
-        wanted, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
+        num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
         since = max(now, min(starts))
-        nodes = filled(self.preemptible, wanted, name, since, new_id)
+        nodes = plan_preemptible_nodes(self.preemptible, num_gpus, name, since, new_id)
         return self.model_copy(update={"preemptible": nodes})
 
-    def preempted(self, now: float, new_id: Callable[[], str]) -> Self:
-        """Without its preemptible nodes, for a while."""
-        wanted, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
-        nodes = taken_back(self.preemptible, wanted, name, now, new_id)
+    def plan_preemption(self, now: float, new_id: Callable[[], str]) -> Self:
+        """Return the cluster without its preemptible nodes, which come back later."""
+        num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
+        nodes = plan_node_preemption(self.preemptible, num_gpus, name, now, new_id)
         return self.model_copy(update={"preemptible": nodes})
 
-    def reinstalled(self, now: float, *, stuck: bool) -> Self:
-        """Planned for another cluster type: the software again, on the same nodes."""
+    def plan_reinstallation(self, now: float, *, is_stuck: bool) -> Self:
+        """Return the cluster with its software installed again, for another cluster type."""
         plan = schedule_stages(_SOFTWARE, now)
-        statuses = [*select_past_steps(self.statuses, now), *(plan[:1] if stuck else plan)]
+        statuses = [*select_past_steps(self.statuses, now), *(plan[:1] if is_stuck else plan)]
         return self.model_copy(update={"statuses": statuses})
 
-    def with_credit(self, now: float, *, exhausted: bool) -> Self:
-        """Paused when there is no credit, unless all of it is reserved; Ready when there is again.
+    def apply_credit(self, now: float, *, is_exhausted: bool) -> Self:
+        """Return the cluster paused without credit, or Ready when credit is there again.
 
-        What is on demand as a whole is gone after a while.
+        Only compute on demand is paused. A cluster that is completely on demand is deleted after a
+        while
+        (platform document, 'Credit Exhaustion': "paused then decommissioned"; the time is ours).
         """
-        status, kept = self.status(now), select_past_steps(self.statuses, now)
-        if exhausted and status == "Ready" and self.has_on_demand:
-            paused = [*kept, (now, "OnDemandComputePaused")]
-            is_all = self.settings.billing_type == "ON_DEMAND"
-            gone_at = now + _DECOMMISSION_SECONDS if is_all else None
+        status, past_statuses = self.get_status(now), select_past_steps(self.statuses, now)
+        if is_exhausted and status == "Ready" and self.has_on_demand:
+            paused = [*past_statuses, (now, "OnDemandComputePaused")]
+            is_completely_on_demand = self.settings.billing_type == "ON_DEMAND"
+            gone_at = now + _DECOMMISSION_SECONDS if is_completely_on_demand else None
             return self.model_copy(update={"statuses": paused, "gone_at": gone_at})
-        if not exhausted and status == "OnDemandComputePaused":
-            ready = [*kept, (now, "Ready")]
+        if not is_exhausted and status == "OnDemandComputePaused":
+            ready = [*past_statuses, (now, "Ready")]
             return self.model_copy(update={"statuses": ready, "gone_at": None})
         return self
 
     @property
     def has_on_demand(self) -> bool:
-        """Whether some of its GPUs are paid by the hour."""
+        """Return whether some GPUs of the cluster are paid by the hour."""
         settings = self.settings
         is_reserved = settings.billing_type != "ON_DEMAND"
         return not is_reserved or settings.num_reserved_gpus < settings.num_gpus
 
-    def deleted(self, now: float, *, stuck: bool) -> Self:
+    def plan_deletion(self, now: float, *, is_stuck: bool) -> Self:
+        """Return the cluster being deleted; a stuck one never disappears."""
         return self.model_copy(
             update={
                 "statuses": [*select_past_steps(self.statuses, now), (now, "Deleting")],
-                "gone_at": None if stuck else now + _DELETION_SECONDS,
+                "gone_at": None if is_stuck else now + _DELETION_SECONDS,
             }
         )
 
-    def _with_workers(
+    def _plan_workers(
         self,
         now: float,
-        then: float,
+        change_at: float,
         new_id: Callable[[], str],
-        taken_first: Collection[str] = (),
+        removed_first: Collection[str] = (),
     ) -> Self:
-        """Workers join or leave at `then`; an earlier plan for them is dropped."""
-        left, running = self._workers_at(now)
-        running.sort(key=lambda node: node.host_name in taken_first)  # stable: by age within each
-        wanted = self.settings.num_gpus // GPUS_PER_WORKER
-        leaving = [node.model_copy(update={"removed_at": then}) for node in running[wanted:]]
-        first = 1 + max((node.index for node in (*left, *running)), default=-1)
-        name = self.settings.cluster_name
-        joining = [
-            Node.started((new_id(), new_id()), f"{name}-worker-{index}", index, (now, then))
-            for index in range(first, first + wanted - len(running))
+        """Return the cluster with workers that join or leave at `then`, without older plans."""
+        departed_nodes, running = self._split_workers(now)
+        running.sort(key=lambda node: node.host_name in removed_first)  # stable: by age within each
+        target_count = self.settings.num_gpus // GPUS_PER_WORKER
+        removed_nodes = [
+            node.model_copy(update={"removed_at": change_at}) for node in running[target_count:]
         ]
-        workers = sorted([*running[:wanted], *leaving], key=lambda node: node.index)
-        return self.model_copy(update={"workers": [*left, *workers, *joining]})
+        first = 1 + max((node.index for node in (*departed_nodes, *running)), default=-1)
+        name = self.settings.cluster_name
+        new_nodes = [
+            Node.create((new_id(), new_id()), f"{name}-worker-{index}", index, (now, change_at))
+            for index in range(first, first + target_count - len(running))
+        ]
+        workers = sorted([*running[:target_count], *removed_nodes], key=lambda node: node.index)
+        return self.model_copy(update={"workers": [*departed_nodes, *workers, *new_nodes]})
 
-    def _workers_at(self, now: float) -> tuple[list[Node], list[Node]]:
-        """Those that have left and those that run, without what is planned for them."""
-        left = [node for node in self.workers if node.has_left(now)]
-        running = [node for node in self.workers if node.runs(now)]
-        return left, [node.model_copy(update={"removed_at": None}) for node in running]
+    def _split_workers(self, now: float) -> tuple[list[Node], list[Node]]:
+        """Return the departed workers, and the running ones without plans to remove them."""
+        departed_nodes = [node for node in self.workers if node.has_left(now)]
+        running = [node for node in self.workers if node.is_running(now)]
+        return departed_nodes, [node.model_copy(update={"removed_at": None}) for node in running]
 
-    def view(self, now: float, volume: Volume | None, kube_config: str) -> dict[str, Any]:
-        """The SDK's Cluster; fields without a value are left out."""
-        ready = [
+    def to_json(self, now: float, volume: Volume | None, kube_config: str) -> dict[str, Any]:
+        """Return the SDK's Cluster; fields without a value are left out."""
+        ready_times = [
             moment for moment, status in select_past_steps(self.statuses, now) if status == "Ready"
         ]
         optional = {
-            "first_ready_at": timestamp(ready[0]) if ready else None,
-            "reservation_start_time": _moment(self.reservation_start),
-            "reservation_end_time": _moment(self.reservation_end),
+            "first_ready_at": format_timestamp(ready_times[0]) if ready_times else None,
+            "reservation_start_time": _format_optional_time(self.reservation_start),
+            "reservation_end_time": _format_optional_time(self.reservation_end),
         }
         return {
             "cluster_id": self.cluster_id,
@@ -306,25 +341,26 @@ class Cluster(BaseModel, frozen=True):
             "nvidia_driver_version": self.driver.nvidia_driver_version,
             "nvidia_driver_version_id": self.driver.key,
             "os_image": self.driver.os,
-            "status": self.status(now),
+            "status": self.get_status(now),
             "phase_transitions": [
-                {"phase": _PHASES[status], "transition_time": timestamp(moment)}
+                {"phase": _PHASES[status], "transition_time": format_timestamp(moment)}
                 for moment, status in select_past_steps(self.statuses, now)
             ],
+            # The credential is empty until an API server runs that would accept it.
             "kube_config": kube_config if self.has_control_plane(now) else "",
             "control_plane_ready": self.has_control_plane(now),
             "control_plane_nodes": [
-                node.control_plane_view(now)
+                node.to_control_plane_json(now)
                 for node in self.control_plane
                 if node.phases[0][0] <= now
             ],
             "num_cpu_workers": 0,
-            **self._workers_view(now),
+            **self._workers_to_json(now),
             "allocated_preemptible_gpus": GPUS_PER_WORKER
-            * sum(node.runs(now) for node in self.preemptible),
-            "volumes": [] if volume is None else [volume.view(now)],
-            "add_ons": [add_on.view() for add_on in self.add_ons if add_on.is_enabled],
-            "created_at": timestamp(self.created_at),
+            * sum(node.is_running(now) for node in self.preemptible),
+            "volumes": [] if volume is None else [volume.to_json(now)],
+            "add_ons": [add_on.to_json() for add_on in self.add_ons if add_on.is_enabled],
+            "created_at": format_timestamp(self.created_at),
             "is_in_substrate": True,
             "machine_cluster_id": f"machines-{self.cluster_id[:8]}",
             "ums_org_id": "org-emulated",
@@ -332,21 +368,23 @@ class Cluster(BaseModel, frozen=True):
             **{name: value for name, value in optional.items() if value is not None},
         }
 
-    def _workers_view(self, now: float) -> dict[str, Any]:
+    def _workers_to_json(self, now: float) -> dict[str, Any]:
         gpu_type = self.settings.gpu_type
         nodes = [*self.workers, *self.preemptible]
         return {
             "gpu_worker_nodes": [
-                node.worker_view(now, gpu_type) for node in nodes if node.runs(now)
+                node.to_worker_json(now, gpu_type) for node in nodes if node.is_running(now)
             ],
             "deleted_gpu_worker_nodes": [
-                node.worker_view(now, gpu_type) for node in nodes if node.has_left(now)
+                node.to_worker_json(now, gpu_type) for node in nodes if node.has_left(now)
             ],
-            "node_lifecycle_events": [event for node in nodes for event in self._events(node, now)],
+            "node_lifecycle_events": [
+                event for node in nodes for event in self._list_events(node, now)
+            ],
         }
 
-    def _events(self, node: Node, now: float) -> list[dict[str, str]]:
-        """Joining counts as an event only after the cluster was first ready."""
+    def _list_events(self, node: Node, now: float) -> list[dict[str, str]]:
+        """Return a node's events; joining is an event only after the cluster was first ready."""
         leaves_as = "TogetherPreempted" if node.is_preempted else "TogetherScaledDown"
         moments = {"TogetherScaledUp": node.running_at, leaves_as: node.removed_at}
         first_ready = next((at for at, status in self.statuses if status == "Ready"), now)
@@ -355,12 +393,12 @@ class Cluster(BaseModel, frozen=True):
                 "node_id": node.node_id,
                 "reason": reason,
                 "message": f"{node.host_name} {'joined' if 'Up' in reason else 'left'}",
-                "timestamp": timestamp(moment),
+                "timestamp": format_timestamp(moment),
             }
             for reason, moment in moments.items()
             if moment is not None and first_ready < moment <= now
         ]
 
 
-def _moment(moment: float | None) -> str | None:
-    return None if moment is None else timestamp(moment)
+def _format_optional_time(moment: float | None) -> str | None:
+    return None if moment is None else format_timestamp(moment)

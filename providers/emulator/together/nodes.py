@@ -1,4 +1,7 @@
-"""The machines of a cluster: three control plane nodes, and one worker for every eight GPUs."""
+"""Model the machines of a Together cluster: control plane nodes, and a worker for eight GPUs.
+
+`clusters` plans nodes; the emulated Kubernetes and Slurm show the same nodes in their own forms.
+"""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,7 +20,7 @@ from gpuform.providers.emulator.together.catalogue import MACHINES
 GPUS_PER_WORKER = 8
 CONTROL_PLANE_SIZE = 3
 # Shares of the time from the request to a running node; ours.
-_START = (
+_START_STAGES = (
     ("NODE_PHASE_PENDING", 0.1),
     ("NODE_PHASE_SCHEDULING", 0.1),
     ("NODE_PHASE_BOOTING", 0.5),
@@ -27,15 +30,19 @@ _START = (
 
 
 @lru_cache(maxsize=4096)  # a list of clusters repeats few moments very often
-def timestamp(moment: float) -> str:
+def format_timestamp(moment: float) -> str:
+    """Return unix seconds as Together writes times: ISO 8601 in UTC."""
     return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
 
 
 class Node(BaseModel, frozen=True):
-    """`running_at` None: it never comes up. `removed_at` is when it leaves, if that is known.
+    """A machine as it is stored.
 
-    `is_preempted`: it was taken back. `down` are the times while its machine starts anew, and
-    `revived_at` is when that has last ended what was wrong with it.
+    `running_at` is None for a node that never comes up, `removed_at` is when the node leaves, if
+    that
+    is planned. `down` are the spans in which the machine restarts, and `revived_at` is when a
+    restart
+    last ended what was wrong with the node.
     """
 
     node_id: str
@@ -50,13 +57,17 @@ class Node(BaseModel, frozen=True):
     revived_at: float | None = None
 
     @classmethod
-    def started(
+    def create(
         cls, ids: tuple[str, str], host_name: str, index: int, span: tuple[float, float | None]
     ) -> Self:
-        """A node asked for at `span[0]` that runs from `span[1]` on."""
+        """Create a node that is requested at `span[0]` and runs from `span[1]` on (None: never).
+
+        `ids` are the ids of the node and of its instance.
+        """
         start, running_at = span
         length = 0.0 if running_at is None else running_at - start
-        stages = [(phase, share * length) for phase, share in _START]
+        stages = [(phase, share * length) for phase, share in _START_STAGES]
+        # A node that never comes up stays in the first phase.
         phases = schedule_stages(stages[:1] if running_at is None else stages, start)
         return cls(
             node_id=ids[0],
@@ -69,14 +80,14 @@ class Node(BaseModel, frozen=True):
 
     @property
     def slurm_name(self) -> str:
-        """Its NodeName in Slurm, such as slurm-worker-0."""
+        """Return the NodeName of the node in Slurm, such as slurm-worker-0."""
         return "-".join(["slurm", *self.host_name.rsplit("-", 2)[1:]])
 
-    def runs(self, now: float) -> bool:
+    def is_running(self, now: float) -> bool:
         return self.has_joined(now) and not self.has_left(now)
 
     def is_down(self, now: float) -> bool:
-        """Whether its machine starts anew."""
+        """Return whether the machine restarts at this time."""
         return any(start <= now < end for start, end in self.down)
 
     def has_joined(self, now: float) -> bool:
@@ -85,19 +96,19 @@ class Node(BaseModel, frozen=True):
     def has_left(self, now: float) -> bool:
         return self.removed_at is not None and self.removed_at <= now
 
-    def control_plane_view(self, now: float) -> dict[str, Any]:
+    def to_control_plane_json(self, now: float) -> dict[str, Any]:
         return {
             "node_id": self.node_id,
             "host_name": self.host_name,
-            "status": self._status(now),
+            "status": self._get_status(now),
             "num_cpu_cores": 8,
             "memory_gib": 32.0,
             "network": f"10.0.0.{10 + self.index}",
             "public_ipv4": f"203.0.113.{10 + self.index}",
-            "phase_transitions": self._transitions(now),
+            "phase_transitions": self._transitions_to_json(now),
         }
 
-    def worker_view(self, now: float, gpu_type: str) -> dict[str, Any]:
+    def to_worker_json(self, now: float, gpu_type: str) -> dict[str, Any]:
         machine = MACHINES[gpu_type]
         view: dict[str, Any] = {
             "node_id": self.node_id,
@@ -105,12 +116,12 @@ class Node(BaseModel, frozen=True):
             "host_name": self.host_name,
             "node_name": self.host_name,
             "public_ipv4": f"203.0.113.{100 + self.index % 100}",
-            "status": self._status(now),
+            "status": self._get_status(now),
             "num_gpus": GPUS_PER_WORKER,
             "num_cpu_cores": machine.num_cpu_cores,
             "memory_gib": machine.memory_gib,
             "networks": [f"10.1.{self.index // 250}.{1 + self.index % 250}"],
-            "phase_transitions": self._transitions(now),
+            "phase_transitions": self._transitions_to_json(now),
             "ephemeral_storage": "1Ti",
             "ib_hca_count": 8,
             "ib_hca_type": machine.ib_hca_type,
@@ -121,16 +132,17 @@ class Node(BaseModel, frozen=True):
             "slurm_worker_hostname": self.slurm_name,
         }
         if self.removed_at is not None and self.has_left(now):
-            view["deleted_at"] = timestamp(self.removed_at)
+            view["deleted_at"] = format_timestamp(self.removed_at)
         return view
 
-    def _status(self, now: float) -> str:
+    def _get_status(self, now: float) -> str:
         if self.is_down(now):
+            # A restart leaves no phase: only the status shows that the machine is away.
             return "Booting"
         return get_value_at(self.phases, now).removeprefix("NODE_PHASE_").capitalize()
 
-    def _transitions(self, now: float) -> list[dict[str, str]]:
+    def _transitions_to_json(self, now: float) -> list[dict[str, str]]:
         return [
-            {"phase": phase, "transition_time": timestamp(moment)}
+            {"phase": phase, "transition_time": format_timestamp(moment)}
             for moment, phase in select_past_steps(self.phases, now)
         ]

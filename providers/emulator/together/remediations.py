@@ -1,9 +1,9 @@
-"""Repairs of workers' machines, which the platform proposes and people ask for, approve or reject.
+"""Repair workers' machines: the platform proposes repairs, users ask for, approve or reject them.
 
-The calls and words are of the platform's SDK (`clusters.remediations`); its reference lacks them.
-How long each state lasts is ours, and that a new machine is a new worker with a name of its own:
-the SDK says of a power cycle alone that it keeps the node's identity, and of a reboot that it is in
-place.
+`operations` calls this module. The calls and words are of the platform's SDK
+(`clusters.remediations`); its reference lacks them. How long each state lasts is ours, and that a
+new machine is a new worker with a name of its own: the SDK says of a power cycle alone that it
+keeps the node's identity, and of a reboot that it is in place.
 """
 
 from typing import Any, Final, Self
@@ -12,9 +12,9 @@ from pydantic import BaseModel
 
 from gpuform.providers.emulator.clock import Timeline, get_value_at, select_past_steps
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.together.catalogue import ApiError, not_found
+from gpuform.providers.emulator.together.catalogue import ApiError, make_not_found
 from gpuform.providers.emulator.together.clusters import Cluster
-from gpuform.providers.emulator.together.nodes import Node, timestamp
+from gpuform.providers.emulator.together.nodes import Node, format_timestamp
 from gpuform.providers.emulator.together.requests import (
     Alert,
     ApproveRemediation,
@@ -22,32 +22,35 @@ from gpuform.providers.emulator.together.requests import (
     ProposeRemediation,
 )
 
-_KIND: Final = "together.remediation"
+_REMEDIATION_KIND: Final = "together.remediation"
 
 PROPOSED: Final = "PENDING_APPROVAL"
-_QUEUE: Final = (("PENDING", 30.0), ("QUARANTINING", 30.0), ("QUARANTINED", 30.0))
-_RUNNING: Final = {
+_QUEUE_STAGES: Final = (("PENDING", 30.0), ("QUARANTINING", 30.0), ("QUARANTINED", 30.0))
+_RUN_SECONDS: Final = {
     "REMEDIATION_MODE_VM_ONLY": 600.0,
     "REMEDIATION_MODE_HOST_AWARE": 900.0,
     "REMEDIATION_MODE_EVICT_WITHOUT_REPLACEMENT": 120.0,
     "REMEDIATION_MODE_REBOOT_VM": 300.0,
     "REMEDIATION_MODE_HOST_POWER_CYCLE": 900.0,
 }
-MODES: Final = frozenset(_RUNNING)
+MODES: Final = frozenset(_RUN_SECONDS)
 STATES: Final = frozenset(
     {
         *(PROPOSED, "PENDING", "QUARANTINING", "QUARANTINED", "RUNNING"),
         *("SUCCEEDED", "FAILED", "CANCELLED", "AUTO_RESOLVED"),
     }
 )
-_IN_PLACE: Final = ("REMEDIATION_MODE_REBOOT_VM", "REMEDIATION_MODE_HOST_POWER_CYCLE")
-_NEW_MACHINE: Final = ("REMEDIATION_MODE_VM_ONLY", "REMEDIATION_MODE_HOST_AWARE")
+_IN_PLACE_MODES: Final = ("REMEDIATION_MODE_REBOOT_VM", "REMEDIATION_MODE_HOST_POWER_CYCLE")
+_REPLACEMENT_MODES: Final = ("REMEDIATION_MODE_VM_ONLY", "REMEDIATION_MODE_HOST_AWARE")
 _POWER_CYCLE: Final = "REMEDIATION_MODE_HOST_POWER_CYCLE"
-_ENDED: Final = ("SUCCEEDED", "FAILED", "CANCELLED", "AUTO_RESOLVED")
+_FINAL_STATES: Final = ("SUCCEEDED", "FAILED", "CANCELLED", "AUTO_RESOLVED")
 
 
 class Remediation(BaseModel, frozen=True):
-    """One of them; `states` has those to come as well. `fails`: its run will, with these words."""
+    """One repair as it is stored; `states` holds the planned ones as well.
+
+    `fails` is the error message with which the run will fail; empty for a run that succeeds.
+    """
 
     id: str
     cluster_id: str
@@ -67,45 +70,47 @@ class Remediation(BaseModel, frozen=True):
     alerts: list[Alert] = []
     alerts_resolved_at: float | None = None
 
-    def state(self, now: float) -> str:
+    def get_state(self, now: float) -> str:
         return get_value_at(self.states, now)
 
     def is_open(self, now: float) -> bool:
-        return self.state(now) not in _ENDED
+        return self.get_state(now) not in _FINAL_STATES
 
-    def begun(self, now: float) -> Self:
-        """Queued from now on, then run."""
-        states, at = [*select_past_steps(self.states, now)], now
-        length = _RUNNING[self.mode]
-        for state, seconds in (*_QUEUE, ("RUNNING", length)):
-            states.append((at, state))
-            at += seconds
-        states.append((at, "FAILED" if self.fails else "SUCCEEDED"))
+    def plan_run(self, now: float) -> Self:
+        """Return the remediation queued from now on, then running, then succeeded or failed."""
+        states, moment = [*select_past_steps(self.states, now)], now
+        run_seconds = _RUN_SECONDS[self.mode]
+        for state, seconds in (*_QUEUE_STAGES, ("RUNNING", run_seconds)):
+            states.append((moment, state))
+            moment += seconds
+        states.append((moment, "FAILED" if self.fails else "SUCCEEDED"))
         return self.model_copy(update={"states": states, "error_message": self.fails})
 
-    def ended(self, state: str, now: float) -> Self:
+    def set_final_state(self, state: str, now: float) -> Self:
+        """Return the remediation in a final `state` from now on."""
         return self.model_copy(
             update={"states": [*select_past_steps(self.states, now), (now, state)]}
         )
 
-    def span(self) -> tuple[float, float]:
-        """When its run begins and ends."""
+    def get_run_span(self) -> tuple[float, float]:
+        """Return when the run begins and when it ends, in unix seconds."""
         start = next(at for at, state in self.states if state == "RUNNING")
         return start, self.states[-1][0]
 
-    def view(self, now: float) -> dict[str, Any]:
-        """The SDK's Remediation; fields without a value are left out."""
-        happened = select_past_steps(self.states, now)
-        started = next((at for at, state in happened if state == "RUNNING"), None)
-        ended = next((at for at, state in happened if state in _ENDED), None)
+    def to_json(self, now: float) -> dict[str, Any]:
+        """Return the SDK's Remediation; fields without a value are left out."""
+        past_states = select_past_steps(self.states, now)
+        started = next((at for at, state in past_states if state == "RUNNING"), None)
+        ended = next((at for at, state in past_states if state in _FINAL_STATES), None)
         optional = {
             "review_comment": self.review_comment,
             "reviewed_by": self.reviewed_by,
-            "error_message": self.error_message if self.state(now) == "FAILED" else "",
-            "review_time": _moment(self.reviewed_at),
-            "start_time": _moment(started),
-            "end_time": _moment(ended),
+            "error_message": self.error_message if self.get_state(now) == "FAILED" else "",
+            "review_time": _format_optional_time(self.reviewed_at),
+            "start_time": _format_optional_time(started),
+            "end_time": _format_optional_time(ended),
         }
+        # The SDK names a passive health check or a run of an active one as the source, never both.
         is_checked = bool(self.alerts)
         return {
             "id": self.id,
@@ -113,19 +118,19 @@ class Remediation(BaseModel, frozen=True):
             "instance_id": self.instance_id,
             "instance_name": self.instance_name,
             "mode": self.mode,
-            "state": self.state(now),
+            "state": self.get_state(now),
             "trigger": self.trigger,
             "reason": self.reason,
             "requested_by": self.requested_by,
-            "create_time": timestamp(self.created_at),
-            "update_time": timestamp(happened[-1][0]),
-            "linked_alerts": [self._alert(each, now) for each in self.alerts],
+            "create_time": format_timestamp(self.created_at),
+            "update_time": format_timestamp(past_states[-1][0]),
+            "linked_alerts": [self._alert_to_json(alert, now) for alert in self.alerts],
             **({"passive_health_check_event_id": f"event-{self.id}"} if is_checked else {}),
             **({} if is_checked else {"active_health_check_run_id": f"run-{self.id}"}),
             **{name: value for name, value in optional.items() if value},
         }
 
-    def _alert(self, alert: Alert, now: float) -> dict[str, Any]:
+    def _alert_to_json(self, alert: Alert, now: float) -> dict[str, Any]:
         resolved_at = self.alerts_resolved_at
         is_resolved = resolved_at is not None and resolved_at <= now
         return {
@@ -136,7 +141,7 @@ class Remediation(BaseModel, frozen=True):
             "target_vm": self.instance_name,
             "passive_health_check_alert_id": f"alert-{self.id}",
             "node_remediation_intent_id": f"intent-{self.id}",
-            "started_at": timestamp(self.created_at),
+            "started_at": format_timestamp(self.created_at),
             "annotation": {
                 "title": alert.alert_name,
                 "description": alert.description,
@@ -145,12 +150,12 @@ class Remediation(BaseModel, frozen=True):
                 "xid": {"events": [{"count": 1, "mnemonic": "GPU_FELL_OFF_BUS", "xid_code": "79"}]},
             },
             "annotations": {"summary": alert.alert_name},
-            **({"resolved_at": timestamp(resolved_at or now)} if is_resolved else {}),
+            **({"resolved_at": format_timestamp(resolved_at or now)} if is_resolved else {}),
         }
 
 
 class Remediations:
-    """Those of a store, at one moment; methods raise `ApiError`.
+    """The remediations of a store, at one moment; methods raise `ApiError`.
 
     The documents name no codes: 409 stands for a state in which something cannot be done.
     """
@@ -158,42 +163,66 @@ class Remediations:
     def __init__(self, store: Store, now: float) -> None:
         self._store, self._now = store, now
 
-    def of(self, cluster_id: str, instance_id: str = "") -> list[Remediation]:
-        """Those of a cluster or of one machine, the newest first."""
-        found = (Remediation.model_validate_json(body) for body in self._store.list_all(_KIND))
-        those = [
-            each
-            for each in found
-            if each.cluster_id == cluster_id and instance_id in ("", each.instance_id)
+    def list_remediations(self, cluster_id: str, instance_id: str = "") -> list[Remediation]:
+        """Return the remediations of a cluster or of one machine, the newest first."""
+        remediations = (
+            Remediation.model_validate_json(body)
+            for body in self._store.list_all(_REMEDIATION_KIND)
+        )
+        selected = [
+            remediation
+            for remediation in remediations
+            if remediation.cluster_id == cluster_id and instance_id in ("", remediation.instance_id)
         ]
-        return sorted(those, key=lambda each: (-each.created_at, each.id))
+        return sorted(selected, key=lambda remediation: (-remediation.created_at, remediation.id))
 
-    def latest(self, cluster_id: str) -> dict[str, dict[str, Any]]:
-        """What each machine of a cluster shows, by its id."""
-        found = reversed(self.of(cluster_id))
-        return {each.instance_id: each.view(self._now) for each in found}
+    def latest_to_json(self, cluster_id: str) -> dict[str, dict[str, Any]]:
+        """Return the newest remediation of each machine, as JSON by instance id."""
+        # Oldest first, so that the newest one of each machine is the one that stays in the
+        # dictionary.
+        oldest_first = reversed(self.list_remediations(cluster_id))
+        return {
+            remediation.instance_id: remediation.to_json(self._now) for remediation in oldest_first
+        }
 
-    def one(self, cluster_id: str, instance_id: str, id_: str) -> Remediation:
-        found = (each for each in self.of(cluster_id, instance_id) if each.id == id_)
-        remediation = next(found, None)
+    def get(self, cluster_id: str, instance_id: str, remediation_id: str) -> Remediation:
+        """Return a remediation of a machine. Raises `ApiError` 404."""
+        matches = (
+            candidate
+            for candidate in self.list_remediations(cluster_id, instance_id)
+            if candidate.id == remediation_id
+        )
+        remediation = next(matches, None)
         if remediation is None:
-            raise not_found("remediation", id_)
+            raise make_not_found("remediation", remediation_id)
         return remediation
 
     def create(
-        self, cluster: Cluster, instance_id: str, id_: str | None, body: CreateRemediation
+        self,
+        cluster: Cluster,
+        instance_id: str,
+        remediation_id: str | None,
+        body: CreateRemediation,
     ) -> tuple[Remediation, Cluster]:
-        """A second request of the same id answers the first one's; for an open one it is 409."""
-        worker = worker_of(cluster, instance_id, self._now)
-        for each in self.of(cluster.cluster_id):
-            if each.id == id_ and (each.instance_id, each.mode) == (instance_id, body.mode):
-                return each, cluster
-            if each.id == id_:
-                raise ApiError(409, f"remediation {id_!r} exists and is another one")
-            if each.instance_id == instance_id and each.is_open(self._now):
-                raise ApiError(409, f"instance {instance_id!r} has remediation {each.id} open")
-        asked = Remediation(
-            id=id_ or self._store.create_id(),
+        """Begin a repair that a user asks for; return the repair and the changed cluster.
+
+        A second request of the same id gets the first one's remediation; while another one is open
+        on the
+        machine, the answer is 409.
+        """
+        worker = require_worker(cluster, instance_id, self._now)
+        for other in self.list_remediations(cluster.cluster_id):
+            if other.id == remediation_id and (other.instance_id, other.mode) == (
+                instance_id,
+                body.mode,
+            ):
+                return other, cluster
+            if other.id == remediation_id:
+                raise ApiError(409, f"remediation {remediation_id!r} exists and is another one")
+            if other.instance_id == instance_id and other.is_open(self._now):
+                raise ApiError(409, f"instance {instance_id!r} has remediation {other.id} open")
+        remediation = Remediation(
+            id=remediation_id or self._store.create_id(),
             cluster_id=cluster.cluster_id,
             instance_id=instance_id,
             instance_name=worker.host_name,
@@ -203,151 +232,158 @@ class Remediations:
             requested_by="api",
             created_at=self._now,
             states=[(self._now, "PENDING")],
-            fails=self._planned_failure(worker.host_name),
+            fails=self._get_planned_failure(worker.host_name),
         )
-        return self._begun(asked, cluster)
+        return self._begin(remediation, cluster)
 
-    def propose(self, cluster: Cluster, wanted: ProposeRemediation) -> Remediation:
-        """The platform proposes one, or shows one in another state, which does nothing."""
+    def propose(self, cluster: Cluster, proposal: ProposeRemediation) -> Remediation:
+        """Store a remediation of the platform: a proposal, or another state, which does nothing."""
         worker = next(
-            (each for each in _workers(cluster) if each.host_name == wanted.instance_name), None
+            (node for node in _list_workers(cluster) if node.host_name == proposal.instance_name),
+            None,
         )
         if worker is None:
-            raise not_found("worker", wanted.instance_name)
-        is_proposed = wanted.state == PROPOSED
-        proposed = Remediation(
-            id=wanted.id or self._store.create_id(),
+            raise make_not_found("worker", proposal.instance_name)
+        is_proposed = proposal.state == PROPOSED
+        remediation = Remediation(
+            id=proposal.id or self._store.create_id(),
             cluster_id=cluster.cluster_id,
             instance_id=worker.instance_id,
             instance_name=worker.host_name,
-            mode=wanted.mode,
-            trigger=wanted.trigger,
-            reason=wanted.reason,
-            requested_by=wanted.requested_by,
+            mode=proposal.mode,
+            trigger=proposal.trigger,
+            reason=proposal.reason,
+            requested_by=proposal.requested_by,
             created_at=self._now,
-            states=[(self._now, state) for state in ("RUNNING", wanted.state)][is_proposed:],
+            states=[(self._now, state) for state in ("RUNNING", proposal.state)][is_proposed:],
             reviewed_at=None if is_proposed else self._now,
-            reviewed_by=wanted.reviewed_by,
-            review_comment=wanted.review_comment,
-            error_message=wanted.error_message,
-            fails=wanted.fails,
-            alerts=wanted.alerts,
-            alerts_resolved_at=self._now if wanted.are_resolved else None,
+            reviewed_by=proposal.reviewed_by,
+            review_comment=proposal.review_comment,
+            error_message=proposal.error_message,
+            fails=proposal.fails,
+            alerts=proposal.alerts,
+            alerts_resolved_at=self._now if proposal.are_resolved else None,
         )
-        self._keep(proposed)
-        return proposed
+        self._save(remediation)
+        return remediation
 
     def approve(
-        self, cluster: Cluster, found: Remediation, body: ApproveRemediation
+        self, cluster: Cluster, remediation: Remediation, body: ApproveRemediation
     ) -> tuple[Remediation, Cluster]:
+        """Begin a proposed repair, in the body's mode if any; return repair and changed cluster."""
         if body.mode == _POWER_CYCLE:
             raise ApiError(400, "mode HOST_POWER_CYCLE cannot be set by an approval")
-        self._require(found, PROPOSED)
-        reviewed = self._reviewed(found, body.comment)
-        mode = body.mode or found.mode
-        return self._begun(reviewed.model_copy(update={"mode": mode}), cluster)
+        self._require_state(remediation, PROPOSED)
+        reviewed = self._record_review(remediation, body.comment)
+        mode = body.mode or remediation.mode
+        return self._begin(reviewed.model_copy(update={"mode": mode}), cluster)
 
-    def reject(self, found: Remediation, comment: str | None) -> Remediation:
-        self._require(found, PROPOSED)
-        rejected = self._reviewed(found, comment).ended("CANCELLED", self._now)
-        self._keep(rejected)
+    def reject(self, remediation: Remediation, comment: str | None) -> Remediation:
+        """Cancel a proposed repair, with the reviewer's comment."""
+        self._require_state(remediation, PROPOSED)
+        rejected = self._record_review(remediation, comment).set_final_state("CANCELLED", self._now)
+        self._save(rejected)
         return rejected
 
-    def cancel(self, cluster: Cluster, found: Remediation) -> tuple[Remediation, Cluster]:
-        self._require(found, PROPOSED, "PENDING")
-        cancelled = found.ended("CANCELLED", self._now)
-        self._keep(cancelled)
-        return cancelled, _without_plan(cluster, found)
+    def cancel(self, cluster: Cluster, remediation: Remediation) -> tuple[Remediation, Cluster]:
+        """Cancel a repair that has not begun; return the repair and the changed cluster."""
+        self._require_state(remediation, PROPOSED, "PENDING")
+        cancelled = remediation.set_final_state("CANCELLED", self._now)
+        self._save(cancelled)
+        return cancelled, _cancel_repair(cluster, remediation)
 
-    def resolve(self, id_: str) -> Remediation:
-        """Its alerts have ended: what was only proposed is not needed any more."""
-        body = self._store.get(_KIND, id_)
+    def resolve(self, remediation_id: str) -> Remediation:
+        """Resolve a proposal by itself: its alerts have ended, so that nothing needs repair."""
+        body = self._store.get(_REMEDIATION_KIND, remediation_id)
         if body is None:
-            raise not_found("remediation", id_)
-        found = Remediation.model_validate_json(body)
-        self._require(found, PROPOSED)
-        resolved = found.ended("AUTO_RESOLVED", self._now)
+            raise make_not_found("remediation", remediation_id)
+        remediation = Remediation.model_validate_json(body)
+        self._require_state(remediation, PROPOSED)
+        resolved = remediation.set_final_state("AUTO_RESOLVED", self._now)
         resolved = resolved.model_copy(update={"alerts_resolved_at": self._now})
-        self._keep(resolved)
+        self._save(resolved)
         return resolved
 
-    def _planned_failure(self, name: str) -> str:
-        """Why the next one asked for fails, if a test has said so."""
-        return self._store.get(f"{_KIND}.fails", name) or ""
+    def _get_planned_failure(self, name: str) -> str:
+        """Return why the next repair of a worker fails, if a test has said so, else ""."""
+        return self._store.get(f"{_REMEDIATION_KIND}.fails", name) or ""
 
-    def fail_next(self, name: str, why: str) -> None:
-        """What is asked for this worker fails from now on; empty: no longer."""
-        self._store.put(f"{_KIND}.fails", name, why)
+    def fail_next(self, name: str, message: str) -> None:
+        """Let every new repair of this worker fail with `message`; empty: no longer."""
+        self._store.put(f"{_REMEDIATION_KIND}.fails", name, message)
 
-    def _begun(self, found: Remediation, cluster: Cluster) -> tuple[Remediation, Cluster]:
-        begun = found.begun(self._now)
-        self._keep(begun)
-        return begun, _planned(cluster, begun, self._store)
+    def _begin(self, remediation: Remediation, cluster: Cluster) -> tuple[Remediation, Cluster]:
+        """Save the remediation with its run planned; return it and the changed cluster."""
+        begun = remediation.plan_run(self._now)
+        self._save(begun)
+        return begun, _plan_repair(cluster, begun, self._store)
 
-    def _reviewed(self, found: Remediation, comment: str | None) -> Remediation:
-        told = {"reviewed_at": self._now, "reviewed_by": "api", "review_comment": comment or ""}
-        return found.model_copy(update=told)
+    def _record_review(self, remediation: Remediation, comment: str | None) -> Remediation:
+        review = {"reviewed_at": self._now, "reviewed_by": "api", "review_comment": comment or ""}
+        return remediation.model_copy(update=review)
 
-    def _require(self, found: Remediation, *states: str) -> None:
-        if found.state(self._now) not in states:
-            raise ApiError(409, f"remediation {found.id!r} is {found.state(self._now)}")
+    def _require_state(self, remediation: Remediation, *states: str) -> None:
+        if remediation.get_state(self._now) not in states:
+            raise ApiError(
+                409, f"remediation {remediation.id!r} is {remediation.get_state(self._now)}"
+            )
 
-    def _keep(self, remediation: Remediation) -> None:
-        self._store.put(_KIND, remediation.id, remediation.model_dump_json())
-
-
-def worker_of(cluster: Cluster, instance_id: str, now: float) -> Node:
-    """The worker on a machine. Raises `ApiError` where there is none."""
-    for each in _workers(cluster):
-        if each.instance_id == instance_id and each.runs(now):
-            return each
-    raise not_found("instance", instance_id)
+    def _save(self, remediation: Remediation) -> None:
+        self._store.put(_REMEDIATION_KIND, remediation.id, remediation.model_dump_json())
 
 
-def _workers(cluster: Cluster) -> list[Node]:
+def require_worker(cluster: Cluster, instance_id: str, now: float) -> Node:
+    """Return the worker that runs on a machine. Raises `ApiError` 404."""
+    for node in _list_workers(cluster):
+        if node.instance_id == instance_id and node.is_running(now):
+            return node
+    raise make_not_found("instance", instance_id)
+
+
+def _list_workers(cluster: Cluster) -> list[Node]:
     return [*cluster.workers, *cluster.preemptible]
 
 
-def _planned(cluster: Cluster, repair: Remediation, store: Store) -> Cluster:
-    """The cluster with what the repair does to its worker."""
-    start, end = repair.span()
-    new: list[Node] = []
-    index = 1 + max(each.index for each in cluster.workers)
+def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cluster:
+    """Return the cluster with what the repair does to its worker."""
+    start, end = remediation.get_run_span()
+    replacements: list[Node] = []
+    index = 1 + max(worker.index for worker in cluster.workers)
 
-    def changed(node: Node) -> Node:
-        if node.instance_id != repair.instance_id or node.has_left(start):
+    def plan_node(node: Node) -> Node:
+        if node.instance_id != remediation.instance_id or node.has_left(start):
             return node
-        if repair.mode in _IN_PLACE or repair.fails:
-            revived_at = node.revived_at if repair.fails else end
+        if remediation.mode in _IN_PLACE_MODES or remediation.fails:
+            revived_at = node.revived_at if remediation.fails else end
             down = [*node.down, (start, end)]
             return node.model_copy(update={"down": down, "revived_at": revived_at})
-        if repair.mode in _NEW_MACHINE:
+        if remediation.mode in _REPLACEMENT_MODES:
             name = f"{cluster.settings.cluster_name}-worker-{index}"
-            new.append(
-                Node.started((store.create_id(), store.create_id()), name, index, (start, end))
+            replacements.append(
+                Node.create((store.create_id(), store.create_id()), name, index, (start, end))
             )
         return node.model_copy(update={"removed_at": start})
 
-    workers = [changed(each) for each in cluster.workers]
-    return cluster.model_copy(update={"workers": [*workers, *new]})
+    workers = [plan_node(worker) for worker in cluster.workers]
+    return cluster.model_copy(update={"workers": [*workers, *replacements]})
 
 
-def _without_plan(cluster: Cluster, repair: Remediation) -> Cluster:
-    """The cluster without what a repair would have done that has not begun."""
-    spans = [at for at, state in repair.states if state == "RUNNING"]
-    if not spans:
+def _cancel_repair(cluster: Cluster, remediation: Remediation) -> Cluster:
+    """Return the cluster without what a repair that has not begun would have done."""
+    run_starts = [at for at, state in remediation.states if state == "RUNNING"]
+    if not run_starts:
         return cluster
-    start, end = repair.span()
+    start, end = remediation.get_run_span()
     workers = []
     for node in cluster.workers:
         if node.running_at == end and node.phases[0][0] == start:
             continue  # the new machine
-        down = [each for each in node.down if each != (start, end)]
-        is_it = node.instance_id == repair.instance_id
-        removed = None if is_it and node.removed_at == start else node.removed_at
-        workers.append(node.model_copy(update={"down": down, "removed_at": removed}))
+        down = [span for span in node.down if span != (start, end)]
+        is_repaired = node.instance_id == remediation.instance_id
+        removed_at = None if is_repaired and node.removed_at == start else node.removed_at
+        workers.append(node.model_copy(update={"down": down, "removed_at": removed_at}))
     return cluster.model_copy(update={"workers": workers})
 
 
-def _moment(moment: float | None) -> str:
-    return "" if moment is None else timestamp(moment)
+def _format_optional_time(moment: float | None) -> str:
+    return "" if moment is None else format_timestamp(moment)

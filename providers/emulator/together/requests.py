@@ -1,6 +1,7 @@
-"""The bodies that Together's clients send, field by field as documented.
+"""Define the bodies that Together's clients send, field by field as documented, and parse them.
 
-Sources: the platform document, 'REST API', and the request types of the Python SDK 3.1.1.
+`routes` calls `parse`. Sources: the platform document, 'REST API', and the request types of the
+Python SDK 3.1.1.
 """
 
 from typing import Any, Literal, TypeVar
@@ -13,7 +14,7 @@ _Body = TypeVar("_Body", bound=BaseModel)
 
 
 class Body(BaseModel):
-    """Strict and closed, so that a client's slip shows: no `"8"` or `8.0` for 8, no extra key."""
+    """A strict and closed body, so that a client's slip shows: no `"8"` for 8, no extra key."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -37,7 +38,7 @@ class NewAddOn(Body):
 
 
 class ChangedAddOn(Body):
-    """`name` is that of an add-on which the cluster has."""
+    """A change of an add-on that the cluster has, by its `name`."""
 
     name: str
     config: AddOnConfig | None = None
@@ -95,7 +96,7 @@ class AcceptanceTestsParams(Body):
 
 
 class CreateVolume(Body):
-    """Also the `shared_volume` of a new cluster."""
+    """The body that creates a volume; also the `shared_volume` of a new cluster."""
 
     volume_name: str = Field(min_length=1)
     size_tib: int = Field(ge=1)
@@ -144,7 +145,7 @@ class CreateCluster(Body):
 
 
 class UpdateCluster(Body):
-    """What may change in place; a missing key keeps its value."""
+    """The fields that may change in place; a missing key keeps its value."""
 
     num_gpus: int | None = None
     cluster_type: Literal["KUBERNETES", "SLURM"] | None = None
@@ -171,7 +172,7 @@ class CreateRemediation(Body):
 
 
 class ApproveRemediation(Body):
-    """`mode`: another one than proposed."""
+    """An approval; `mode` replaces the proposed one."""
 
     comment: str | None = None
     mode: _Mode | None = None
@@ -182,7 +183,7 @@ class RejectRemediation(Body):
 
 
 class Alert(Body):
-    """What a health check has found, for a proposal."""
+    """An alert of a health check, which a proposal names."""
 
     alert_name: str = "GpuPcieReplayRateHigh"
     severity: str = "PHC_SEVERITY_CRITICAL"
@@ -190,7 +191,10 @@ class Alert(Body):
 
 
 class ProposeRemediation(Body):
-    """What tests let the platform propose, or show in another state. `fails`: what it will say."""
+    """A remediation that tests let the platform propose, or show in another state.
+
+    `fails` is the error message with which the repair will fail.
+    """
 
     cluster_id: str
     instance_name: str
@@ -208,8 +212,8 @@ class ProposeRemediation(Body):
     are_resolved: bool = False
 
 
-def parse(model: type[_Body], data: bytes) -> _Body:
-    """The request body as `model`.
+def parse_body(model: type[_Body], data: bytes) -> _Body:
+    """Return the request body as `model`.
 
     Raises `ApiError`: 400 for a key that has no place here, 422 for a missing or malformed value,
     all problems in one message.
@@ -219,15 +223,16 @@ def parse(model: type[_Body], data: bytes) -> _Body:
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
     status = 400 if any(problem["type"] == "extra_forbidden" for problem in problems) else 422
-    raise ApiError(status, "; ".join(_told(model, dict(problem)) for problem in problems))
+    raise ApiError(status, "; ".join(_format_problem(model, dict(problem)) for problem in problems))
 
 
-def _told(model: type[BaseModel], problem: dict[str, Any]) -> str:
+def _format_problem(model: type[BaseModel], problem: dict[str, Any]) -> str:
     path = ".".join(str(part) for part in problem["loc"]) or "body"
     if problem["type"] == "missing":
         return f"{path} is required"
     if problem["type"] != "extra_forbidden":
         return f"{path}: {problem['msg']}"
+    # A key that only a create knows is a frequent slip, and gets words of its own.
     if model is UpdateCluster and path in CreateCluster.model_fields:
         return f"{path} cannot be changed after the cluster is created"
     if model is UpdateVolume and path in CreateVolume.model_fields:

@@ -1,4 +1,7 @@
-"""Together's routes (platform document, 'REST API'), under `/together/v1`. Every success is 200."""
+"""Serve Together's API (platform document, 'REST API') under `/together/v1`. Every success is 200.
+
+`app` mounts the routes through `parts`; `operations` does the work.
+"""
 
 from typing import Any
 
@@ -21,9 +24,9 @@ from gpuform.providers.emulator.slurm.controls import SlurmControls, SlurmExecut
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 from gpuform.providers.emulator.together.catalogue import REGIONS, ApiError
-from gpuform.providers.emulator.together.clusters import Cluster, phase_of
-from gpuform.providers.emulator.together.nodes import timestamp
-from gpuform.providers.emulator.together.operations import Operations
+from gpuform.providers.emulator.together.clusters import Cluster, status_to_phase
+from gpuform.providers.emulator.together.nodes import format_timestamp
+from gpuform.providers.emulator.together.operations import TogetherOperations
 from gpuform.providers.emulator.together.remediations import MODES, STATES
 from gpuform.providers.emulator.together.requests import (
     ApproveRemediation,
@@ -34,7 +37,7 @@ from gpuform.providers.emulator.together.requests import (
     RejectRemediation,
     UpdateCluster,
     UpdateVolume,
-    parse,
+    parse_body,
 )
 from gpuform.providers.emulator.together.volumes import Volume
 
@@ -42,8 +45,8 @@ _CLUSTERS = "/compute/clusters"
 _VOLUMES = "/compute/clusters/storage/volumes"
 TRIGGERS = frozenset({"REMEDIATION_TRIGGER_MANUAL", "REMEDIATION_TRIGGER_AUTOMATED"})
 _REMEDIATIONS = f"{_CLUSTERS}/<cluster_id>/instances/<instance_id>/remediations"
-_PAGE = 50
-"""Remediations of a page, where a request names no number; at most as many."""
+_PAGE_SIZE = 50
+"""Remediations of a page where a request names no number, and the largest number; ours."""
 _ERROR_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -53,8 +56,8 @@ _ERROR_TYPES = {
 }
 
 
-class Together(PlatformApi):
-    """The platform as the app mounts it."""
+class TogetherApi(PlatformApi):
+    """Together's API, as `app` mounts it."""
 
     name = "together"
     prefix = "/together/v1"
@@ -81,7 +84,7 @@ class Together(PlatformApi):
         )
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
-        """401 without a known key, 403 when a Member writes."""
+        """Return 401 without a known key, 403 when a Member writes, else None."""
         scheme, _, key = client_request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or key not in {ADMIN_KEY, MEMBER_KEY}:
             return self.answer_error(401, "Invalid API key provided")
@@ -104,234 +107,256 @@ class Together(PlatformApi):
             return {
                 "clusters": [
                     {
-                        "id": each.cluster_id,
-                        "name": each.settings.cluster_name,
-                        "status": each.status(now),
+                        "id": cluster.cluster_id,
+                        "name": cluster.settings.cluster_name,
+                        "status": cluster.get_status(now),
                     }
-                    for each in operations.list_clusters()
+                    for cluster in operations.list_clusters()
                 ],
                 "volumes": [
-                    {"id": each.volume_id, "name": each.volume_name, "status": each.status(now)}
-                    for each in operations.list_volumes()
+                    {
+                        "id": volume.volume_id,
+                        "name": volume.volume_name,
+                        "status": volume.get_status(now),
+                    }
+                    for volume in operations.list_volumes()
                 ],
             }
 
-    def _load_platform(self) -> Operations:
+    def _load_platform(self) -> TogetherOperations:
         now = self._clock.now()
         self._store.remove_expired(now)
-        return Operations(self._store, now, _address())
+        return TogetherOperations(self._store, now, _get_address())
 
-    def _list_regions(self, _: Operations) -> Response:
-        return answer_json({"regions": [region.view() for region in REGIONS.values()]})
+    def _list_regions(self, _: TogetherOperations) -> Response:
+        return answer_json({"regions": [region.to_json() for region in REGIONS.values()]})
 
-    def _create_cluster(self, operations: Operations) -> Response:
-        body = parse(CreateCluster, request.get_data())
-        return self._cluster(operations, operations.create_cluster(body, get_fault_effects()))
+    def _create_cluster(self, operations: TogetherOperations) -> Response:
+        body = parse_body(CreateCluster, request.get_data())
+        return self._answer_cluster(
+            operations, operations.create_cluster(body, get_fault_effects())
+        )
 
-    def _list_clusters(self, operations: Operations) -> Response:
-        found = operations.list_clusters(request.args.get("projectId"))
+    def _list_clusters(self, operations: TogetherOperations) -> Response:
+        clusters = operations.list_clusters(request.args.get("projectId"))
+        # The nodes are taken before the answer, so that the client sees the loss in this very list.
         if get_fault_effects().is_preempted:
-            found = [operations.preempt(each) for each in found]
-        volumes = {each.volume_id: each for each in operations.list_volumes()}
-        views = [operations.cluster_view(each, volumes.get(each.volume_id or "")) for each in found]
-        self._override(operations, views, _CLUSTERS, "cluster_id")
+            clusters = [operations.preempt(cluster) for cluster in clusters]
+        volumes = {volume.volume_id: volume for volume in operations.list_volumes()}
+        views = [
+            operations.cluster_to_json(cluster, volumes.get(cluster.volume_id or ""))
+            for cluster in clusters
+        ]
+        self._show_overrides(operations, views, _CLUSTERS, "cluster_id")
         return answer_json({"clusters": views})
 
-    def _get_cluster(self, operations: Operations, cluster_id: str) -> Response:
-        cluster = operations.cluster(cluster_id)
-        return self._cluster(
+    def _get_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
+        cluster = operations.get_cluster(cluster_id)
+        return self._answer_cluster(
             operations, operations.preempt(cluster) if get_fault_effects().is_preempted else cluster
         )
 
-    def _update_cluster(self, operations: Operations, cluster_id: str) -> Response:
-        body = parse(UpdateCluster, request.get_data())
-        return self._cluster(
+    def _update_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
+        body = parse_body(UpdateCluster, request.get_data())
+        return self._answer_cluster(
             operations, operations.update_cluster(cluster_id, body, get_fault_effects())
         )
 
-    def _delete_cluster(self, operations: Operations, cluster_id: str) -> Response:
+    def _delete_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
         operations.delete_cluster(cluster_id, get_fault_effects())
         return answer_json({"cluster_id": cluster_id})
 
-    def _create_volume(self, operations: Operations) -> Response:
-        body = parse(CreateVolume, request.get_data())
-        return self._volume(operations, operations.create_volume(body, get_fault_effects()))
+    def _create_volume(self, operations: TogetherOperations) -> Response:
+        body = parse_body(CreateVolume, request.get_data())
+        return self._answer_volume(operations, operations.create_volume(body, get_fault_effects()))
 
-    def _list_volumes(self, operations: Operations) -> Response:
-        found = operations.list_volumes(request.args.get("projectId"))
-        views = [volume.view(operations.now) for volume in found]
-        self._override(operations, views, _VOLUMES, "volume_id")
+    def _list_volumes(self, operations: TogetherOperations) -> Response:
+        volumes = operations.list_volumes(request.args.get("projectId"))
+        views = [volume.to_json(operations.now) for volume in volumes]
+        self._show_overrides(operations, views, _VOLUMES, "volume_id")
         return answer_json({"volumes": views})
 
-    def _get_volume(self, operations: Operations, volume_id: str) -> Response:
-        return self._volume(operations, operations.volume(volume_id))
+    def _get_volume(self, operations: TogetherOperations, volume_id: str) -> Response:
+        return self._answer_volume(operations, operations.get_volume(volume_id))
 
-    def _update_volume(self, operations: Operations) -> Response:
-        body = parse(UpdateVolume, request.get_data())
-        return self._volume(operations, operations.update_volume(body, get_fault_effects()))
+    def _update_volume(self, operations: TogetherOperations) -> Response:
+        body = parse_body(UpdateVolume, request.get_data())
+        return self._answer_volume(operations, operations.update_volume(body, get_fault_effects()))
 
-    def _delete_volume(self, operations: Operations, volume_id: str) -> Response:
+    def _delete_volume(self, operations: TogetherOperations, volume_id: str) -> Response:
         operations.delete_volume(volume_id, get_fault_effects())
         return answer_json({"success": True})
 
     # Remediations (SDK, `clusters.remediations`).
 
     def _create_remediation(
-        self, operations: Operations, cluster_id: str, instance_id: str
+        self, operations: TogetherOperations, cluster_id: str, instance_id: str
     ) -> Response:
-        body = parse(CreateRemediation, request.get_data())
-        id_ = request.args.get("remediation_id")
-        made = operations.create_remediation(cluster_id, instance_id, id_, body)
-        return answer_json(made.view(operations.now))
+        body = parse_body(CreateRemediation, request.get_data())
+        remediation_id = request.args.get("remediation_id")
+        remediation = operations.create_remediation(cluster_id, instance_id, remediation_id, body)
+        return answer_json(remediation.to_json(operations.now))
 
     def _list_remediations(
-        self, operations: Operations, cluster_id: str, instance_id: str
+        self, operations: TogetherOperations, cluster_id: str, instance_id: str
     ) -> Response:
-        """The newest first, unless `order_by` says `create_time` (the documents name no words)."""
-        operations.cluster(cluster_id)
-        found = operations.remediations.of(cluster_id, instance_id)
-        views = [each.view(operations.now) for each in found]
-        for name, words in (("mode", MODES), ("state", STATES), ("trigger", TRIGGERS)):
-            wanted = _several(name)
-            if not wanted <= words:
-                raise ApiError(400, f"{name}: {', '.join(sorted(wanted - words))} is no {name}")
-            views = [each for each in views if not wanted or each[name] in wanted]
+        """List remediations, the newest first unless `order_by` says `create_time`.
+
+        The SDK has the parameter's name alone; its values are ours.
+        """
+        operations.get_cluster(cluster_id)
+        remediations = operations.remediations.list_remediations(cluster_id, instance_id)
+        views = [remediation.to_json(operations.now) for remediation in remediations]
+        for name, known_values in (("mode", MODES), ("state", STATES), ("trigger", TRIGGERS)):
+            allowed_values = _parse_list(name)
+            if not allowed_values <= known_values:
+                raise ApiError(
+                    400, f"{name}: {', '.join(sorted(allowed_values - known_values))} is no {name}"
+                )
+            views = [each for each in views if not allowed_values or each[name] in allowed_values]
         order = request.args.get("order_by", "create_time desc")
         if order not in ("create_time", "create_time asc", "create_time desc"):
             raise ApiError(400, f"order_by: {order} cannot be ordered by")
         views = views if order.endswith("desc") else views[::-1]
-        size, first = _whole("page_size", _PAGE), _whole("page_token", 0)
-        size = min(size or _PAGE, _PAGE)
+        size, first = _parse_number("page_size", _PAGE_SIZE), _parse_number("page_token", 0)
+        size = min(size or _PAGE_SIZE, _PAGE_SIZE)
         has_next = first + size < len(views)
         token = str(first + size) if has_next else ""
         page = views[first : first + size]
         return answer_json({"remediations": page, "has_next": has_next, "next_page_token": token})
 
     def _get_remediation(
-        self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
+        self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
-        found = operations.remediations.one(cluster_id, instance_id, remediation_id)
-        return answer_json(found.view(operations.now))
+        remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
+        return answer_json(remediation.to_json(operations.now))
 
     def _approve_remediation(
-        self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
+        self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
-        found = operations.remediations.one(cluster_id, instance_id, remediation_id)
-        body = parse(ApproveRemediation, request.get_data() or b"{}")
-        return answer_json(operations.approve_remediation(found, body).view(operations.now))
+        remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
+        body = parse_body(ApproveRemediation, request.get_data() or b"{}")
+        return answer_json(
+            operations.approve_remediation(remediation, body).to_json(operations.now)
+        )
 
     def _reject_remediation(
-        self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
+        self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
-        found = operations.remediations.one(cluster_id, instance_id, remediation_id)
-        body = parse(RejectRemediation, request.get_data() or b"{}")
-        rejected = operations.remediations.reject(found, body.comment)
-        return answer_json(rejected.view(operations.now))
+        remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
+        body = parse_body(RejectRemediation, request.get_data() or b"{}")
+        rejected = operations.remediations.reject(remediation, body.comment)
+        return answer_json(rejected.to_json(operations.now))
 
     def _cancel_remediation(
-        self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
+        self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
-        found = operations.remediations.one(cluster_id, instance_id, remediation_id)
-        return answer_json(operations.cancel_remediation(found).view(operations.now))
+        remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
+        return answer_json(operations.cancel_remediation(remediation).to_json(operations.now))
 
-    def _cluster(self, operations: Operations, cluster: Cluster) -> Response:
+    def _answer_cluster(self, operations: TogetherOperations, cluster: Cluster) -> Response:
         volume_id = cluster.volume_id
-        volume = None if volume_id is None else operations.volume(volume_id)
-        view = operations.cluster_view(cluster, volume)
-        self._override(operations, [view], _CLUSTERS, "cluster_id")
+        volume = None if volume_id is None else operations.get_volume(volume_id)
+        view = operations.cluster_to_json(cluster, volume)
+        self._show_overrides(operations, [view], _CLUSTERS, "cluster_id")
         return answer_json(view)
 
-    def _volume(self, operations: Operations, volume: Volume) -> Response:
-        view = volume.view(operations.now)
-        self._override(operations, [view], _VOLUMES, "volume_id")
+    def _answer_volume(self, operations: TogetherOperations, volume: Volume) -> Response:
+        view = volume.to_json(operations.now)
+        self._show_overrides(operations, [view], _VOLUMES, "volume_id")
         return answer_json(view)
 
-    def _override(
-        self, operations: Operations, views: list[dict[str, Any]], folder: str, key: str
+    def _show_overrides(
+        self, operations: TogetherOperations, views: list[dict[str, Any]], folder: str, key: str
     ) -> None:
-        """Show the status that an injected fault imposes."""
+        """Show the status that an injected fault imposes, and its phase in the history."""
         for view, rule in self._apply_status_overrides(views, folder, key=key):
-            phase = rule.phase or phase_of(str(rule.status_override))
+            phase = rule.phase or status_to_phase(str(rule.status_override))
             if phase and "phase_transitions" in view:
-                moment = timestamp(operations.now)
+                moment = format_timestamp(operations.now)
                 view["phase_transitions"].append({"phase": phase, "transition_time": moment})
 
 
-def _address() -> str:
-    """Where this client finds the emulator: by TLS, unless it calls the application in process."""
+def _get_address() -> str:
+    """Return the URL at which this client finds the emulator: by TLS, unless in process."""
+    # kubectl sends a token over nothing but TLS; in process there is no socket that could speak it.
     scheme = "https" if "werkzeug.socket" in request.environ else request.scheme
     return f"{scheme}://{request.host}"
 
 
-def _several(name: str) -> set[str]:
-    """The values of a parameter that may be repeated, or have commas, as the SDKs send it."""
-    given = (each for text in request.args.getlist(name) for each in text.split(","))
-    return {each for each in given if each}
+def _parse_list(name: str) -> set[str]:
+    """Return the values of a parameter that may be repeated or have commas, as the SDKs send it."""
+    values = (value for argument in request.args.getlist(name) for value in argument.split(","))
+    return {value for value in values if value}
 
 
-def _whole(name: str, default: int) -> int:
-    text = request.args.get(name) or str(default)
-    if not text.isdecimal():
-        raise ApiError(400, f"{name}: {text} is no number")
-    return int(text)
+def _parse_number(name: str, default: int) -> int:
+    argument = request.args.get(name) or str(default)
+    if not argument.isdecimal():
+        raise ApiError(400, f"{name}: {argument} is no number")
+    return int(argument)
 
 
-class _Worker(BaseModel):
+class _WorkerBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     repair_fails: str = ""
 
 
-class _Credit(BaseModel):
+class _CreditBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     exhausted: bool
 
 
 class TogetherControls(PlatformControls):
+    """What tests do to Together past its API: credit, proposals of repairs, failing repairs."""
+
     def _list_routes(self) -> RouteTable:
         return (
             ("POST", "/credit", self._set_credit),
-            ("POST", "/remediations", self._propose),
-            ("POST", "/remediations/<remediation_id>/resolve", self._resolve),
+            ("POST", "/remediations", self._propose_remediation),
+            ("POST", "/remediations/<remediation_id>/resolve", self._resolve_remediation),
             ("POST", "/workers/<name>", self._set_worker),
         )
 
-    def _propose(self) -> Response:
-        """The platform proposes the repair of a worker, or shows one in another state."""
-        wanted = parse(ProposeRemediation, request.get_data())
-        operations = self._operations()
-        proposed = operations.remediations.propose(operations.cluster(wanted.cluster_id), wanted)
-        return answer_json(proposed.view(operations.now), 201)
+    def _propose_remediation(self) -> Response:
+        """Let the platform propose the repair of a worker, or show a repair in another state."""
+        proposal = parse_body(ProposeRemediation, request.get_data())
+        operations = self._create_operations()
+        remediation = operations.remediations.propose(
+            operations.get_cluster(proposal.cluster_id), proposal
+        )
+        return answer_json(remediation.to_json(operations.now), 201)
 
-    def _resolve(self, remediation_id: str) -> Response:
-        """The alerts of a proposal have ended."""
-        operations = self._operations()
-        return answer_json(operations.remediations.resolve(remediation_id).view(operations.now))
+    def _resolve_remediation(self, remediation_id: str) -> Response:
+        """Let the alerts of a proposal end, which resolves the proposal."""
+        operations = self._create_operations()
+        return answer_json(operations.remediations.resolve(remediation_id).to_json(operations.now))
 
     def _set_worker(self, name: str) -> Response:
-        """Every repair fails that is asked for this worker, with these words; empty: none."""
-        wanted = parse(_Worker, request.get_data())
-        self._operations().remediations.fail_next(name, wanted.repair_fails)
-        return answer_json(wanted.model_dump())
+        """Let every repair of this worker fail with a message, or none if the message is empty."""
+        body = parse_body(_WorkerBody, request.get_data())
+        self._create_operations().remediations.fail_next(name, body.repair_fails)
+        return answer_json(body.model_dump())
 
-    def _operations(self) -> Operations:
+    def _create_operations(self) -> TogetherOperations:
         now = self._clock.now()
         self._store.remove_expired(now)
-        return Operations(self._store, now)
+        return TogetherOperations(self._store, now)
 
     def _set_credit(self) -> Response:
-        """From now on there is none, or some again; what is lost by then stays lost."""
-        body = _Credit.model_validate_json(request.get_data())
+        """Exhaust or restore the account's credit; what is lost by then stays lost."""
+        body = _CreditBody.model_validate_json(request.get_data())
         now = self._clock.now()
         self._store.remove_expired(now)
-        Operations(self._store, now).set_credit(exhausted=body.exhausted)
+        TogetherOperations(self._store, now).set_credit(is_exhausted=body.exhausted)
         return answer_json({"exhausted": body.exhausted})
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """Together's part of the emulator, with the Kubernetes and the Slurm of its clusters."""
+def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
+    """Return Together's part of the emulator, with the Kubernetes and the Slurm of its clusters."""
     return EmulatorParts(
         (
-            Together(store, clock, faults),
+            TogetherApi(store, clock, faults),
             Kubernetes(store, clock, faults, SlurmExecutor(store, clock)),
         ),
         {

@@ -1,7 +1,7 @@
-"""A shared volume: what is known of it, and what it looks like at a time.
+"""Model a shared volume of Together: what is stored, and what the API shows at a time.
 
-Nothing runs in the background: an operation writes down when which status comes, reading compares
-those times with the clock.
+Nothing runs in the background: a `plan_...` method writes down when which status comes, and reading
+compares those times with the clock. `operations` calls this module.
 """
 
 from typing import Any, Self
@@ -16,16 +16,19 @@ from gpuform.providers.emulator.clock import (
 )
 
 # Seconds; ours, for the platform documents none.
-_CREATION = (("scheduled", 10.0), ("provisioning", 50.0), ("available", 0.0))
-_RESIZE = 20.0
-_DELETION = 30.0
-_REVOCATION = 7 * 86400.0
+_CREATION_STAGES = (("scheduled", 10.0), ("provisioning", 50.0), ("available", 0.0))
+_RESIZE_SECONDS = 20.0
+_DELETION_SECONDS = 30.0
+_REVOCATION_SECONDS = 7 * 86400.0
 
 
 class Volume(BaseModel, frozen=True):
-    """`holders` are clusters that have the volume, each with the time it lets go, if that is known.
+    """A volume as it is stored.
 
-    `is_inline`: it was made with its cluster, and goes with it unless lifecycle independent.
+    `holders` are the clusters that have the volume, each with the time at which it lets go, if that
+    is
+    known. `is_inline`: the volume was created with its cluster, and is deleted with it unless
+    lifecycle independent.
     """
 
     volume_id: str
@@ -40,63 +43,66 @@ class Volume(BaseModel, frozen=True):
     holders: dict[str, float | None] = {}
     gone_at: float | None = None
 
-    def status(self, now: float) -> str:
-        """One of the SDK's statuses; `bound` is an available volume that a cluster holds."""
+    def get_status(self, now: float) -> str:
+        """Return one of the SDK's statuses; `bound` is an available volume that a cluster holds."""
         status = get_value_at(self.statuses, now)
         return "bound" if status == "available" and self.is_held(now) else status
 
     def is_held(self, now: float) -> bool:
-        return any(until is None or now < until for until in self.holders.values())
+        return any(
+            released_at is None or now < released_at for released_at in self.holders.values()
+        )
 
     def is_settled(self, now: float) -> bool:
         return get_value_at(self.statuses, now) == "available"
 
-    def attached(self, cluster_id: str) -> Self:
+    def attach(self, cluster_id: str) -> Self:
         return self.model_copy(update={"holders": {**self.holders, cluster_id: None}})
 
-    def released(self, cluster_id: str, moment: float | None) -> Self:
-        """Let go, or gone with its cluster, at `moment` (None: never)."""
-        goes_along = self.is_inline and not self.is_lifecycle_independent
+    def release(self, cluster_id: str, moment: float | None) -> Self:
+        """Return the volume let go, or deleted with its cluster, at `moment` (None: never)."""
+        is_deleted_too = self.is_inline and not self.is_lifecycle_independent
         return self.model_copy(
             update={
                 "holders": {**self.holders, cluster_id: moment},
-                "gone_at": moment if goes_along else self.gone_at,
+                "gone_at": moment if is_deleted_too else self.gone_at,
             }
         )
 
-    def resized(self, size_tib: int, now: float, *, stuck: bool) -> Self:
+    def plan_resize(self, size_tib: int, now: float, *, is_stuck: bool) -> Self:
+        # The old size shows until the new one is there: a resize takes time, and the status stays.
         sizes = [(now, get_value_at(self.sizes, now))]
-        if not stuck:
-            sizes.append((now + _RESIZE, size_tib))
+        if not is_stuck:
+            sizes.append((now + _RESIZE_SECONDS, size_tib))
         return self.model_copy(update={"sizes": sizes})
 
-    def with_credit(self, now: float, *, exhausted: bool) -> Self:
-        """Access to it ends a while after the credit, and comes back with it."""
-        kept = select_past_steps(self.statuses, now)
-        if exhausted and get_value_at(self.statuses, now) == "available":
-            shut = (now + _REVOCATION, "access_revoked")
-            return self.model_copy(update={"statuses": [*kept, shut]})
-        if not exhausted and get_value_at(self.statuses, now) in ("available", "access_revoked"):
-            return self.model_copy(update={"statuses": [*kept, (now, "available")]})
+    def apply_credit(self, now: float, *, is_exhausted: bool) -> Self:
+        """Return the volume with its access revoked a while after the credit, or restored."""
+        past_statuses = select_past_steps(self.statuses, now)
+        if is_exhausted and get_value_at(self.statuses, now) == "available":
+            revocation = (now + _REVOCATION_SECONDS, "access_revoked")
+            return self.model_copy(update={"statuses": [*past_statuses, revocation]})
+        if not is_exhausted and get_value_at(self.statuses, now) in ("available", "access_revoked"):
+            return self.model_copy(update={"statuses": [*past_statuses, (now, "available")]})
         return self
 
-    def deleted(self, now: float, *, stuck: bool) -> Self:
+    def plan_deletion(self, now: float, *, is_stuck: bool) -> Self:
         return self.model_copy(
             update={
                 "statuses": [(now, "deleting")],
-                "gone_at": None if stuck else now + _DELETION,
+                "gone_at": None if is_stuck else now + _DELETION_SECONDS,
             }
         )
 
-    def view(self, now: float) -> dict[str, Any]:
-        """The SDK's ClusterStorage, which is also how a cluster shows it. It has no region."""
+    def to_json(self, now: float) -> dict[str, Any]:
+        """Return the SDK's ClusterStorage, which a cluster shows, too. It has no region."""
         return {
             "volume_id": self.volume_id,
             "volume_name": self.volume_name,
             "size_tib": get_value_at(self.sizes, now),
-            "status": self.status(now),
+            "status": self.get_status(now),
         }
 
 
-def creation(now: float, *, stuck: bool) -> Timeline[str]:
-    return schedule_stages(_CREATION[:1] if stuck else _CREATION, now)
+def plan_creation(now: float, *, is_stuck: bool) -> Timeline[str]:
+    return schedule_stages(_CREATION_STAGES[:1] if is_stuck else _CREATION_STAGES, now)
