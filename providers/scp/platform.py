@@ -39,7 +39,7 @@ PLATFORM = Platform(
     ),
     address="SCP_TF_ENDPOINT_OVERRIDE",
     is_priced=True,
-    emulator="gpuform.providers.emulator.scp.routes:parts",
+    emulator="gpuform.providers.emulator.scp.routes:create_parts",
     emulated={
         "SCP_TF_ENDPOINT_OVERRIDE": "{url}/scp",
         "SCP_TF_ACCESS_KEY": ACCESS_KEY,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from gpuform.providers.emulator.routing import PlatformSettings as _Settings
 from gpuform.providers.emulator.scp.catalogue import PRODUCTS
-from gpuform.providers.emulator.scp.nodes import Estate as ScpEstate
+from gpuform.providers.emulator.scp.nodes import ScpInventory
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.clusters import Estate as TensorOneEstate
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
@@ -42,8 +42,8 @@ def _of_together(store: Store, now: float) -> Iterator[Node]:
 
 
 def _of_scp(store: Store, now: float) -> Iterator[Node]:
-    for node in ScpEstate(store, now).live_nodes():
-        state = node.state(now)
+    for node in ScpInventory(store, now).list_live_nodes():
+        state = node.get_state(now)
         if state in ("RUNNING", "EDITING", "ERROR"):
             model = PRODUCTS[node.identity.product_type_id].gpu_model
             yield Node(node.name, model, _SCP_GPUS, is_healthy=state != "ERROR")

@@ -1,11 +1,9 @@
-"""Admit requests: the signature over the URL as sent, the timestamp, the permission, and the API's
-version.
+"""Admit requests: check the signature over the URL, the time, the permission and the version.
 
-Sources: the document's request headers, and the official SDK for what is signed.
-
-The document ends a deprecated version when its date has come; here it goes on being answered.
-
-Sources: the platform document, 'Version'; the platform's common API reference, 'API Versioning'.
+`routes` calls this module before every request. Sources: the document's request headers and its
+page 'Version', the platform's common API reference, 'API Versioning', and the official SDK for what
+is signed. The document ends a deprecated version when its date has come; here the version goes on
+being answered.
 """
 
 import base64
@@ -23,27 +21,29 @@ from wsgiref.types import WSGIEnvironment
 from flask import Request
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
-from gpuform.providers.emulator.routing import PlatformSettings as _Settings
+from gpuform.providers.emulator.routing import PlatformSettings
 from gpuform.providers.emulator.scp import (
     ACCESS_KEY,
     SECRET_KEY,
     VIEWER_ACCESS_KEY,
     VIEWER_SECRET_KEY,
 )
-from gpuform.providers.emulator.scp.errors import ApiError, Message, refused
+from gpuform.providers.emulator.scp.errors import ApiError, Message, make_bad_request
 
-HEADER = "Scp-Api-Version"
+VERSION_HEADER = "Scp-Api-Version"
 _SERVICE = "multinodegpucluster"
 
 
 @dataclass(frozen=True)
 class Version:
+    """A version of the API, as the list of versions shows it."""
+
     number: str
     status: str
     not_before: date | None = None
-    """When a deprecated version may end."""
+    """The date on which a deprecated version may end."""
 
-    def view(self, url: str) -> dict[str, Any]:
+    def to_json(self, url: str) -> dict[str, Any]:
         return {
             "id": f"v{self.number}",
             "links": [{"href": f"{url}/v1", "rel": "self"}],
@@ -51,12 +51,13 @@ class Version:
             "status": self.status,
         }
 
-    def headers(self) -> dict[str, str]:
-        """What an answer tells of its version.
+    def build_headers(self) -> dict[str, str]:
+        """Return the headers that name the version of an answer.
 
-        The document names no mark of a deprecated one; here it is that of RFC 9745 and RFC 8594.
+        The document names no mark of a deprecated version; here the mark is that of RFC 9745 and
+        RFC 8594.
         """
-        headers = {HEADER: f"{_SERVICE} {self.number}"}
+        headers = {VERSION_HEADER: f"{_SERVICE} {self.number}"}
         if self.not_before is not None:
             end = datetime.combine(self.not_before, time(), UTC)
             headers["Deprecation"] = f"@{int(end.timestamp())}"
@@ -72,19 +73,19 @@ VERSIONS = (
 )
 
 
-def chosen(header: str | None) -> Version:
-    """The version of a `Scp-Api-Version` header; the current one without a header."""
+def choose_version(header: str | None) -> Version:
+    """Return the version that a `Scp-Api-Version` header names, or the current one."""
     if not header:
         return CURRENT
     for version in VERSIONS:
         if header == f"{_SERVICE} {version.number}":
             return version
     known = ", ".join(f"{_SERVICE} {version.number}" for version in VERSIONS)
-    raise refused(
+    raise make_bad_request(
         "UnsupportedApiVersion",
         Message(
-            f"지원하지 않는 {HEADER}입니다: {header} (지원: {known})",
-            f"{HEADER} {header!r} is not supported; supported: {known}",
+            f"지원하지 않는 {VERSION_HEADER}입니다: {header} (지원: {known})",
+            f"{VERSION_HEADER} {header!r} is not supported; supported: {known}",
         ),
     )
 
@@ -96,12 +97,13 @@ class KeyPair(BaseModel):
     may_write: bool = True
 
     @field_serializer("secret_key", when_used="json")
-    def _kept(self, secret_key: SecretStr) -> str:
+    def _serialize_secret(self, secret_key: SecretStr) -> str:
+        # Pydantic would store stars, and the settings have to survive a restart of the emulator.
         return secret_key.get_secret_value()
 
 
-class Settings(_Settings):
-    """Where the platform documents nothing, the defaults are ours."""
+class ScpSettings(PlatformSettings):
+    """What tests can set of SCP. Where the platform documents nothing, the defaults are ours."""
 
     kind = "scp.settings"
 
@@ -109,7 +111,7 @@ class Settings(_Settings):
         ACCESS_KEY: KeyPair(secret_key=SecretStr(SECRET_KEY)),
         VIEWER_ACCESS_KEY: KeyPair(secret_key=SecretStr(VIEWER_SECRET_KEY), may_write=False),
     }
-    """Known pairs by access key."""
+    """The known key pairs by access key."""
 
     clock_ahead_seconds: float = Field(default=0.0, allow_inf_nan=False)
     """How far the platform's clock, against which requests are signed, is ahead of the real one."""
@@ -134,10 +136,10 @@ class Settings(_Settings):
     """How long after the answer lists and GET still lack a new node."""
 
     reaction_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """How long an accepted action does not show: the old state stays meanwhile."""
+    """How long an accepted action does not show: an object keeps its old state meanwhile."""
 
     terminated_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """How long a node that is gone still shows, as TERMINATED; 0: it is 404 at once."""
+    """How long a terminated node still shows, as TERMINATED; 0: a GET is 404 at once."""
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return the settings without the secret keys."""
@@ -145,24 +147,26 @@ class Settings(_Settings):
 
 
 _CLIENT_TYPE = "Openapi"
-_REQUIRED = ("Scp-Accesskey", "Scp-Signature", "Scp-Timestamp", "Scp-ClientType")
+_REQUIRED_HEADERS = ("Scp-Accesskey", "Scp-Signature", "Scp-Timestamp", "Scp-ClientType")
 
 
-def check_access(request: Request, settings: Settings, now: float) -> None:
-    """`now` is the platform's real time in unix seconds, without its setting to be ahead.
+def check_access(request: Request, settings: ScpSettings, now: float) -> None:
+    """Admit a request or raise `ApiError`: 401 for a wrong signature, 403 for a reader's write.
 
-    Raises `ApiError` 401 for who is not known by the signature, 403 for who may only read.
+    `now` is the platform's real time in unix seconds, without its setting to be ahead.
     """
     _check_headers(request)
     pair = settings.keys.get(request.headers["Scp-Accesskey"])
     if pair is None:
-        raise _unauthorized(
+        raise _make_unauthorized(
             Message(
                 "등록되지 않은 Access Key입니다. Access Key를 확인하십시오.",
                 "The access key is not known. Check the access key.",
             )
         )
     _check_time(request.headers["Scp-Timestamp"], settings, now)
+    # The permission comes last: who may not write is only known once the signature has shown who
+    # asks.
     _check_signature(request, pair)
     if request.method != "GET" and not pair.may_write:
         raise ApiError(
@@ -176,15 +180,15 @@ def check_access(request: Request, settings: Settings, now: float) -> None:
 
 
 def _check_headers(request: Request) -> None:
-    missing = [name for name in _REQUIRED if not request.headers.get(name)]
+    missing = [name for name in _REQUIRED_HEADERS if not request.headers.get(name)]
     if missing:
         names = ", ".join(missing)
-        raise _unauthorized(
+        raise _make_unauthorized(
             Message(f"요청 헤더가 없습니다: {names}", f"Request headers are missing: {names}")
         )
     client_type = request.headers["Scp-ClientType"]
     if client_type != _CLIENT_TYPE:
-        raise _unauthorized(
+        raise _make_unauthorized(
             Message(
                 f"Scp-ClientType은 {_CLIENT_TYPE}여야 합니다.",
                 f"Scp-ClientType must be {_CLIENT_TYPE}.",
@@ -192,56 +196,60 @@ def _check_headers(request: Request) -> None:
         )
 
 
-def _check_time(timestamp: str, settings: Settings, now: float) -> None:
+def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
+    # The document's timestamp is in milliseconds; seconds are the usual slip.
     if not re.fullmatch(r"[0-9]{13}", timestamp):
-        raise _unauthorized(
+        raise _make_unauthorized(
             Message(
                 "Scp-Timestamp는 13자리 밀리초여야 합니다.",
                 "Scp-Timestamp must be milliseconds since 1970, in 13 digits.",
             )
         )
-    ahead = int(timestamp) / 1000 - (now + settings.clock_ahead_seconds)
+    seconds_ahead = int(timestamp) / 1000 - (now + settings.clock_ahead_seconds)
     limit = settings.accepted_skew_seconds
-    if abs(ahead) > limit:
-        way, korean_way = ("ahead of", "빠릅니다") if ahead > 0 else ("behind", "느립니다")
-        raise _unauthorized(
+    if abs(seconds_ahead) > limit:
+        direction, korean_direction = (
+            ("ahead of", "빠릅니다") if seconds_ahead > 0 else ("behind", "느립니다")
+        )
+        raise _make_unauthorized(
             Message(
-                f"Scp-Timestamp가 서버 시각보다 {abs(ahead):.0f}초 {korean_way}"
+                f"Scp-Timestamp가 서버 시각보다 {abs(seconds_ahead):.0f}초 {korean_direction}"
                 f"(허용: {limit:.0f}초). 시스템 시계를 확인하십시오.",
-                f"Scp-Timestamp is {abs(ahead):.0f} seconds {way} the platform's clock; "
-                f"{limit:.0f} are accepted. Check the system clock.",
+                f"Scp-Timestamp is {abs(seconds_ahead):.0f} seconds {direction} the platform's "
+                f"clock; {limit:.0f} are accepted. Check the system clock.",
             )
         )
 
 
 def _check_signature(request: Request, pair: KeyPair) -> None:
     headers = request.headers
-    signed = Signed(
+    signed_request = SignedRequest(
         method=request.method,
-        url=requested_url(request.environ),
+        url=get_requested_url(request.environ),
         timestamp=headers["Scp-Timestamp"],
         access_key=headers["Scp-Accesskey"],
         account_id=headers.get("Scp-AccountId", ""),
         client_type=headers["Scp-ClientType"],
     )
-    expected = signed.signature(pair.secret_key.get_secret_value())
+    expected = signed_request.compute_signature(pair.secret_key.get_secret_value())
     if not hmac.compare_digest(expected.encode(), headers["Scp-Signature"].encode()):
-        what = f"{signed.method} {signed.url}"
-        raise _unauthorized(
+        signed_target = f"{signed_request.method} {signed_request.url}"
+        raise _make_unauthorized(
             Message(
-                f"서명이 일치하지 않습니다: {what}",
-                f"The signature does not match {what}: check the secret key and the signed URL.",
+                f"서명이 일치하지 않습니다: {signed_target}",
+                f"The signature does not match {signed_target}: check the secret key "
+                "and the signed URL.",
             )
         )
 
 
-def _unauthorized(message: Message) -> ApiError:
+def _make_unauthorized(message: Message) -> ApiError:
     return ApiError(401, "Unauthorized", message)
 
 
 @dataclass(frozen=True)
-class Signed:
-    """What a signature covers; the body is not part of it."""
+class SignedRequest:
+    """The parts of a request that a signature covers; the body is not one of them."""
 
     method: str
     url: str
@@ -250,17 +258,18 @@ class Signed:
     account_id: str
     client_type: str
 
-    def signature(self, secret_key: str) -> str:
+    def compute_signature(self, secret_key: str) -> str:
+        """Return the signature in base64: HMAC-SHA256 over all parts, as the SDK signs."""
         message = self.method + self.url + self.timestamp
         message += self.access_key + self.account_id + self.client_type
         digest = hmac.digest(secret_key.encode(), message.encode(), hashlib.sha256)
         return base64.b64encode(digest).decode()
 
 
-def requested_url(environ: WSGIEnvironment) -> str:
-    """The absolute URL as it was on the wire: scheme, the client's Host, raw path and query.
+def get_requested_url(environ: WSGIEnvironment) -> str:
+    """Return the absolute URL as it was sent: scheme, the client's Host, raw path and query.
 
-    A caller in process gives no raw path; there it is the path percent-encoded anew.
+    A caller in process sends no raw path; then the path is percent-encoded again.
     """
     raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")
     if raw is None:

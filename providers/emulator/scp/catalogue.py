@@ -1,4 +1,8 @@
-"""What each region offers. The document's example ids are here; the rest is plausible."""
+"""List what each region of the emulated SCP offers: images, server types, subnets, node pools.
+
+`requests`, `creating` and `queries` read this module. The document's example ids are here; the rest
+is plausible.
+"""
 
 import ipaddress
 from dataclasses import dataclass
@@ -18,7 +22,7 @@ class Image:
     regions: tuple[str, ...]
     priority: int
 
-    def view(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "created_at": "2024-07-11 08:56:59",  # not RFC 3339: so it is in the document
             "id": self.image_id,
@@ -32,7 +36,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Product:
-    """A server type; `product_id` is a create's `server_type_id`, `name` the `server_type`."""
+    """A server type; `product_id` is a create's `server_type_id`, `name` its `server_type`."""
 
     product_id: str
     name: str
@@ -46,7 +50,7 @@ class Product:
     images: tuple[str, ...]
     state: str = "AVAILABLE"
 
-    def view(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "created_at": _SINCE,
             "created_by": USER_ID,
@@ -79,7 +83,7 @@ class Subnet:
 
 @dataclass(frozen=True)
 class Pool:
-    """A vendor's node pool: `capacity` servers for the fabrics that are made in it."""
+    """A vendor's node pool, with `capacity` servers for the fabrics that are created there."""
 
     pool_id: str
     region: str
@@ -165,12 +169,14 @@ POOLS = {
 REGIONS = tuple(sorted({pool.region for pool in POOLS.values()}))
 
 
-def offered_images(region: str) -> list[Image]:
-    found = (image for image in IMAGES.values() if region in image.regions)
-    return sorted(found, key=lambda image: image.priority)
+def find_images(region: str) -> list[Image]:
+    """Return the images of a region, by their priority."""
+    images = (image for image in IMAGES.values() if region in image.regions)
+    return sorted(images, key=lambda image: image.priority)
 
 
-def offered_products(product_type: str | None, image_id: str | None) -> list[Product]:
+def find_products(product_type: str | None, image_id: str | None) -> list[Product]:
+    """Return the server types of a product type and for an image; None is any."""
     return [
         product
         for product in PRODUCTS.values()

@@ -1,4 +1,7 @@
-"""A refusal, as the platform would answer it, in its two languages."""
+"""Build SCP's error answers, with messages in Korean and English.
+
+All modules of `scp` raise these errors; `routes` answers them in the language of the request.
+"""
 
 from dataclasses import dataclass
 from http.client import responses
@@ -9,15 +12,18 @@ from gpuform.providers.emulator.routing import Refusal
 
 @dataclass(frozen=True)
 class Message:
+    """A message in the two languages of the platform."""
+
     korean: str
     english: str
 
-    def told(self, language: str) -> str:
+    def get_text(self, language: str) -> str:
+        """Return the text for an Accept-Language code: English for `en...`, else Korean."""
         return self.english if language.lower().startswith("en") else self.korean
 
 
 class ApiError(Refusal):
-    """Answered as `{"errors": [...]}` with this status.
+    """Raised where SCP refuses: answered as `{"errors": [...]}` with this status.
 
     `detail` is a text for one message and a list of texts for several: clients of the platform
     meet both forms.
@@ -28,12 +34,13 @@ class ApiError(Refusal):
         self.code = code
         self.messages = messages
 
-    def body(self, language: str, request_id: str) -> dict[str, Any]:
-        told = [message.told(language) for message in self.messages]
+    def build_body(self, language: str, request_id: str) -> dict[str, Any]:
+        """Return the body of the answer in `language`."""
+        texts = [message.get_text(language) for message in self.messages]
         return {
             "errors": [
                 {
-                    "detail": told[0] if len(told) == 1 else told,
+                    "detail": texts[0] if len(texts) == 1 else texts,
                     "status": self.status,
                     "title": responses.get(self.status, ""),
                     "code": self.code,
@@ -43,12 +50,13 @@ class ApiError(Refusal):
         }
 
 
-def refused(code: str, *messages: Message) -> ApiError:
-    """400: the document lists no other code for what breaks a rule."""
+def make_bad_request(code: str, *messages: Message) -> ApiError:
+    """Return a 400: the document lists no other code for a broken rule."""
     return ApiError(400, code, *messages)
 
 
-def no_node(node_id: str) -> ApiError:
+def make_node_not_found(node_id: str) -> ApiError:
+    """Return the 404 for a GPU node that does not exist."""
     return ApiError(
         404,
         "GpuNodeNotFound",
@@ -56,7 +64,8 @@ def no_node(node_id: str) -> ApiError:
     )
 
 
-def no_fabric(fabric_id: str) -> ApiError:
+def make_fabric_not_found(fabric_id: str) -> ApiError:
+    """Return the 404 for a cluster fabric that does not exist."""
     return ApiError(
         404,
         "ClusterFabricNotFound",

@@ -1,10 +1,9 @@
-"""Model GPU nodes and cluster fabrics: how they progress, and what they look like at a time.
+"""Model GPU nodes and cluster fabrics: what is stored, how states change, what the API shows.
 
-A fabric appears with the create that names it and ends with its last node.
-
-Nothing runs in the background: an operation writes down when which state comes, reading compares
-those times with the clock. The states are those of the official provider, the durations ours: 15
-minutes for a new node.
+A fabric appears with the create that names it and ends with its last node. Nothing runs in the
+background: an operation writes down when which state comes, reading compares those times with the
+clock. The states are those of the official provider, the durations ours: 15 minutes for a new node.
+`creating`, `operations`, `queries` and the emulated Lens use `ScpInventory`.
 """
 
 from collections.abc import Sequence
@@ -21,37 +20,39 @@ from gpuform.providers.emulator.clock import (
     select_past_steps,
 )
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID, USER_ID
-from gpuform.providers.emulator.scp.errors import no_fabric, no_node
+from gpuform.providers.emulator.scp.errors import make_fabric_not_found, make_node_not_found
 from gpuform.providers.emulator.store import Store
 
 T = TypeVar("T")
 
 FABRIC_APPEARS_SECONDS = 120.0
-"""From the create call until the nodes of a new fabric show its id."""
+"""Seconds from the create call until the nodes of a new fabric show its id; ours."""
 
-_CREATION = (("CREATING", 900.0), ("RUNNING", 0.0))
-_FAILURE = (("CREATING", 600.0), ("ERROR", 0.0))
-_STOP = (("STOPPING", 120.0), ("STOPPED", 0.0))
-_START = (("STARTING", 300.0), ("RUNNING", 0.0))
-_TERMINATION = (("TERMINATING", 180.0), ("TERMINATED", 0.0))
+_CREATION_STAGES = (("CREATING", 900.0), ("RUNNING", 0.0))
+_FAILURE_STAGES = (("CREATING", 600.0), ("ERROR", 0.0))
+_STOP_STAGES = (("STOPPING", 120.0), ("STOPPED", 0.0))
+_START_STAGES = (("STARTING", 300.0), ("RUNNING", 0.0))
+_TERMINATION_STAGES = (("TERMINATING", 180.0), ("TERMINATED", 0.0))
 _NAT_SECONDS = 30.0
 _MOVE_SECONDS = 60.0
 
 
 class Membership(BaseModel, frozen=True):
-    """`fabric_id` is None while a new fabric has not appeared."""
+    """The fabric of a node; `fabric_id` is None while a new fabric has not appeared."""
 
     fabric_id: str | None
     fabric_name: str
 
 
 class Nat(BaseModel, frozen=True):
+    """The public address that is translated to a node's own."""
+
     public_ip_address_id: str
     address: str
 
 
 class Identity(BaseModel, frozen=True):
-    """What never changes."""
+    """The part of a node that never changes, in the document's order."""
 
     gpu_node_name: str
     image_id: str
@@ -68,8 +69,8 @@ class Identity(BaseModel, frozen=True):
     pfs_ip: list[str]
 
 
-class Change(BaseModel, frozen=True):
-    """How a change takes place: accepted `now`, seen from `since` on, never finished if stuck."""
+class ChangeTiming(BaseModel, frozen=True):
+    """When a change takes place: accepted `now`, visible from `since`, never finished if stuck."""
 
     now: float
     since: float
@@ -77,6 +78,8 @@ class Change(BaseModel, frozen=True):
 
 
 class GpuNode(BaseModel, frozen=True):
+    """A GPU node as it is stored. Timelines hold the past and what is planned."""
+
     node_id: str
     identity: Identity
     lock_enabled: bool
@@ -87,144 +90,156 @@ class GpuNode(BaseModel, frozen=True):
     nats: Timeline[Nat | None]
     gone_at: float | None = None
     appears_at: float = 0.0
-    """Until then neither lists nor GET show it."""
+    """The time before which neither lists nor GET show the node."""
 
     @property
     def name(self) -> str:
         return self.identity.gpu_node_name
 
-    def state(self, now: float) -> str:
+    def get_state(self, now: float) -> str:
         return get_value_at(self.states, now)
 
     def has_appeared(self, now: float) -> bool:
         return self.appears_at <= now
 
     def is_live(self, now: float) -> bool:
-        return self.state(now) != "TERMINATED"
+        return self.get_state(now) != "TERMINATED"
 
-    def membership(self, now: float) -> Membership:
+    def get_membership(self, now: float) -> Membership:
         return get_value_at(self.memberships, now)
 
-    def nat(self, now: float) -> Nat | None:
+    def get_nat(self, now: float) -> Nat | None:
         return get_value_at(self.nats, now)
 
-    def holds_fabric(self, fabric_id: str, now: float) -> bool:
-        """Whether it is a member, or is on its way to be one."""
+    def has_fabric(self, fabric_id: str, now: float) -> bool:
+        """Return whether the node is a member of the fabric, or on its way there."""
         return self.is_live(now) and fabric_id in {
-            each.fabric_id for each in _from(self.memberships, now)
+            membership.fabric_id for membership in _list_current_and_planned(self.memberships, now)
         }
 
-    def holds_address(self, public_ip_address_id: str, now: float) -> bool:
+    def has_address(self, public_ip_address_id: str, now: float) -> bool:
+        """Return whether the node has the public address, or soon will."""
         return self.is_live(now) and public_ip_address_id in {
-            each.public_ip_address_id for each in _from(self.nats, now) if each is not None
+            nat.public_ip_address_id
+            for nat in _list_current_and_planned(self.nats, now)
+            if nat is not None
         }
 
-    def stopped(self, change: Change) -> Self:
-        return self._planned(change, _STOP)
+    def plan_stop(self, change: ChangeTiming) -> Self:
+        return self._plan_states(change, _STOP_STAGES)
 
-    def started(self, change: Change) -> Self:
-        return self._planned(change, _START)
+    def plan_start(self, change: ChangeTiming) -> Self:
+        return self._plan_states(change, _START_STAGES)
 
-    def locked(self, now: float, *, enabled: bool) -> Self:
+    def set_lock(self, now: float, *, enabled: bool) -> Self:
         if self.lock_enabled == enabled:
             return self
         return self.model_copy(update={"lock_enabled": enabled, "modified_at": now})
 
-    def with_nat(self, change: Change, nat: Nat | None) -> Self:
-        edited, end = self._edited(change, _NAT_SECONDS)
+    def plan_nat(self, change: ChangeTiming, nat: Nat | None) -> Self:
+        node, done_at = self._plan_edit(change, _NAT_SECONDS)
+        # A later change replaces a planned one: only what has happened stays.
         nats = select_past_steps(self.nats, change.now)
-        return edited.model_copy(update={"nats": nats if end is None else [*nats, (end, nat)]})
+        return node.model_copy(
+            update={"nats": nats if done_at is None else [*nats, (done_at, nat)]}
+        )
 
-    def moved(self, change: Change, target: Membership) -> Self:
-        edited, end = self._edited(change, _MOVE_SECONDS)
-        kept = select_past_steps(self.memberships, change.now)
-        memberships = kept if end is None else [*kept, (end, target)]
-        return edited.model_copy(update={"memberships": memberships})
+    def plan_move(self, change: ChangeTiming, target: Membership) -> Self:
+        node, done_at = self._plan_edit(change, _MOVE_SECONDS)
+        past_memberships = select_past_steps(self.memberships, change.now)
+        memberships = (
+            past_memberships if done_at is None else [*past_memberships, (done_at, target)]
+        )
+        return node.model_copy(update={"memberships": memberships})
 
-    def terminated(self, change: Change, shown_seconds: float) -> Self:
-        """On its way out; whatever else was planned for it does not come."""
-        planned = self._planned(change, _TERMINATION)
-        end = None if change.is_stuck else planned.states[-1][0] + shown_seconds
-        return planned.model_copy(
+    def plan_termination(self, change: ChangeTiming, visible_seconds: float) -> Self:
+        """Return the node being terminated; whatever else was planned for the node does not come.
+
+        `shown_seconds` is how long lists show the node as TERMINATED before it is gone.
+        """
+        node = self._plan_states(change, _TERMINATION_STAGES)
+        gone_at = None if change.is_stuck else node.states[-1][0] + visible_seconds
+        return node.model_copy(
             update={
                 "memberships": select_past_steps(self.memberships, change.now),
                 "nats": select_past_steps(self.nats, change.now),
-                "gone_at": end,
+                "gone_at": gone_at,
             }
         )
 
-    def in_state(self, now: float, state: str) -> Self:
-        """From `now` on, for good."""
+    def set_state(self, now: float, state: str) -> Self:
+        """Return the node in `state` from `now` on, for good: a test's choice."""
         return self.model_copy(
             update={"states": [*select_past_steps(self.states, now), (now, state)]}
         )
 
-    def _planned(self, change: Change, stages: tuple[tuple[str, float], ...]) -> Self:
+    def _plan_states(self, change: ChangeTiming, stages: tuple[tuple[str, float], ...]) -> Self:
         plan = schedule_stages(stages[:1] if change.is_stuck else stages, change.since)
         return self.model_copy(
             update={"states": [*select_past_steps(self.states, change.now), *plan]}
         )
 
-    def _edited(self, change: Change, seconds: float) -> tuple[Self, float | None]:
-        """EDITING, then the old state again; and the time of that."""
-        stages = (("EDITING", seconds), (self.state(change.now), 0.0))
-        planned = self._planned(change, stages)
-        return planned, None if change.is_stuck else planned.states[-1][0]
+    def _plan_edit(self, change: ChangeTiming, seconds: float) -> tuple[Self, float | None]:
+        """Return the node EDITING, then as before, and the time of that; None if stuck."""
+        stages = (("EDITING", seconds), (self.get_state(change.now), 0.0))
+        node = self._plan_states(change, stages)
+        return node, None if change.is_stuck else node.states[-1][0]
 
-    def view(self, now: float) -> dict[str, Any]:
-        """The document's GPU node. It has no password, no tags and no public_ip_address_id."""
-        membership, nat = self.membership(now), self.nat(now)
+    def to_json(self, now: float) -> dict[str, Any]:
+        """Return the document's GPU node, without password, tags and public_ip_address_id."""
+        membership, nat = self.get_membership(now), self.get_nat(now)
         return {
             "account_id": ACCOUNT_ID,
             "cluster_fabric_id": membership.fabric_id,
             "cluster_fabric_name": membership.fabric_name,
-            "created_at": timestamp(self.created_at),
+            "created_at": format_timestamp(self.created_at),
             "created_by": USER_ID,
             "id": self.node_id,
             **self.identity.model_dump(),
             "lock_enabled": self.lock_enabled,
-            "modified_at": timestamp(self._modified_at(now)),
+            "modified_at": format_timestamp(self._get_modified_at(now)),
             "modified_by": USER_ID,
             "os_type": "LINUX",
             "policy_nat": None if nat is None else nat.address,
             "policy_use_nat": nat is not None,
-            "state": self.state(now),
+            "state": self.get_state(now),
             "time_zone": "Asia/Seoul",
         }
 
-    def fabric_view(self, now: float) -> dict[str, Any]:
-        """How its fabric shows it."""
+    def to_member_json(self, now: float) -> dict[str, Any]:
+        """Return the node as its fabric lists it."""
         return {
             "gpu_node_id": self.node_id,
             "gpu_node_name": self.name,
             "policy_ip": self.identity.policy_ip,
             "product_type_id": self.identity.product_type_id,
             "server_type": self.identity.server_type,
-            "state": self.state(now),
+            "state": self.get_state(now),
         }
 
-    def _modified_at(self, now: float) -> float:
+    def _get_modified_at(self, now: float) -> float:
         moments = [at for at, _ in (*self.states, *self.memberships, *self.nats) if at <= now]
         return max([self.modified_at, *moments])
 
 
-def creation(change: Change, *, is_failing: bool) -> Timeline[str]:
-    stages = _FAILURE if is_failing else _CREATION
+def plan_creation(change: ChangeTiming, *, is_failing: bool) -> Timeline[str]:
+    """Return the states of a new node, which fails where a fault says so."""
+    stages = _FAILURE_STAGES if is_failing else _CREATION_STAGES
     return schedule_stages(stages[:1] if change.is_stuck else stages, change.now)
 
 
-def timestamp(moment: float) -> str:
-    """Whole seconds, as in the document."""
+def format_timestamp(moment: float) -> str:
+    """Return unix seconds in the document's form, in whole seconds."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _from(timeline: Timeline[T], now: float) -> list[T]:
-    """The value that holds now, and those planned."""
+def _list_current_and_planned(timeline: Timeline[T], now: float) -> list[T]:
+    """Return the value at `now` and all planned ones."""
     return [get_value_at(timeline, now), *(value for at, value in timeline if at > now)]
 
 
-CREATION_SECONDS = 30.0
-"""From the time when it appears until it is RUNNING; ours."""
+FABRIC_CREATION_SECONDS = 30.0
+"""Seconds from the time when a fabric appears until it is RUNNING; ours."""
 
 
 class Fabric(BaseModel, frozen=True):
@@ -235,7 +250,7 @@ class Fabric(BaseModel, frozen=True):
     product_id: str
     server_type: str
     states: Timeline[str]
-    """The first one begins when the fabric appears."""
+    """The states of the fabric; the first one begins when the fabric appears."""
 
     @property
     def appears_at(self) -> float:
@@ -244,38 +259,38 @@ class Fabric(BaseModel, frozen=True):
     def has_appeared(self, now: float) -> bool:
         return self.appears_at <= now
 
-    def state(self, now: float) -> str:
+    def get_state(self, now: float) -> str:
         return get_value_at(self.states, now)
 
-    def membership(self) -> Membership:
+    def to_membership(self) -> Membership:
         return Membership(fabric_id=self.fabric_id, fabric_name=self.name)
 
-    def details(self) -> dict[str, str]:
-        """How its node pool shows it: as a create names it (the document's example is empty)."""
+    def to_pool_json(self) -> dict[str, str]:
+        """Return the fabric as node pools show fabrics (the document's example is empty)."""
         return {
             "cluster_fabric_id": self.fabric_id,
             "cluster_fabric_name": self.name,
             "node_pool_id": self.node_pool_id,
         }
 
-    def view(self, now: float, members: Sequence[GpuNode]) -> dict[str, Any]:
-        """The document's cluster fabric, whose name is `cluster_name` there."""
+    def to_json(self, now: float, members: Sequence[GpuNode]) -> dict[str, Any]:
+        """Return the document's cluster fabric, in which the name is called `cluster_name`."""
         return {
             "account_id": ACCOUNT_ID,
             "cluster_name": self.name,
-            "created_at": timestamp(self.appears_at),
+            "created_at": format_timestamp(self.appears_at),
             "created_by": USER_ID,
             "description": f"fabric of {self.node_pool_id}",
-            "gpu_node_details": [node.fabric_view(now) for node in members],
+            "gpu_node_details": [node.to_member_json(now) for node in members],
             "id": self.fabric_id,
-            "modified_at": timestamp(select_past_steps(self.states, now)[-1][0]),
+            "modified_at": format_timestamp(select_past_steps(self.states, now)[-1][0]),
             "modified_by": USER_ID,
             "node_pool_id": self.node_pool_id,
             "pirp_id": "20",
             "product_id": self.product_id,
             "region_id": self.region_id,
             "server_type": self.server_type,
-            "state": self.state(now),
+            "state": self.get_state(now),
             "used_server_count": len(members),
         }
 
@@ -284,93 +299,99 @@ _NODE = "scp.gpu_node"
 _FABRIC = "scp.fabric"
 
 
-class Estate:
-    """To be used within one transaction. Fabrics that have lost their last node are forgotten."""
+class ScpInventory:
+    """All nodes and fabrics of the store at one moment, to be used within one transaction.
+
+    Fabrics that have lost their last node are removed.
+    """
 
     def __init__(self, store: Store, now: float) -> None:
         self._store = store
         self.now = now
         store.remove_expired(now)
-        self._nodes = {each.node_id: each for each in map(_read_node, store.list_all(_NODE))}
+        self._nodes = {node.node_id: node for node in map(_parse_node, store.list_all(_NODE))}
         self._fabrics = {
-            each.fabric_id: each for each in map(_read_fabric, store.list_all(_FABRIC))
+            fabric.fabric_id: fabric for fabric in map(_parse_fabric, store.list_all(_FABRIC))
         }
         for fabric in list(self._fabrics.values()):
-            if not self._is_held(fabric):
+            if not self._has_members(fabric):
                 del self._fabrics[fabric.fabric_id]
                 store.put(_FABRIC, fabric.fabric_id, fabric.model_dump_json(), gone_at=now)
 
-    def new_id(self) -> str:
-        """32 hexadecimal digits, as the platform's ids."""
+    def create_id(self) -> str:
+        """Return a new id: 32 hexadecimal digits, as the platform's ids."""
         return self._store.create_id().replace("-", "")
 
     # Nodes, oldest first.
 
-    def nodes(self) -> list[GpuNode]:
-        """Those that are shown, TERMINATED ones among them."""
+    def list_nodes(self) -> list[GpuNode]:
+        """Return the nodes that the API shows, oldest first, TERMINATED ones among them."""
         return [node for node in self._nodes.values() if node.has_appeared(self.now)]
 
-    def live_nodes(self) -> list[GpuNode]:
-        """Also before they appear: a create has taken their names and servers."""
+    def list_live_nodes(self) -> list[GpuNode]:
+        """Return the live nodes, also before they appear: names and servers are taken."""
         return [node for node in self._nodes.values() if node.is_live(self.now)]
 
-    def node(self, node_id: str) -> GpuNode:
+    def get_node(self, node_id: str) -> GpuNode:
+        """Return a node that has appeared. Raises `ApiError` 404."""
         node = self._nodes.get(node_id)
         if node is None or not node.has_appeared(self.now):
-            raise no_node(node_id)
+            raise make_node_not_found(node_id)
         return node
 
-    def keep_node(self, node: GpuNode) -> None:
+    def save_node(self, node: GpuNode) -> None:
         self._nodes[node.node_id] = node
         self._store.put(_NODE, node.node_id, node.model_dump_json(), gone_at=node.gone_at)
 
     def remove_node(self, node_id: str) -> None:
-        """At once, without a trace."""
-        node = self.node(node_id).model_copy(update={"gone_at": self.now})
-        self.keep_node(node)
+        """Remove the node at once, without a trace."""
+        node = self.get_node(node_id).model_copy(update={"gone_at": self.now})
+        self.save_node(node)
         self._store.remove_expired(self.now)
 
     # Fabrics.
 
-    def fabrics(self) -> list[Fabric]:
-        """Those that have appeared, oldest first."""
-        return [each for each in self._fabrics.values() if each.has_appeared(self.now)]
+    def list_fabrics(self) -> list[Fabric]:
+        """Return the fabrics that have appeared, oldest first."""
+        return [fabric for fabric in self._fabrics.values() if fabric.has_appeared(self.now)]
 
-    def fabric(self, fabric_id: str) -> Fabric:
+    def get_fabric(self, fabric_id: str) -> Fabric:
+        """Return a fabric that has appeared. Raises `ApiError` 404."""
         fabric = self._fabrics.get(fabric_id)
         if fabric is None or not fabric.has_appeared(self.now):
-            raise no_fabric(fabric_id)
+            raise make_fabric_not_found(fabric_id)
         return fabric
 
     def has_fabric_named(self, name: str, node_pool_id: str) -> bool:
-        """Also before it appears: the create that names it has taken the name."""
+        """Return whether a fabric of the pool has the name, also before the fabric appears."""
         return any(
-            (each.name, each.node_pool_id) == (name, node_pool_id)
-            for each in self._fabrics.values()
+            (fabric.name, fabric.node_pool_id) == (name, node_pool_id)
+            for fabric in self._fabrics.values()
         )
 
-    def members(self, fabric: Fabric) -> list[GpuNode]:
+    def list_members(self, fabric: Fabric) -> list[GpuNode]:
+        """Return the live nodes that have appeared in the fabric."""
         return [
             node
-            for node in self.live_nodes()
+            for node in self.list_live_nodes()
             if node.has_appeared(self.now)
-            and node.membership(self.now).fabric_id == fabric.fabric_id
+            and node.get_membership(self.now).fabric_id == fabric.fabric_id
         ]
 
-    def keep_fabric(self, fabric: Fabric) -> None:
+    def save_fabric(self, fabric: Fabric) -> None:
         self._fabrics[fabric.fabric_id] = fabric
         self._store.put(_FABRIC, fabric.fabric_id, fabric.model_dump_json())
 
-    def _is_held(self, fabric: Fabric) -> bool:
-        return any(node.holds_fabric(fabric.fabric_id, self.now) for node in self._nodes.values())
+    def _has_members(self, fabric: Fabric) -> bool:
+        return any(node.has_fabric(fabric.fabric_id, self.now) for node in self._nodes.values())
 
 
 # Kept, for records are immutable and most requests read what others have read before.
 @lru_cache(maxsize=4096)
-def _read_node(body: str) -> GpuNode:
+def _parse_node(body: str) -> GpuNode:
     return GpuNode.model_validate_json(body)
 
 
 @lru_cache(maxsize=4096)
-def _read_fabric(body: str) -> Fabric:
+def _parse_fabric(body: str) -> Fabric:
     return Fabric.model_validate_json(body)

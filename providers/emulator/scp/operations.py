@@ -1,8 +1,7 @@
-"""Change nodes that exist, without HTTP.
+"""Change GPU nodes that exist, without HTTP: check the document's rules, then store the plan.
 
-A call is all or nothing: a broken rule is a 400 before anything changes.
-
-Where the platform's document is silent the choice is ours and said at the place.
+`routes` calls this module. A call is all or nothing: a broken rule is a 400 before anything
+changes. Where the platform's document is silent the choice is ours and said at the place.
 """
 
 import hashlib
@@ -12,81 +11,101 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from gpuform.providers.emulator.routing import FaultEffects
-from gpuform.providers.emulator.scp.access import Settings
+from gpuform.providers.emulator.scp.access import ScpSettings
 from gpuform.providers.emulator.scp.catalogue import IMAGES, PRODUCTS, SUBNETS
-from gpuform.providers.emulator.scp.errors import ApiError, Message, no_node, refused
-from gpuform.providers.emulator.scp.nodes import Change, Estate, Fabric, GpuNode, Identity, Nat
+from gpuform.providers.emulator.scp.errors import (
+    ApiError,
+    Message,
+    make_bad_request,
+    make_node_not_found,
+)
+from gpuform.providers.emulator.scp.nodes import (
+    ChangeTiming,
+    Fabric,
+    GpuNode,
+    Identity,
+    Nat,
+    ScpInventory,
+)
 from gpuform.providers.emulator.scp.requests import (
-    PUBLIC_IP_ID,
+    PUBLIC_IP_ID_PATTERN,
     CreateGpuNodes,
     ModifyMembers,
     ServerDetails,
-    no_public_ip,
+    make_public_ip_message,
 )
 
 
 @dataclass(frozen=True)
-class Situation:
-    """In which a request finds the platform."""
+class RequestContext:
+    """What a request finds: objects, settings and the effects of an injected fault."""
 
-    estate: Estate
-    settings: Settings
-    trouble: FaultEffects
+    inventory: ScpInventory
+    settings: ScpSettings
+    effects: FaultEffects
 
     @property
     def now(self) -> float:
-        return self.estate.now
+        return self.inventory.now
 
-    def change(self) -> Change:
-        return Change(
+    def start_change(self) -> ChangeTiming:
+        """Return the timing of a change that is accepted now."""
+        return ChangeTiming(
             now=self.now,
             since=self.now + self.settings.reaction_seconds,
-            is_stuck=self.trouble.is_stuck,
+            is_stuck=self.effects.is_stuck,
         )
 
 
-def chosen(estate: Estate, ids: Sequence[str]) -> list[GpuNode]:
-    """The live nodes of `ids`. Raises `ApiError` 404 when one is missing, 400 for one twice."""
-    live = (node for node in estate.live_nodes() if node.has_appeared(estate.now))
-    nodes = {node.node_id: node for node in live}
-    missing = [each for each in ids if each not in nodes]
+def require_nodes(inventory: ScpInventory, ids: Sequence[str]) -> list[GpuNode]:
+    """Return the live nodes of `ids`. Raises `ApiError`: 404 for a missing one, 400 for two."""
+    live_nodes = (node for node in inventory.list_live_nodes() if node.has_appeared(inventory.now))
+    nodes = {node.node_id: node for node in live_nodes}
+    missing = [node_id for node_id in ids if node_id not in nodes]
     if missing:
-        told = [message for each in missing for message in no_node(each).messages]
-        raise ApiError(404, "GpuNodeNotFound", *told)
-    twice = repeated(ids)
-    if twice:
-        told = [Message(f"{each}: 중복되었습니다.", f"{each} is given twice") for each in twice]
-        raise refused("Duplicate", *told)
-    return [nodes[each] for each in ids]
+        messages = [
+            message for node_id in missing for message in make_node_not_found(node_id).messages
+        ]
+        raise ApiError(404, "GpuNodeNotFound", *messages)
+    duplicates = find_duplicates(ids)
+    if duplicates:
+        messages = [
+            Message(f"{node_id}: 중복되었습니다.", f"{node_id} is given twice")
+            for node_id in duplicates
+        ]
+        raise make_bad_request("Duplicate", *messages)
+    return [nodes[node_id] for node_id in ids]
 
 
-def check_all(
+def check_each_node(
     nodes: Sequence[GpuNode],
     is_fine: Callable[[GpuNode], bool],
     code: str,
     problem: Callable[[GpuNode], Message],
 ) -> None:
+    """Raise `ApiError` 400 with the message of every node that is not fine."""
     problems = [problem(node) for node in nodes if not is_fine(node)]
     if problems:
-        raise refused(code, *problems)
+        raise make_bad_request(code, *problems)
 
 
 def check_states(nodes: Sequence[GpuNode], now: float, *allowed: str) -> None:
-    wanted = ", ".join(allowed)
-    check_all(
+    allowed_states = ", ".join(allowed)
+    check_each_node(
         nodes,
-        lambda node: node.state(now) in allowed,
+        lambda node: node.get_state(now) in allowed,
         "InvalidState",
         lambda node: Message(
-            f"{node.name}: 현재 상태({node.state(now)})에서는 수행할 수 없습니다(가능: {wanted}).",
-            f"{node.name} is {node.state(now)}; this is possible when {wanted}",
+            f"{node.name}: 현재 상태({node.get_state(now)})에서는 수행할 수 없습니다"
+            f"(가능: {allowed_states}).",
+            f"{node.name} is {node.get_state(now)}; this is possible when {allowed_states}",
         ),
     )
 
 
 def check_unlocked(nodes: Sequence[GpuNode]) -> None:
-    """That a lock refuses stop and delete, and how, is ours: the document only names locks."""
-    check_all(
+    """Refuse locked nodes (ours: the document does not say what a lock refuses)."""
+    check_each_node(
         nodes,
         lambda node: not node.lock_enabled,
         "GpuNodeLocked",
@@ -97,10 +116,11 @@ def check_unlocked(nodes: Sequence[GpuNode]) -> None:
     )
 
 
-def check_joinable(fabric: Fabric, situation: Situation) -> None:
-    state = fabric.state(situation.now)
-    if state != "RUNNING" and not situation.settings.joining_while_creating:
-        raise refused(
+def check_joinable(fabric: Fabric, context: RequestContext) -> None:
+    """Refuse to add nodes to a fabric that is not RUNNING, unless a setting allows it (ours)."""
+    state = fabric.get_state(context.now)
+    if state != "RUNNING" and not context.settings.joining_while_creating:
+        raise make_bad_request(
             "ClusterFabricNotReady",
             Message(
                 f"Cluster Fabric({fabric.name})의 상태가 {state}이므로 추가할 수 없습니다.",
@@ -109,46 +129,55 @@ def check_joinable(fabric: Fabric, situation: Situation) -> None:
         )
 
 
-def check_public_ips(estate: Estate, ids: Sequence[str]) -> None:
-    """A public IP serves one node, from the request on that assigns it."""
-    live = estate.live_nodes()
-    held = {each for each in ids if any(node.holds_address(each, estate.now) for node in live)}
+def check_public_ips(inventory: ScpInventory, ids: Sequence[str]) -> None:
+    """Refuse public IPs in use: each serves one node, from the request on that assigns it."""
+    live_nodes = inventory.list_live_nodes()
+    used_ids = {
+        public_ip_id
+        for public_ip_id in ids
+        if any(node.has_address(public_ip_id, inventory.now) for node in live_nodes)
+    }
     problems = [
-        Message(f"이미 사용 중인 Public IP({each})입니다.", f"public IP {each!r} is in use")
-        for each in repeated(ids, held)
+        Message(
+            f"이미 사용 중인 Public IP({public_ip_id})입니다.",
+            f"public IP {public_ip_id!r} is in use",
+        )
+        for public_ip_id in find_duplicates(ids, used_ids)
     ]
     if problems:
-        raise refused("PublicIpInUse", *problems)
+        raise make_bad_request("PublicIpInUse", *problems)
 
 
-def repeated(wanted: Sequence[str], taken: Collection[str] = ()) -> list[str]:
-    """What is wanted twice, or is taken already; each once."""
-    found = (each for each in wanted if each in taken or wanted.count(each) > 1)
-    return list(dict.fromkeys(found))
+def find_duplicates(values: Sequence[str], taken: Collection[str] = ()) -> list[str]:
+    """Return the values that occur twice or are in `taken`, each once."""
+    duplicates = (value for value in values if value in taken or values.count(value) > 1)
+    return list(dict.fromkeys(duplicates))
 
 
-_PUBLIC = IPv4Address("198.18.0.0")  # of the block for tests, RFC 2544
-_PUBLIC_SIZE = 2**17
-_STORAGE = IPv4Address("10.252.128.0")  # of the document's examples
-_STORAGE_BLOCK = 2**13
+_FIRST_PUBLIC_ADDRESS = IPv4Address("198.18.0.0")  # of the block for tests, RFC 2544
+_PUBLIC_ADDRESS_COUNT = 2**17
+_FIRST_STORAGE_ADDRESS = IPv4Address("10.252.128.0")  # of the document's examples
+_STORAGE_BLOCK_SIZE = 2**13
 
 
-class Addresses:
-    """The addresses of a create's subnet: those asked for, else the lowest that nobody has."""
+class AddressAllocator:
+    """Chooses the addresses of a create's subnet: requested ones, else the lowest free ones."""
 
-    def __init__(self, body: CreateGpuNodes, live: Sequence[GpuNode]) -> None:
+    def __init__(self, body: CreateGpuNodes, live_nodes: Sequence[GpuNode]) -> None:
         taken = {
-            node.identity.policy_ip for node in live if node.identity.network_id == body.subnet_id
+            node.identity.policy_ip
+            for node in live_nodes
+            if node.identity.network_id == body.subnet_id
         }
         taken |= {server.ip_address for server in body.server_details if server.ip_address}
         hosts = SUBNETS[body.subnet_id].network.hosts()
-        self._free = (str(host) for host in hosts if str(host) not in taken)
+        self._free_addresses = (str(host) for host in hosts if str(host) not in taken)
 
-    def next_for(self, server: ServerDetails) -> str:
-        """Raises `ApiError` 400 when the subnet is full."""
-        address = server.ip_address or next(self._free, None)
+    def allocate(self, server: ServerDetails) -> str:
+        """Return the address of a server. Raises `ApiError` 400 when the subnet is full."""
+        address = server.ip_address or next(self._free_addresses, None)
         if address is None:
-            raise refused(
+            raise make_bad_request(
                 "SubnetIsFull",
                 Message(
                     "Subnet에 사용 가능한 IP가 없습니다.", "the subnet has no free IP address left"
@@ -157,7 +186,7 @@ class Addresses:
         return address
 
 
-def identity_of(body: CreateGpuNodes, server: ServerDetails, address: str) -> Identity:
+def build_identity(body: CreateGpuNodes, server: ServerDetails, address: str) -> Identity:
     product = PRODUCTS[server.server_type_id]
     return Identity(
         gpu_node_name=server.gpu_node_name,
@@ -172,114 +201,122 @@ def identity_of(body: CreateGpuNodes, server: ServerDetails, address: str) -> Id
         network_id=body.subnet_id,
         node_pool_id=body.cluster_fabric_details.node_pool_id,
         policy_ip=address,
-        pfs_ip=_storage_addresses(body.subnet_id, address),
+        pfs_ip=_compute_storage_addresses(body.subnet_id, address),
     )
 
 
-def nat_of(public_ip_address_id: str) -> Nat:
-    """The address behind an id is made up; the same for the same id."""
+def build_nat(public_ip_address_id: str) -> Nat:
+    """Return the NAT of a public IP; the address is made up, always the same for the same id."""
     digest = hashlib.sha256(public_ip_address_id.encode()).digest()
-    offset = int.from_bytes(digest[:4]) % _PUBLIC_SIZE
-    return Nat(public_ip_address_id=public_ip_address_id, address=str(_PUBLIC + offset))
+    offset = int.from_bytes(digest[:4]) % _PUBLIC_ADDRESS_COUNT
+    return Nat(
+        public_ip_address_id=public_ip_address_id, address=str(_FIRST_PUBLIC_ADDRESS + offset)
+    )
 
 
-def _storage_addresses(subnet_id: str, address: str) -> list[str]:
-    """Two for each node, different for all nodes."""
-    block = list(SUBNETS).index(subnet_id) * _STORAGE_BLOCK
+def _compute_storage_addresses(subnet_id: str, address: str) -> list[str]:
+    """Return the node's two addresses in the storage network, different for all nodes."""
+    # Each subnet has a block of its own; a node's place in its subnet gives its place in the block.
+    block = list(SUBNETS).index(subnet_id) * _STORAGE_BLOCK_SIZE
     offset = int(IPv4Address(address)) - int(SUBNETS[subnet_id].network.network_address)
-    return [str(_STORAGE + block + 2 * offset + at) for at in (0, 1)]
+    return [str(_FIRST_STORAGE_ADDRESS + block + 2 * offset + index) for index in (0, 1)]
 
 
-_AT_REST = ("RUNNING", "STOPPED")
+_STABLE_STATES = ("RUNNING", "STOPPED")
 
 
-def delete_nodes(situation: Situation, ids: Sequence[str]) -> None:
-    """From any state; once more is no error (the platform's answer to that is unknown)."""
-    nodes = chosen(situation.estate, ids)
+def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
+    """Terminate nodes from any state; a second delete is no error (ours)."""
+    nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)
     for node in nodes:
         if node.gone_at is None:
-            shown = situation.settings.terminated_seconds
-            situation.estate.keep_node(node.terminated(situation.change(), shown))
+            visible_seconds = context.settings.terminated_seconds
+            context.inventory.save_node(
+                node.plan_termination(context.start_change(), visible_seconds)
+            )
 
 
-def stop_nodes(situation: Situation, ids: Sequence[str]) -> None:
-    nodes = chosen(situation.estate, ids)
+def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
+    nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)
-    check_states(nodes, situation.now, "RUNNING")
+    check_states(nodes, context.now, "RUNNING")
     for node in nodes:
-        situation.estate.keep_node(node.stopped(situation.change()))
+        context.inventory.save_node(node.plan_stop(context.start_change()))
 
 
-def start_nodes(situation: Situation, ids: Sequence[str]) -> None:
-    nodes = chosen(situation.estate, ids)
-    check_states(nodes, situation.now, "STOPPED")
+def start_nodes(context: RequestContext, ids: Sequence[str]) -> None:
+    nodes = require_nodes(context.inventory, ids)
+    check_states(nodes, context.now, "STOPPED")
     for node in nodes:
-        situation.estate.keep_node(node.started(situation.change()))
+        context.inventory.save_node(node.plan_start(context.start_change()))
 
 
-def lock_node(situation: Situation, node_id: str, *, enabled: bool) -> None:
-    """At once, in any state; a second time changes nothing."""
-    (node,) = chosen(situation.estate, [node_id])
-    situation.estate.keep_node(node.locked(situation.now, enabled=enabled))
+def lock_node(context: RequestContext, node_id: str, *, enabled: bool) -> None:
+    """Lock or unlock a node at once, in any state; a second time changes nothing."""
+    (node,) = require_nodes(context.inventory, [node_id])
+    context.inventory.save_node(node.set_lock(context.now, enabled=enabled))
 
 
-def assign_nat(situation: Situation, node_id: str, public_ip_address_id: str) -> None:
-    (node,) = chosen(situation.estate, [node_id])
-    check_states([node], situation.now, *_AT_REST)
-    if node.nat(situation.now) is not None:
-        raise refused(
+def assign_nat(context: RequestContext, node_id: str, public_ip_address_id: str) -> None:
+    (node,) = require_nodes(context.inventory, [node_id])
+    check_states([node], context.now, *_STABLE_STATES)
+    if node.get_nat(context.now) is not None:
+        raise make_bad_request(
             "NatAlreadyAssigned",
             Message(
                 f"{node.name}: 이미 Public NAT IP가 할당되어 있습니다.",
                 f"{node.name} has a public NAT IP already",
             ),
         )
-    if not re.fullmatch(PUBLIC_IP_ID, public_ip_address_id):
-        raise refused("InvalidPublicIp", no_public_ip())
-    check_public_ips(situation.estate, [public_ip_address_id])
-    situation.estate.keep_node(node.with_nat(situation.change(), nat_of(public_ip_address_id)))
+    if not re.fullmatch(PUBLIC_IP_ID_PATTERN, public_ip_address_id):
+        raise make_bad_request("InvalidPublicIp", make_public_ip_message())
+    check_public_ips(context.inventory, [public_ip_address_id])
+    context.inventory.save_node(
+        node.plan_nat(context.start_change(), build_nat(public_ip_address_id))
+    )
 
 
-def release_nat(situation: Situation, node_id: str) -> None:
-    (node,) = chosen(situation.estate, [node_id])
-    check_states([node], situation.now, *_AT_REST)
-    if node.nat(situation.now) is None:
-        raise refused(
+def release_nat(context: RequestContext, node_id: str) -> None:
+    (node,) = require_nodes(context.inventory, [node_id])
+    check_states([node], context.now, *_STABLE_STATES)
+    if node.get_nat(context.now) is None:
+        raise make_bad_request(
             "NatNotAssigned",
             Message(
                 f"{node.name}: 할당된 Public NAT IP가 없습니다.",
                 f"{node.name} has no public NAT IP",
             ),
         )
-    situation.estate.keep_node(node.with_nat(situation.change(), None))
+    context.inventory.save_node(node.plan_nat(context.start_change(), None))
 
 
-def modify_members(situation: Situation, body: ModifyMembers) -> None:
-    """Only between fabrics of one node pool (user guide, 'Cluster fabric')."""
-    estate, now = situation.estate, situation.now
-    before = estate.fabric(body.before_cluster_fabric_id)
-    after = estate.fabric(body.after_cluster_fabric_id)
-    _check_one_pool(before, after)
-    check_joinable(after, situation)
-    nodes = chosen(estate, body.gpu_node_id_list)
-    check_all(
+def modify_members(context: RequestContext, body: ModifyMembers) -> None:
+    """Move nodes to another fabric of the same node pool (user guide, 'Cluster fabric')."""
+    inventory, now = context.inventory, context.now
+    before = inventory.get_fabric(body.before_cluster_fabric_id)
+    after = inventory.get_fabric(body.after_cluster_fabric_id)
+    _check_same_pool(before, after)
+    check_joinable(after, context)
+    nodes = require_nodes(inventory, body.gpu_node_id_list)
+    check_each_node(
         nodes,
-        lambda node: node.membership(now).fabric_id == before.fabric_id,
+        lambda node: node.get_membership(now).fabric_id == before.fabric_id,
         "NotAMember",
         lambda node: Message(
             f"{node.name}: Cluster Fabric({before.name})의 노드가 아닙니다.",
             f"{node.name} is not a member of cluster fabric {before.name!r}",
         ),
     )
-    check_states(nodes, now, *_AT_REST)
+    # Ours: the document does not say in which states a node moves.
+    check_states(nodes, now, *_STABLE_STATES)
     for node in nodes:
-        estate.keep_node(node.moved(situation.change(), after.membership()))
+        inventory.save_node(node.plan_move(context.start_change(), after.to_membership()))
 
 
-def _check_one_pool(before: Fabric, after: Fabric) -> None:
+def _check_same_pool(before: Fabric, after: Fabric) -> None:
     if before.fabric_id == after.fabric_id:
-        raise refused(
+        raise make_bad_request(
             "SameClusterFabric",
             Message(
                 "변경 전후의 Cluster Fabric이 같습니다.",
@@ -287,7 +324,7 @@ def _check_one_pool(before: Fabric, after: Fabric) -> None:
             ),
         )
     if before.node_pool_id != after.node_pool_id:
-        raise refused(
+        raise make_bad_request(
             "OtherNodePool",
             Message(
                 "같은 노드 풀의 Cluster Fabric으로만 변경할 수 있습니다.",

@@ -1,6 +1,6 @@
-"""What lists are asked for: filters, sorting, 0-based pages; and the lists of what can be had.
+"""Parse what list requests ask for (filters, sorting, pages), and list what can be had.
 
-An empty value or `null` counts as none.
+`routes` calls this module. Pages are counted from 0; an empty value or `null` counts as none.
 """
 
 import re
@@ -14,31 +14,31 @@ from gpuform.providers.emulator.scp.catalogue import (
     POOLS,
     REGIONS,
     Pool,
-    offered_images,
-    offered_products,
+    find_images,
+    find_products,
 )
-from gpuform.providers.emulator.scp.errors import ApiError, Message, refused
-from gpuform.providers.emulator.scp.nodes import Estate
+from gpuform.providers.emulator.scp.errors import ApiError, Message, make_bad_request
+from gpuform.providers.emulator.scp.nodes import ScpInventory
 
-View = dict[str, Any]
+JsonObject = dict[str, Any]
 _PAGING = ("size", "page", "sort")
 _DEFAULT_SIZE = 20
 _DEFAULT_SORT = "created_at:desc"
 
 
-def given(args: MultiDict[str, str], *names: str) -> dict[str, str]:
-    """The parameters that have a value. Raises `ApiError` for one that is not among `names`."""
+def read_parameters(args: MultiDict[str, str], *names: str) -> dict[str, str]:
+    """Return the parameters that have a value. Raises `ApiError` for one that is not in `names`."""
     unknown = sorted(set(args) - set(names))
     if unknown:
-        raise _invalid(
+        raise _make_invalid_parameter(
             unknown[0], "알 수 없는 쿼리 파라미터입니다", "not a parameter of this request"
         )
     return {name: value for name, value in args.items() if value not in {"", "null"}}
 
 
 @dataclass(frozen=True)
-class Listing:
-    """What a list request asks for. `filters` has the values by the names of view fields."""
+class ListQuery:
+    """What a list request asks for. `filters` are values by the names of the view's fields."""
 
     filters: dict[str, str]
     size: int
@@ -47,102 +47,111 @@ class Listing:
     is_descending: bool
 
     @classmethod
-    def read(
+    def parse(
         cls, args: MultiDict[str, str], filters: dict[str, str], sortable: Collection[str]
-    ) -> "Listing":
-        """`filters` has the view's field for each parameter that filters."""
-        values = given(args, *_PAGING, *filters)
+    ) -> "ListQuery":
+        """Parse a list request. Raises `ApiError` 400.
+
+        Args:
+            args: the parameters of the request.
+            filters: the field of the view for each parameter that filters.
+            sortable: the fields by which the list may be sorted.
+        """
+        values = read_parameters(args, *_PAGING, *filters)
         field, _, order = values.get("sort", _DEFAULT_SORT).partition(":")
         if order not in {"asc", "desc"}:
-            raise _invalid(
+            raise _make_invalid_parameter(
                 "sort",
                 "field:asc 또는 field:desc 형식이어야 합니다",
                 "must be field:asc or field:desc",
             )
         if field not in sortable:
-            raise _invalid(
+            raise _make_invalid_parameter(
                 "sort", f"정렬할 수 없는 항목입니다 ({field})", f"cannot sort by {field!r}"
             )
         return cls(
             filters={filters[name]: values[name] for name in filters if name in values},
-            size=_number(values, "size", default=_DEFAULT_SIZE, least=1),
-            page=_number(values, "page", default=0, least=0),
+            size=_parse_number(values, "size", default=_DEFAULT_SIZE, minimum=1),
+            page=_parse_number(values, "page", default=0, minimum=0),
             field=field,
             is_descending=order == "desc",
         )
 
-    def sorted(self, views: Sequence[View]) -> list[View]:
-        """What passes the filters, in order; equal ones by their id, so that pages fit together."""
-        found = [
+    def filter_and_sort(self, views: Sequence[JsonObject]) -> list[JsonObject]:
+        """Return the matching views in order; equal ones by id, so that pages fit together."""
+        matches = [
             view
             for view in views
             if all(view[field] == value for field, value in self.filters.items())
         ]
-        found.sort(key=lambda view: str(view["id"]))
-        found.sort(key=self._key, reverse=self.is_descending)
-        return found
+        matches.sort(key=lambda view: str(view["id"]))
+        matches.sort(key=self._get_sort_key, reverse=self.is_descending)
+        return matches
 
-    def paged(self, views: list[View]) -> list[View]:
+    def select_page(self, views: list[JsonObject]) -> list[JsonObject]:
         start = self.page * self.size
         return views[start : start + self.size]
 
-    def _key(self, view: View) -> tuple[bool, Any]:
+    def _get_sort_key(self, view: JsonObject) -> tuple[bool, Any]:
         value = view[self.field]
+        # Without a value first: fields may be null, and Python does not compare None.
         return (value is not None, "" if value is None else value)
 
 
-def _number(values: dict[str, str], name: str, *, default: int, least: int) -> int:
-    text = values.get(name)
-    if text is None:
+def _parse_number(values: dict[str, str], name: str, *, default: int, minimum: int) -> int:
+    argument = values.get(name)
+    if argument is None:
         return default
-    if not re.fullmatch("[0-9]{1,10}", text) or int(text) < least:
-        raise _invalid(
-            name, f"{least} 이상의 정수여야 합니다", f"must be a whole number from {least}"
+    if not re.fullmatch("[0-9]{1,10}", argument) or int(argument) < minimum:
+        raise _make_invalid_parameter(
+            name, f"{minimum} 이상의 정수여야 합니다", f"must be a whole number from {minimum}"
         )
-    return int(text)
+    return int(argument)
 
 
-def _invalid(name: str, korean: str, english: str) -> ApiError:
-    return refused("InvalidParameter", Message(f"{name}: {korean}.", f"{name}: {english}"))
+def _make_invalid_parameter(name: str, korean: str, english: str) -> ApiError:
+    return make_bad_request("InvalidParameter", Message(f"{name}: {korean}.", f"{name}: {english}"))
 
 
 Args = MultiDict[str, str]
 
 
-def images(args: Args) -> dict[str, Any]:
-    """Raises `ApiError` 400 without a known region."""
-    region = given(args, "region_id").get("region_id")
+def list_images(args: Args) -> dict[str, Any]:
+    """List the images of a region. Raises `ApiError` 400 without a known region."""
+    region = read_parameters(args, "region_id").get("region_id")
     if region not in REGIONS:
         known = ", ".join(REGIONS)
-        raise refused(
+        raise make_bad_request(
             "InvalidParameter",
             Message(f"region_id: 필수 항목입니다({known}).", f"region_id: one of {known}"),
         )
-    return {"images": [image.view() for image in offered_images(region)]}
+    return {"images": [image.to_json() for image in find_images(region)]}
 
 
-def products(args: Args) -> dict[str, Any]:
-    asked = given(args, "type", "image_id")
-    found = offered_products(asked.get("type"), asked.get("image_id"))
-    return {"products": [product.view() for product in found]}
+def list_products(args: Args) -> dict[str, Any]:
+    filters = read_parameters(args, "type", "image_id")
+    products = find_products(filters.get("type"), filters.get("image_id"))
+    return {"products": [product.to_json() for product in products]}
 
 
-def node_pools(args: Args, estate: Estate) -> dict[str, Any]:
-    asked = given(args, "subnet_id", "cluster_fabric_id", "node_pool_id")
-    found = [_pool_view(pool, asked, estate) for pool in POOLS.values()]
-    pools = [view for view in found if view is not None]
+def list_node_pools(args: Args, inventory: ScpInventory) -> dict[str, Any]:
+    filters = read_parameters(args, "subnet_id", "cluster_fabric_id", "node_pool_id")
+    pool_views = [_pool_to_json(pool, filters, inventory) for pool in POOLS.values()]
+    pools = [view for view in pool_views if view is not None]
     return {"count": len(pools), "node_pools": pools}
 
 
-def _pool_view(pool: Pool, asked: dict[str, str], estate: Estate) -> dict[str, Any] | None:
-    """None for a pool that was not asked for."""
-    fabrics = [each for each in estate.fabrics() if each.node_pool_id == pool.pool_id]
-    fits = (
-        asked.get("node_pool_id") in {None, pool.pool_id},
-        asked.get("subnet_id") in {None, *pool.subnets},
-        asked.get("cluster_fabric_id") in {None, *(each.fabric_id for each in fabrics)},
+def _pool_to_json(
+    pool: Pool, filters: dict[str, str], inventory: ScpInventory
+) -> dict[str, Any] | None:
+    """Return a node pool with its fabrics, or None for a pool that the filters leave out."""
+    fabrics = [fabric for fabric in inventory.list_fabrics() if fabric.node_pool_id == pool.pool_id]
+    matches = (
+        filters.get("node_pool_id") in {None, pool.pool_id},
+        filters.get("subnet_id") in {None, *pool.subnets},
+        filters.get("cluster_fabric_id") in {None, *(fabric.fabric_id for fabric in fabrics)},
     )
-    if not all(fits):
+    if not all(matches):
         return None
-    details = [each.details() for each in fabrics]
+    details = [fabric.to_pool_json() for fabric in fabrics]
     return {"cluster_fabric_details": details, "node_pool_id": pool.pool_id}

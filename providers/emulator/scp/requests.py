@@ -1,9 +1,8 @@
-"""Parse the bodies of the document's requests and refuse what a create may not say, whatever
-exists.
+"""Parse the bodies of the document's requests, and refuse creates that break a rule by themselves.
 
-Which fields may be missing or null is that of the official provider: the document lost the table.
-
-Sources: the official provider's `gpunode_resource.go`; ours where a comment says so.
+`routes` calls `parse`, `creating` the checks. Which fields may be missing or null is that of the
+official provider: the document lost the table. Sources: the official provider's
+`gpunode_resource.go`; ours where a comment says so.
 """
 
 import re
@@ -22,19 +21,19 @@ from gpuform.providers.emulator.scp.catalogue import (
     Image,
     Subnet,
 )
-from gpuform.providers.emulator.scp.errors import Message, refused
+from gpuform.providers.emulator.scp.errors import Message, make_bad_request
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
 class Body(BaseModel):
-    """Strict and closed, so that a client's slip shows."""
+    """A strict and closed request body, so that a client's slip shows."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class ClusterFabricDetails(Body):
-    """Without an id (or with an empty one) a new fabric is made."""
+    """The fabric of a create; without an id (or with an empty one) a new fabric is created."""
 
     cluster_fabric_id: str | None = None
     cluster_fabric_name: str
@@ -69,7 +68,7 @@ class CreateGpuNodes(Body):
 
 
 class GpuNodeIds(Body):
-    """Of delete, start and stop."""
+    """The body of delete, start and stop."""
 
     gpu_node_ids: list[str] = Field(min_length=1)
 
@@ -84,16 +83,18 @@ class AssignPublicNatIp(Body):
     public_ip_address_id: str
 
 
-def parse(model: type[_Body], data: bytes) -> _Body:
-    """The request body as `model`; raises `ApiError` 400 that names every problem, no value."""
+def parse_body(model: type[_Body], data: bytes) -> _Body:
+    """Return the request body as `model`. Raises `ApiError` 400 with every problem."""
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
-    raise refused("InvalidRequestBody", *(_told(dict(problem)) for problem in problems))
+    raise make_bad_request(
+        "InvalidRequestBody", *(_format_problem(dict(problem)) for problem in problems)
+    )
 
 
-def _told(problem: dict[str, Any]) -> Message:
+def _format_problem(problem: dict[str, Any]) -> Message:
     path = ".".join(str(part) for part in problem["loc"]) or "body"
     if problem["type"] == "missing":
         return Message(f"{path}: 필수 항목입니다.", f"{path}: required")
@@ -102,46 +103,46 @@ def _told(problem: dict[str, Any]) -> Message:
     return Message(f"{path}: 올바르지 않은 값입니다.", f"{path}: {problem['msg']}")
 
 
-MOST_SERVERS = 5
-LEAST_SERVERS = 2
-_FABRIC_NAME = r"[a-zA-Z][a-zA-Z0-9-]{1,13}[a-zA-Z0-9]"
+MAX_SERVERS = 5
+MIN_SERVERS = 2
+_FABRIC_NAME_PATTERN = r"[a-zA-Z][a-zA-Z0-9-]{1,13}[a-zA-Z0-9]"
 # A prefix has up to 24 characters, and the provider appends "-001".
-_NODE_NAME = r"[a-z][a-z0-9-]{1,26}[a-z0-9]"
-_PASSWORD = r"(?=.*[A-Z])(?=.*[a-z])(?=.*[0-9])(?=.*[@$!%*#&])[A-Za-z0-9@$!%*#&]{9,20}"  # noqa: S105
+_NODE_NAME_PATTERN = r"[a-z][a-z0-9-]{1,26}[a-z0-9]"
+_PASSWORD_PATTERN = r"(?=.*[A-Z])(?=.*[a-z])(?=.*[0-9])(?=.*[@$!%*#&])[A-Za-z0-9@$!%*#&]{9,20}"  # noqa: S105
 _OS_USER = "root"
-_LONGEST_SCRIPT = 16_384
-_LONGEST_TAG_KEY = 128
-_LONGEST_TAG_VALUE = 256
+_MAX_SCRIPT_LENGTH = 16_384
+_MAX_TAG_KEY_LENGTH = 128
+_MAX_TAG_VALUE_LENGTH = 256
 # Ours: an id of another service, which is not emulated.
-PUBLIC_IP_ID = r"[0-9a-f]{32}"
+PUBLIC_IP_ID_PATTERN = r"[0-9a-f]{32}"
 
 
 def check_new_nodes(body: CreateGpuNodes) -> None:
-    """Raises `ApiError` 400 with every broken rule."""
+    """Raise `ApiError` 400 with every rule that the body breaks, whatever exists."""
     problems = [
-        *_problems_of_names(body),
-        *_problems_of_system(body),
-        *_problems_of_place(body),
-        *_problems_of_servers(body),
+        *_find_name_problems(body),
+        *_find_system_problems(body),
+        *_find_location_problems(body),
+        *_find_server_problems(body),
     ]
     if problems:
-        raise refused("InvalidRequest", *problems)
+        raise make_bad_request("InvalidRequest", *problems)
 
 
-def check_count(count: int, least: int) -> None:
-    if not least <= count <= MOST_SERVERS:
-        raise refused(
+def check_count(count: int, minimum: int) -> None:
+    if not minimum <= count <= MAX_SERVERS:
+        raise make_bad_request(
             "InvalidServerCount",
             Message(
-                f"서버는 {least}대 이상 {MOST_SERVERS}대 이하로 신청해야 합니다(요청: {count}대).",
-                f"server_details: {least} to {MOST_SERVERS} servers are allowed, not {count}",
+                f"서버는 {minimum}대 이상 {MAX_SERVERS}대 이하로 신청해야 합니다(요청: {count}대).",
+                f"server_details: {minimum} to {MAX_SERVERS} servers are allowed, not {count}",
             ),
         )
 
 
-def _problems_of_names(body: CreateGpuNodes) -> Iterator[Message]:
+def _find_name_problems(body: CreateGpuNodes) -> Iterator[Message]:
     fabric_name = body.cluster_fabric_details.cluster_fabric_name
-    if not re.fullmatch(_FABRIC_NAME, fabric_name):
+    if not re.fullmatch(_FABRIC_NAME_PATTERN, fabric_name):
         yield Message(
             f"cluster_fabric_name({fabric_name}): 영문자로 시작하고 "
             "영문자, 숫자, -로 된 3~15자여야 하며 -로 끝날 수 없습니다.",
@@ -150,7 +151,7 @@ def _problems_of_names(body: CreateGpuNodes) -> Iterator[Message]:
         )
     for server in body.server_details:
         name = server.gpu_node_name
-        if not re.fullmatch(_NODE_NAME, name):
+        if not re.fullmatch(_NODE_NAME_PATTERN, name):
             yield Message(
                 f"gpu_node_name({name}): 영문 소문자로 시작하고 "
                 "영문 소문자, 숫자, -로 된 3~28자여야 하며 -로 끝날 수 없습니다.",
@@ -158,48 +159,53 @@ def _problems_of_names(body: CreateGpuNodes) -> Iterator[Message]:
                 "letter on, not ending in '-'",
             )
     for tag in body.tags or []:
-        if tag.key is not None and not 1 <= len(tag.key) <= _LONGEST_TAG_KEY:
+        if tag.key is not None and not 1 <= len(tag.key) <= _MAX_TAG_KEY_LENGTH:
             yield Message("tags: 키는 1~128자여야 합니다.", "tags: a key has 1 to 128 characters")
-        if tag.value is not None and len(tag.value) > _LONGEST_TAG_VALUE:
+        if tag.value is not None and len(tag.value) > _MAX_TAG_VALUE_LENGTH:
             yield Message(
                 "tags: 값은 256자 이하여야 합니다.", "tags: a value has up to 256 characters"
             )
 
 
-def _problems_of_system(body: CreateGpuNodes) -> Iterator[Message]:
+def _find_system_problems(body: CreateGpuNodes) -> Iterator[Message]:
     if body.os_user_id != _OS_USER:  # every image of the catalogue is Linux
         yield Message(
             f"os_user_id: Linux 이미지는 {_OS_USER}만 사용할 수 있습니다.",
             f"os_user_id must be {_OS_USER} with a Linux image",
         )
-    if not re.fullmatch(_PASSWORD, body.os_user_password):
+    if not re.fullmatch(_PASSWORD_PATTERN, body.os_user_password):
         yield Message(
             "os_user_password: 대문자, 소문자, 숫자, 특수문자(@$!%*#&)를 각각 포함한 9~20자여야 "
             "합니다.",
             "os_user_password: 9 to 20 characters, with an upper-case and a lower-case letter, "
             "a digit and one of @$!%*#&, and no others",
         )
-    if body.init_script is not None and len(body.init_script) > _LONGEST_SCRIPT:
+    if body.init_script is not None and len(body.init_script) > _MAX_SCRIPT_LENGTH:
         yield Message(
-            f"init_script: {_LONGEST_SCRIPT}자 이하여야 합니다.",
-            f"init_script: up to {_LONGEST_SCRIPT} characters",
+            f"init_script: {_MAX_SCRIPT_LENGTH}자 이하여야 합니다.",
+            f"init_script: up to {_MAX_SCRIPT_LENGTH} characters",
         )
 
 
-def _problems_of_place(body: CreateGpuNodes) -> Iterator[Message]:
+def _find_location_problems(body: CreateGpuNodes) -> Iterator[Message]:
     region, pool_id = body.region_id, body.cluster_fabric_details.node_pool_id
     if region not in REGIONS:
-        yield _unknown("region_id", region)
+        yield _make_unknown_message("region_id", region)
+        # The rest belongs to a region, and would be wrong for this reason alone.
         return
     image, pool, subnet = IMAGES.get(body.image_id), POOLS.get(pool_id), SUBNETS.get(body.subnet_id)
     if image is None or region not in image.regions:
-        yield _unknown("image_id", body.image_id)
+        yield _make_unknown_message("image_id", body.image_id)
     if pool is None or pool.region != region:
-        yield _unknown("node_pool_id", pool_id)
-    if body.vpc_id not in {each.vpc_id for each in SUBNETS.values() if each.region == region}:
-        yield _unknown("vpc_id", body.vpc_id)
+        yield _make_unknown_message("node_pool_id", pool_id)
+    if body.vpc_id not in {
+        subnet_of_region.vpc_id
+        for subnet_of_region in SUBNETS.values()
+        if subnet_of_region.region == region
+    }:
+        yield _make_unknown_message("vpc_id", body.vpc_id)
     if subnet is None or subnet.vpc_id != body.vpc_id:
-        yield _unknown("subnet_id", body.subnet_id)
+        yield _make_unknown_message("subnet_id", body.subnet_id)
     elif pool is not None and body.subnet_id not in pool.subnets:
         yield Message(
             f"노드 풀({pool_id})에서 사용할 수 없는 Subnet({body.subnet_id})입니다.",
@@ -207,24 +213,30 @@ def _problems_of_place(body: CreateGpuNodes) -> Iterator[Message]:
         )
 
 
-def _problems_of_servers(body: CreateGpuNodes) -> Iterator[Message]:
+def _find_server_problems(body: CreateGpuNodes) -> Iterator[Message]:
     image, subnet = IMAGES.get(body.image_id), SUBNETS.get(body.subnet_id)
     for server in body.server_details:
-        yield from _problems_of_product(server, image)
-        if server.ip_address and subnet is not None and not _is_in(server.ip_address, subnet):
+        yield from _find_product_problems(server, image)
+        if (
+            server.ip_address
+            and subnet is not None
+            and not _is_in_subnet(server.ip_address, subnet)
+        ):
             yield Message(
                 f"ip_address({server.ip_address}): Subnet({subnet.network})의 IP가 아닙니다.",
                 f"ip_address {server.ip_address!r} is not an address of the subnet "
                 f"({subnet.network})",
             )
-        if server.nat_enabled and not re.fullmatch(PUBLIC_IP_ID, server.public_ip_address_id or ""):
-            yield no_public_ip()
+        if server.nat_enabled and not re.fullmatch(
+            PUBLIC_IP_ID_PATTERN, server.public_ip_address_id or ""
+        ):
+            yield make_public_ip_message()
 
 
-def _problems_of_product(server: ServerDetails, image: Image | None) -> Iterator[Message]:
+def _find_product_problems(server: ServerDetails, image: Image | None) -> Iterator[Message]:
     product = PRODUCTS.get(server.server_type_id)
     if product is None:
-        yield _unknown("server_type_id", server.server_type_id)
+        yield _make_unknown_message("server_type_id", server.server_type_id)
     elif product.state != "AVAILABLE":
         yield Message(
             f"현재 신청할 수 없는 서버 타입({product.name})입니다.",
@@ -237,21 +249,21 @@ def _problems_of_product(server: ServerDetails, image: Image | None) -> Iterator
         )
 
 
-def no_public_ip() -> Message:
+def make_public_ip_message() -> Message:
     return Message(
         "public_ip_address_id: NAT를 사용하려면 유효한 Public IP ID가 필요합니다.",
         "public_ip_address_id: NAT needs the id of a public IP",
     )
 
 
-def _unknown(name: str, value: str) -> Message:
+def _make_unknown_message(name: str, value: str) -> Message:
     return Message(
         f"{name}({value}): 존재하지 않거나 사용할 수 없습니다.",
         f"{name} {value!r} does not exist or is not offered here",
     )
 
 
-def _is_in(address: str, subnet: Subnet) -> bool:
+def _is_in_subnet(address: str, subnet: Subnet) -> bool:
     try:
         return IPv4Address(address) in subnet.network
     except AddressValueError:

@@ -1,4 +1,7 @@
-"""The 16 endpoints of the platform document, and the list of versions, under `/scp`."""
+"""Serve the 16 endpoints of the platform document, and the list of versions, under `/scp`.
+
+`app` mounts the routes through `parts`; `creating`, `operations` and `queries` do the work.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,13 +21,19 @@ from gpuform.providers.emulator.routing import (
     answer_json,
     get_fault_effects,
 )
-from gpuform.providers.emulator.scp.access import HEADER, VERSIONS, Settings, check_access, chosen
+from gpuform.providers.emulator.scp.access import (
+    VERSION_HEADER,
+    VERSIONS,
+    ScpSettings,
+    check_access,
+    choose_version,
+)
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID
 from gpuform.providers.emulator.scp.creating import create_nodes
 from gpuform.providers.emulator.scp.errors import ApiError, Message
-from gpuform.providers.emulator.scp.nodes import Estate
+from gpuform.providers.emulator.scp.nodes import ScpInventory
 from gpuform.providers.emulator.scp.operations import (
-    Situation,
+    RequestContext,
     assign_nat,
     delete_nodes,
     lock_node,
@@ -33,13 +42,19 @@ from gpuform.providers.emulator.scp.operations import (
     start_nodes,
     stop_nodes,
 )
-from gpuform.providers.emulator.scp.queries import Listing, View, images, node_pools, products
+from gpuform.providers.emulator.scp.queries import (
+    JsonObject,
+    ListQuery,
+    list_images,
+    list_node_pools,
+    list_products,
+)
 from gpuform.providers.emulator.scp.requests import (
     AssignPublicNatIp,
     CreateGpuNodes,
     GpuNodeIds,
     ModifyMembers,
-    parse,
+    parse_body,
 )
 from gpuform.providers.emulator.store import Store
 
@@ -69,15 +84,15 @@ _FABRIC_SORTS = (
 )  # fmt: skip
 
 
-class Scp(PlatformApi):
-    """The platform as the app mounts it."""
+class ScpApi(PlatformApi):
+    """SCP's API, as `app` mounts it."""
 
     name = "scp"
     prefix = "/scp"
 
     def create_blueprint(self) -> Blueprint:
         routes = super().create_blueprint()
-        routes.after_request(self._marked)
+        routes.after_request(self._add_headers)
         for path in ("", "/"):
             routes.add_url_rule(path, "versions", self._list_versions, methods=["GET"])
         return routes
@@ -86,8 +101,8 @@ class Scp(PlatformApi):
         return (
             ("POST", f"{_NODE}/public-nat-ip", self._assign_nat),
             ("DELETE", f"{_NODE}/public-nat-ip", self._release_nat),
-            ("PUT", f"{_NODE}/lock", self._lock),
-            ("PUT", f"{_NODE}/unlock", self._unlock),
+            ("PUT", f"{_NODE}/lock", self._lock_node),
+            ("PUT", f"{_NODE}/unlock", self._unlock_node),
             ("GET", _NODE, self._show_node),
             ("POST", _NODES, self._create_nodes),
             ("DELETE", _NODES, self._delete_nodes),
@@ -103,12 +118,12 @@ class Scp(PlatformApi):
         )
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
-        """401, 403, and 400 for a version that is not served. The list of versions is open."""
+        """Return 401, 403, or 400 for an unknown version. The list of versions is open."""
         if client_request.path.rstrip("/") == self.prefix:
             return None
         try:
-            check_access(client_request, Settings.load(self._store), time.time())
-            g.version = chosen(client_request.headers.get(HEADER))
+            check_access(client_request, ScpSettings.load(self._store), time.time())
+            g.version = choose_version(client_request.headers.get(VERSION_HEADER))
         except ApiError as error:
             return self._answer_refusal(error)
         return None
@@ -118,169 +133,183 @@ class Scp(PlatformApi):
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         with self._store.transaction():
-            estate = self._load_platform().estate
-            now = estate.now
+            inventory = self._load_platform().inventory
+            now = inventory.now
             return {
                 "gpu_nodes": [
-                    {"id": each.node_id, "name": each.name, "status": each.state(now)}
-                    for each in estate.nodes()
+                    {"id": node.node_id, "name": node.name, "status": node.get_state(now)}
+                    for node in inventory.list_nodes()
                 ],
                 "fabrics": [
-                    {"id": each.fabric_id, "name": each.name, "status": each.state(now)}
-                    for each in estate.fabrics()
+                    {"id": fabric.fabric_id, "name": fabric.name, "status": fabric.get_state(now)}
+                    for fabric in inventory.list_fabrics()
                 ],
             }
 
-    def _load_platform(self) -> Situation:
-        estate = Estate(self._store, self._clock.now())
-        return Situation(estate, Settings.load(self._store), get_fault_effects())
+    def _load_platform(self) -> RequestContext:
+        inventory = ScpInventory(self._store, self._clock.now())
+        return RequestContext(inventory, ScpSettings.load(self._store), get_fault_effects())
 
     def _answer_refusal(self, error: ApiError) -> Response:
         language = request.accept_languages.best_match(_LANGUAGES, default=_LANGUAGES[0])
-        return answer_json(error.body(language, self._request_id()), error.status)
+        return answer_json(error.build_body(language, self._create_request_id()), error.status)
 
-    def _marked(self, response: Response) -> Response:
-        """With the version that answers, and the time of the clock that checks signatures."""
+    def _add_headers(self, response: Response) -> Response:
+        """Add the version that answers, and the time of the clock that checks signatures."""
         if "version" in g:
-            response.headers.update(g.version.headers())
-        ahead = Settings.load(self._store).clock_ahead_seconds
+            response.headers.update(g.version.build_headers())
+        ahead = ScpSettings.load(self._store).clock_ahead_seconds
         response.headers["Date"] = http_date(time.time() + ahead)
         return response
 
-    def _request_id(self) -> str:
+    def _create_request_id(self) -> str:
         return f"req-{self._store.create_id()}"
 
-    def _accepted(self, resource_id: str) -> Response:
-        """The document's AsyncResponse."""
+    def _answer_accepted(self, resource_id: str) -> Response:
+        """Answer 202 with the document's AsyncResponse."""
         content = {
             "account_id": ACCOUNT_ID,
-            "request_id": self._request_id(),
+            "request_id": self._create_request_id(),
             "resource_id": resource_id,
         }
         return answer_json(content, 202)
 
     # Nodes.
 
-    def _create_nodes(self, situation: Situation) -> Response:
-        made = create_nodes(situation, parse(CreateGpuNodes, request.get_data()))
-        ids = [node.node_id for node in made]
-        shown, foreign = situation.settings.create_answer, [situation.estate.new_id()]
-        by_answer = {"first": ids[:1], "all": ids, "more": [*ids, *foreign], "foreign": foreign}
-        return self._accepted(", ".join(by_answer.get(shown, ())))
+    def _create_nodes(self, context: RequestContext) -> Response:
+        nodes = create_nodes(context, parse_body(CreateGpuNodes, request.get_data()))
+        ids = [node.node_id for node in nodes]
+        answer_form, foreign_ids = context.settings.create_answer, [context.inventory.create_id()]
+        # The document's example has the first id alone; clients have to find the other nodes.
+        ids_by_form = {
+            "first": ids[:1],
+            "all": ids,
+            "more": [*ids, *foreign_ids],
+            "foreign": foreign_ids,
+        }
+        return self._answer_accepted(", ".join(ids_by_form.get(answer_form, ())))
 
-    def _delete_nodes(self, situation: Situation) -> Response:
-        return self._done_to_all(situation, delete_nodes)
+    def _delete_nodes(self, context: RequestContext) -> Response:
+        return self._apply_to_nodes(context, delete_nodes)
 
-    def _start_nodes(self, situation: Situation) -> Response:
-        return self._done_to_all(situation, start_nodes)
+    def _start_nodes(self, context: RequestContext) -> Response:
+        return self._apply_to_nodes(context, start_nodes)
 
-    def _stop_nodes(self, situation: Situation) -> Response:
-        return self._done_to_all(situation, stop_nodes)
+    def _stop_nodes(self, context: RequestContext) -> Response:
+        return self._apply_to_nodes(context, stop_nodes)
 
-    def _done_to_all(
-        self, situation: Situation, action: Callable[[Situation, Sequence[str]], None]
+    def _apply_to_nodes(
+        self, context: RequestContext, action: Callable[[RequestContext, Sequence[str]], None]
     ) -> Response:
-        body = parse(GpuNodeIds, request.get_data())
-        action(situation, body.gpu_node_ids)
-        return self._accepted(", ".join(body.gpu_node_ids))
+        """Parse the ids of the body, apply `action` to all the nodes, and answer 202."""
+        body = parse_body(GpuNodeIds, request.get_data())
+        action(context, body.gpu_node_ids)
+        return self._answer_accepted(", ".join(body.gpu_node_ids))
 
-    def _list_nodes(self, situation: Situation) -> Response:
-        listing = Listing.read(request.args, _NODE_FILTERS, _NODE_SORTS)
-        views = [node.view(situation.now) for node in situation.estate.nodes()]
-        return self._page(listing, views, _NODES, "gpu_nodes")
+    def _list_nodes(self, context: RequestContext) -> Response:
+        listing = ListQuery.parse(request.args, _NODE_FILTERS, _NODE_SORTS)
+        views = [node.to_json(context.now) for node in context.inventory.list_nodes()]
+        return self._answer_page(listing, views, _NODES, "gpu_nodes")
 
-    def _show_node(self, situation: Situation, gpu_node_id: str) -> Response:
-        view = situation.estate.node(gpu_node_id).view(situation.now)
+    def _show_node(self, context: RequestContext, gpu_node_id: str) -> Response:
+        view = context.inventory.get_node(gpu_node_id).to_json(context.now)
         self._apply_status_overrides([view], _NODES, field="state")
         return answer_json(view)
 
-    def _lock(self, situation: Situation, gpu_node_id: str) -> Response:
-        lock_node(situation, gpu_node_id, enabled=True)
+    def _lock_node(self, context: RequestContext, gpu_node_id: str) -> Response:
+        lock_node(context, gpu_node_id, enabled=True)
         return answer_json({"gpu_node_id": gpu_node_id})
 
-    def _unlock(self, situation: Situation, gpu_node_id: str) -> Response:
-        lock_node(situation, gpu_node_id, enabled=False)
+    def _unlock_node(self, context: RequestContext, gpu_node_id: str) -> Response:
+        lock_node(context, gpu_node_id, enabled=False)
         return answer_json({"gpu_node_id": gpu_node_id})
 
-    def _assign_nat(self, situation: Situation, gpu_node_id: str) -> Response:
-        body = parse(AssignPublicNatIp, request.get_data())
-        assign_nat(situation, gpu_node_id, body.public_ip_address_id)
+    def _assign_nat(self, context: RequestContext, gpu_node_id: str) -> Response:
+        body = parse_body(AssignPublicNatIp, request.get_data())
+        assign_nat(context, gpu_node_id, body.public_ip_address_id)
         return answer_json({"gpu_node_id": gpu_node_id}, 202)
 
-    def _release_nat(self, situation: Situation, gpu_node_id: str) -> Response:
-        release_nat(situation, gpu_node_id)
+    def _release_nat(self, context: RequestContext, gpu_node_id: str) -> Response:
+        release_nat(context, gpu_node_id)
         return answer_json({"gpu_node_id": gpu_node_id}, 202)
 
     # Fabrics.
 
-    def _list_fabrics(self, situation: Situation) -> Response:
-        listing = Listing.read(request.args, _FABRIC_FILTERS, _FABRIC_SORTS)
-        estate = situation.estate
-        views = [each.view(situation.now, estate.members(each)) for each in estate.fabrics()]
-        return self._page(listing, views, _FABRICS, "cluster_fabrics")
+    def _list_fabrics(self, context: RequestContext) -> Response:
+        listing = ListQuery.parse(request.args, _FABRIC_FILTERS, _FABRIC_SORTS)
+        inventory = context.inventory
+        views = [
+            fabric.to_json(context.now, inventory.list_members(fabric))
+            for fabric in inventory.list_fabrics()
+        ]
+        return self._answer_page(listing, views, _FABRICS, "cluster_fabrics")
 
-    def _show_fabric(self, situation: Situation, cluster_fabric_id: str) -> Response:
-        fabric = situation.estate.fabric(cluster_fabric_id)
-        view = fabric.view(situation.now, situation.estate.members(fabric))
+    def _show_fabric(self, context: RequestContext, cluster_fabric_id: str) -> Response:
+        fabric = context.inventory.get_fabric(cluster_fabric_id)
+        view = fabric.to_json(context.now, context.inventory.list_members(fabric))
         self._apply_status_overrides([view], _FABRICS, field="state")
         return answer_json(view)
 
-    def _modify_members(self, situation: Situation) -> Response:
-        body = parse(ModifyMembers, request.get_data())
-        modify_members(situation, body)
-        return self._accepted(body.after_cluster_fabric_id)
+    def _modify_members(self, context: RequestContext) -> Response:
+        body = parse_body(ModifyMembers, request.get_data())
+        modify_members(context, body)
+        return self._answer_accepted(body.after_cluster_fabric_id)
 
     # What is offered.
 
-    def _list_images(self, _: Situation) -> Response:
-        return answer_json(images(request.args))
+    def _list_images(self, _: RequestContext) -> Response:
+        return answer_json(list_images(request.args))
 
-    def _list_products(self, _: Situation) -> Response:
-        return answer_json(products(request.args))
+    def _list_products(self, _: RequestContext) -> Response:
+        return answer_json(list_products(request.args))
 
-    def _list_node_pools(self, situation: Situation) -> Response:
-        return answer_json(node_pools(request.args, situation.estate))
+    def _list_node_pools(self, context: RequestContext) -> Response:
+        return answer_json(list_node_pools(request.args, context.inventory))
 
     def _list_versions(self) -> Response:
         url = request.url_root.rstrip("/") + self.prefix
-        return answer_json({"versions": [version.view(url) for version in VERSIONS]})
+        return answer_json({"versions": [version.to_json(url) for version in VERSIONS]})
 
-    def _page(self, listing: Listing, views: list[View], folder: str, name: str) -> Response:
-        found = listing.sorted(views)
-        page = listing.paged(found)
+    def _answer_page(
+        self, listing: ListQuery, views: list[JsonObject], folder: str, name: str
+    ) -> Response:
+        matches = listing.filter_and_sort(views)
+        page = listing.select_page(matches)
         self._apply_status_overrides(page, folder, field="state")
-        return answer_json({"count": len(found), name: page})
+        return answer_json({"count": len(matches), name: page})
 
 
-class _State(BaseModel):
+class _StateBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
     state: str
 
 
 class ScpControls(PlatformControls):
-    settings = Settings
+    """What tests do to SCP past its API: settings, states, nodes that vanish."""
+
+    settings = ScpSettings
 
     def _list_routes(self) -> RouteTable:
         return (
             ("POST", "/gpu-nodes/<node_id>", self._set_state),
-            ("DELETE", "/gpu-nodes/<node_id>", self._remove),
+            ("DELETE", "/gpu-nodes/<node_id>", self._remove_node),
         )
 
     def _set_state(self, node_id: str) -> Response:
-        """From now on, whatever was planned."""
-        body = _State.model_validate_json(request.get_data())
-        estate = Estate(self._store, self._clock.now())
-        estate.keep_node(estate.node(node_id).in_state(estate.now, body.state))
+        """Set the state of a node from now on, whatever was planned."""
+        body = _StateBody.model_validate_json(request.get_data())
+        inventory = ScpInventory(self._store, self._clock.now())
+        inventory.save_node(inventory.get_node(node_id).set_state(inventory.now, body.state))
         return answer_json({"id": node_id, "status": body.state})
 
-    def _remove(self, node_id: str) -> Response:
-        """At once, without TERMINATING."""
-        Estate(self._store, self._clock.now()).remove_node(node_id)
+    def _remove_node(self, node_id: str) -> Response:
+        """Remove a node at once, without TERMINATING."""
+        ScpInventory(self._store, self._clock.now()).remove_node(node_id)
         return answer_json({"id": node_id})
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """SCP's part of the emulator."""
+def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
+    """Return SCP's part of the emulator."""
     return EmulatorParts(
-        (Scp(store, clock, faults),), {"scp": ScpControls(store, clock).create_blueprint()}
+        (ScpApi(store, clock, faults),), {"scp": ScpControls(store, clock).create_blueprint()}
     )

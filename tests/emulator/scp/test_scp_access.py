@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
-from gpuform.providers.emulator.scp.access import Signed
+from gpuform.providers.emulator.scp.access import SignedRequest
 from gpuform.providers.emulator.store import Store
 
 NODES = "/v1/gpu-nodes"
@@ -61,7 +61,7 @@ def raw(url: str, target: str, *, signed: str | None = None, **more: str) -> tup
     ],
 )
 def test_the_signature_is_that_of_the_test_vector(account_id: str, signature: str) -> None:
-    signed = Signed(
+    signed = SignedRequest(
         method="GET",
         url="https://multinodegpucluster.kr-west1.e.samsungsdscloud.com/v1/gpu-nodes?page=0&size=20",
         timestamp="1605290625682",
@@ -69,7 +69,7 @@ def test_the_signature_is_that_of_the_test_vector(account_id: str, signature: st
         account_id=account_id,
         client_type="Openapi",
     )
-    assert signed.signature("SKEXAMPLE") == signature
+    assert signed.compute_signature("SKEXAMPLE") == signature
 
 
 @pytest.mark.parametrize(

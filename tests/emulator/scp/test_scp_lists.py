@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.datastructures import MultiDict
 
-from gpuform.providers.emulator.scp.queries import Listing
+from gpuform.providers.emulator.scp.queries import ListQuery
 
 NODES, FABRICS = "/v1/gpu-nodes", "/v1/cluster-fabrics"
 
@@ -141,12 +141,12 @@ def test_pages_neither_lose_nor_repeat(
         {"id": str(at), "group": str(group), "name": name} for at, (group, name) in enumerate(rows)
     ]
     args = MultiDict({"size": str(size), "sort": f"name:{'desc' if descending else 'asc'}"})
-    listing = Listing.read(args, {}, ["name"])
-    found = listing.sorted(views)
+    listing = ListQuery.parse(args, {}, ["name"])
+    found = listing.filter_and_sort(views)
     paged = []
     for page in range(len(views) + 1):
         args["page"] = str(page)
-        paged += Listing.read(args, {}, ["name"]).paged(found)
+        paged += ListQuery.parse(args, {}, ["name"]).select_page(found)
     assert paged == found
     assert sorted(each["id"] for each in found) == sorted(each["id"] for each in views)
     named = [each["name"] for each in found if each["name"] is not None]
