@@ -84,7 +84,7 @@ class ConfigKeys:
         topology = _topology_of(project)
         if topology is None or not topology.file.exists():
             return cls.without_topology(project)
-        from gpuform.stacks.topology.config_section import read_config  # noqa: PLC0415 - Jinja
+        from gpuform.stacks.topology.configuration import read_config  # noqa: PLC0415 - Jinja
 
         problems = Diagnostics()
         variables = read_config(topology.file, problems)

@@ -19,8 +19,8 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.lifecycles import kind_of
-from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.review.value_text import shown
 from gpuform.stacks.topology_runner import run_topology
 
 _CLAIM = ("together", "VolumeClaim")

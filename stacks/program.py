@@ -18,10 +18,10 @@ from gpuform.providers.operations import Settings, looking_up
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.language_host import Program, TopologyRun
 from gpuform.stacks.expressions.sandbox import Function
-from gpuform.stacks.offering.seen import misspelt, seen_lately
+from gpuform.stacks.offers import misspelt, seen_lately
 from gpuform.stacks.topology.configuration import StackConfig, in_the_clear
 from gpuform.stacks.topology.declaring import declare_nothing, prepare
-from gpuform.stacks.topology.errors import TopologyError
+from gpuform.stacks.topology.names import TopologyError
 from gpuform.stacks.topology.offline import project_folder
 from gpuform.stacks.topology.planning import Planned, Surroundings, plan
 from gpuform.stacks.topology.registering import register

@@ -1,4 +1,4 @@
-"""What holds over several resources of a topology, whatever declares them.
+"""Check rules over several resources of a topology, and find the lifecycle of a resource type.
 
 A rule looks at one registration with those before it, while planning; the values that are not known
 yet are the platform's to check.
@@ -6,16 +6,51 @@ yet are the platform's to check.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gpuform.providers.catalog import has_kind, lifecycle_class
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.forms import Form
+from gpuform.providers.operations import Settings
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import DeletionRule, Registered, Registration, Rule
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.engine.urn import name_of, own_type
 from gpuform.stacks.engine.values import unwrap_secrets
-from gpuform.stacks.lifecycles import lifecycle_of
+
+if TYPE_CHECKING:
+    from gpuform.providers.lifecycle import Lifecycle
+
+
+def kind_of(type_: str) -> tuple[str, str] | None:
+    """Platform and kind of a gpuform resource's type, in either form; None for any other type."""
+    platform, _, kind = own_type(type_).partition(":")
+    return (platform, kind) if has_kind(platform, kind) else None
+
+
+def is_secret_property(type_: str, name: str) -> bool:
+    """Whether a property of a gpuform resource is secret by its model, whatever it is made of."""
+    kind = kind_of(type_)
+    return kind is not None and name in lifecycle_class(*kind).secret_names()
+
+
+def lifecycle_of(type_: str) -> "type[Lifecycle[Any, Any]] | None":
+    """The lifecycle of a gpuform resource's type, imported now; None for any other type."""
+    kind = kind_of(type_)
+    return lifecycle_class(*kind) if kind else None
+
+
+def write_refusal(lifecycle: "type[Lifecycle[Any, Any]]", settings: Settings) -> str | None:
+    """Why the key may not change objects of this kind; empty when it may.
+
+    None when nobody can tell beforehand, or the platform does not answer: then it refuses the
+    change itself.
+    """
+    try:
+        return lifecycle.write_refusal(settings)
+    except GpuformError:
+        return None
 
 
 def _types(platform: str, kind: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from gpuform.stacks.code_hosts.asked import ForgeName
+from gpuform.stacks.code_hosts.place import ForgeName
 from gpuform.stacks.engine.errors import EngineError
 
 _CLOUDS: Final[Mapping[str, str]] = {

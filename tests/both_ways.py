@@ -30,10 +30,10 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.provider_host import Created, Diff, Failure, ProviderHost
-from gpuform.stacks.engine.provider_host.provider_values import ProviderError
+from gpuform.stacks.engine.provider_host.providers import ProviderError
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
-from gpuform.stacks.engine.state import Snapshot, integrity
+from gpuform.stacks.engine.state import Snapshot, edits
 from gpuform.stacks.engine.urn import name_of, own_type, type_of
 from gpuform.stacks.engine.values import PropertyMap, Secret, changed_keys
 from gpuform.stacks.topology_runner import run_topology
@@ -262,5 +262,5 @@ class Ways:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(deployment, "ProviderHost", Host)
             outcome = Deployment(target, asked, EventBus([events.append])).run()
-        assert integrity.verify(outcome.snapshot) == []
+        assert edits.verify(outcome.snapshot) == []
         return Ran(outcome, events, Host.calls)

@@ -15,8 +15,8 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.lifecycles import kind_of
-from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.review.value_text import shown
 
 _PLACES = {"source_position", "stack_trace", "property_dependencies", "aliases", "dependencies"}
 

@@ -16,7 +16,7 @@ from bucket_server import KEYS
 from processes.commands import PASSPHRASE, SALT, Cli, Result
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
-from gpuform.stacks.engine.state import Snapshot, integrity
+from gpuform.stacks.engine.state import Snapshot, edits
 from gpuform.stacks.engine.store import Backend
 
 STEERED = Path(__file__).parent / "stacks/engine/recordings/steered.py"
@@ -126,7 +126,7 @@ class Replay:
         file = f".pulumi/stacks/{self.project}/dev.json"
         data = Backend.open(self.url, KEYS).storage.read(file).data
         snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
-        assert integrity.verify(snapshot) == []
+        assert edits.verify(snapshot) == []
         yield "pending operations", len(snapshot.pending_operations)
         latest = json.loads(data)["checkpoint"]["latest"]
         yield from entries(masked(latest.get("resources") or []))

@@ -16,11 +16,11 @@ from gpuform.schemas.errors import UserError
 from gpuform.stacks.cli.failures import explain
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Diagnostic
-from gpuform.stacks.engine.provider_host.provider_values import ProviderError
+from gpuform.stacks.engine.provider_host.providers import ProviderError
 from gpuform.stacks.engine.stack import StackNotFound
 from gpuform.stacks.engine.store import BackendError
 from gpuform.stacks.help_pages import find_page, read_page
-from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.text.history_text import diagnostics_lines
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("schemas", "providers", "stacks")

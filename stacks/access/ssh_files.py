@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from gpuform.schemas.access import Host
 from gpuform.schemas.safe_text import escape_invisible
+from gpuform.stacks.access.connecting import Cluster
 from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles, Written
-from gpuform.stacks.access.reading import Cluster
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.state import Snapshot
 

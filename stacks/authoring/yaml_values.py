@@ -22,8 +22,8 @@ from gpuform.stacks.authoring.declared import (
     Variable,
 )
 from gpuform.stacks.document.nodes import value_of
-from gpuform.stacks.expressions.foreign import has_foreign_reference
 from gpuform.stacks.expressions.template import has_expression
+from gpuform.stacks.expressions.values import has_foreign_reference
 
 WIDTH: Final = 100
 STEP: Final = 2

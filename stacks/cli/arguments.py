@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from gpuform.stacks.cli.terminal.showing import Showing
+from gpuform.stacks.cli.terminal.screen import Showing
 from gpuform.stacks.operations.runs.options import RunOptions
 
 _OPTIONS = frozenset(each.name for each in fields(RunOptions))

@@ -1,8 +1,9 @@
-"""Define flags that several commands share, and the names and families of commands."""
+"""Define the flags that several commands share, with `--all` and `--filter` for several stacks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -142,3 +143,49 @@ def patience(screen: Screen) -> "Patience":
     from gpuform.stacks.engine.store import Patience  # noqa: PLC0415 - the engine, not for help
 
     return Patience(flag("lock_timeout", 0.0), screen.warn)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+all_flag = click.option(
+    "--all",
+    "every_stack",
+    is_flag=True,
+    help="All stacks of stacks.yaml, else of the projects in this folder; with --stack those of "
+    "this name.",
+)
+filter_flag = click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="WHAT",
+    help="With --all, only these: a name (network/prod, clusters-*), a folder (./clusters), or "
+    "what a git diff touches ([main]); `...` before it adds the dependants.",
+)
+
+jobs_flag = click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --all, most stacks that work at a time; one for each processor while planning, and "
+    "8 while applying, when not given.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What --filter and --jobs say of a command on several stacks."""
+
+    filters: tuple[str, ...] = ()
+    jobs: int | None = None
+
+
+def several_flags(command: F) -> F:
+    """Adds --all and --filter."""
+    return all_flag(filter_flag(command))
+
+
+def check_several(*, every_stack: bool, filters: Sequence[str]) -> None:
+    """Raises UsageError where stacks are chosen among one."""
+    if filters and not every_stack:
+        raise click.UsageError("--filter chooses among the stacks of --all")

@@ -9,7 +9,7 @@ from gpuform.stacks.cli.terminal.stopping import unwinding
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.importing import run_import
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
-from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.value_text import counted
 
 
 def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> int:

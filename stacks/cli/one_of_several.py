@@ -20,8 +20,7 @@ from typing import BinaryIO, Literal, TextIO, cast
 
 from gpuform.stacks.cli.failures import ABANDONED, FAILED, SUCCESS, explain
 from gpuform.stacks.cli.running import EXIT_CODES, Shown, tell_reason
-from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.showing import Showing
+from gpuform.stacks.cli.terminal.screen import Screen, Showing
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
@@ -30,7 +29,6 @@ from gpuform.stacks.engine.planning import Diagnostic, Event, Listener
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import full_name
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.operations.drifting import DriftResult, find_drift
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.runs.caller import Caller, RunEnded, RunStarted
@@ -54,9 +52,10 @@ from gpuform.stacks.operations.several.process import (
     to_process,
     unpacked,
 )
+from gpuform.stacks.operations.status_reading import DriftResult, find_drift
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import counts_text, done_text
-from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.text.history_text import diagnostics_lines
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 

@@ -1,16 +1,23 @@
-"""What every command has: the flags that all of them take, the screen, and where it works."""
+"""Open what a command works with: its screen, its stack and its flags; and write a review in the
+chosen form.
+"""
 
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.schemas.safe_text import iterate_json_parts
+from gpuform.stacks.cli.terminal.screen import Screen, deliver
+
+if TYPE_CHECKING:
+    from gpuform.stacks.review.facts import Review
 
 _KEY = "gpuform.flags"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -138,3 +145,31 @@ def _logging(screen: Screen, *, verbose: bool) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
+
+
+def write_review(found: "Review", form: str, output: Path | None, current: Session) -> None:
+    """Writes it to the file, or to the screen without one."""
+    deliver(_written(found, form, current, to_file=output is not None), output, current.screen)
+
+
+def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> Iterable[str]:
+    """In parts, each of which but the last ends with its line."""
+    if form == "text":
+        from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
+        from gpuform.stacks.review.text.plan_text import review_text  # noqa: PLC0415 - as above
+
+        return [review_text(found, PLAIN if to_file else current.screen.paint) + "\n"]
+    if form == "json":
+        from gpuform.stacks.review.pages import review_document  # noqa: PLC0415 - as above
+
+        return chain(iterate_json_parts(review_document(found), indent=2), ["\n"])
+    if form == "html":
+        from gpuform.stacks.review.pages import html  # noqa: PLC0415 - as above
+
+        return [html(found)]
+    from gpuform.stacks.review.pages import markdown  # noqa: PLC0415 - as above
+
+    return [markdown(found, folded=form != "markdown")]

@@ -14,10 +14,9 @@ from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.choosing import ordered
 from gpuform.stacks.cli.failures import SUCCESS
-from gpuform.stacks.cli.flags import patience
+from gpuform.stacks.cli.flags import Several, patience
 from gpuform.stacks.cli.running import EXIT_CODES
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.several import Several
 from gpuform.stacks.cli.terminal.asking import confirmed_all, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
@@ -32,9 +31,9 @@ from gpuform.stacks.operations.several.running import (
 )
 from gpuform.stacks.operations.several.schedule import NOT_BEGUN
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.summary_text import gate_text
 from gpuform.stacks.review.text.plan_text import review_text
+from gpuform.stacks.review.value_text import counted
 
 _ONLY_ONE: Final = (
     *("target", "exclude", "replace", "target_replace", "config", "adopt", "create_anew"),

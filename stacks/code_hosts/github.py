@@ -13,10 +13,14 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from gpuform.providers.errors import AuthError, GpuformError, NotFound, PermissionDenied
-from gpuform.stacks.code_hosts.answers import GitHubArtifacts, GitHubComment, GitHubPull, GitHubUser
-from gpuform.stacks.code_hosts.client import ForgeClient
-from gpuform.stacks.code_hosts.forge import KEPT_PLAN, Comment
-from gpuform.stacks.code_hosts.place import ReviewPlace
+from gpuform.stacks.code_hosts.client import (
+    ForgeClient,
+    GitHubArtifacts,
+    GitHubComment,
+    GitHubPull,
+    GitHubUser,
+)
+from gpuform.stacks.code_hosts.place import KEPT_PLAN, Comment, ReviewPlace
 
 _LARGEST_PLAN: Final = 200_000_000
 """Bytes, unpacked."""

@@ -9,16 +9,15 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from gpuform.providers.errors import GpuformError
-from gpuform.stacks.code_hosts.answers import (
+from gpuform.stacks.code_hosts.client import (
+    ForgeClient,
     GitLabJob,
     GitLabMergeRequest,
     GitLabNote,
     GitLabPipeline,
     GitLabUser,
 )
-from gpuform.stacks.code_hosts.client import ForgeClient
-from gpuform.stacks.code_hosts.forge import KEPT_PLAN, Comment
-from gpuform.stacks.code_hosts.place import ReviewPlace
+from gpuform.stacks.code_hosts.place import KEPT_PLAN, Comment, ReviewPlace
 
 
 class GitLab:

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from gpuform.stacks.code_hosts.forge import Forge
 from gpuform.stacks.code_hosts.github import GitHub
 from gpuform.stacks.code_hosts.gitlab import GitLab
-from gpuform.stacks.code_hosts.place import ReviewPlace, token_of
+from gpuform.stacks.code_hosts.place import Forge, ReviewPlace, token_of
 
 
 @contextmanager

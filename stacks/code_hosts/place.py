@@ -1,16 +1,72 @@
-"""Where a plan is reviewed: forge, repository and pull request, from the variables of its CI."""
+"""Find the pull request that a plan is reviewed in: from flags, else from the variables of the CI
+system.
+"""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import SecretStr
 
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.stacks.code_hosts.asked import Asked, ForgeName
+
+ForgeName: TypeAlias = Literal["github", "gitlab"]
+FORGES: Final[tuple[ForgeName, ...]] = ("github", "gitlab")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says of a `place.Place`; None leaves it to the CI's variables."""
+
+    forge: ForgeName | None = None
+    url: str | None = None
+    repository: str | None = None
+    number: int | None = None
+
+
+KEPT_PLAN: Final = "gpuform-plan"
+"""The artifact, or the job, that keeps a pull request's plan for the apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment; ids grow with time."""
+
+    id: int
+    body: str
+    url: str = ""
+
+
+class Forge(Protocol):
+    """One repository, and one pull request of it. Each method raises GpuformError."""
+
+    longest_comment: int
+    """In characters as `stacks.review.fitting.length` counts them."""
+
+    def comments(self) -> Iterator[Comment]:
+        """The comments that the token's owner has written, of all pages, the oldest first."""
+
+    def add(self, body: str) -> Comment:
+        """Writes a comment."""
+
+    def edit(self, comment: int, body: str) -> Comment:
+        """Writes another text into a comment. NotFound when it was deleted."""
+
+    def remove(self, comment: int) -> None:
+        """Deletes a comment. NotFound when it was deleted before."""
+
+    def label(self, add: str, drop: tuple[str, ...]) -> None:
+        """Gives the pull request one label and takes others away, whether it has them or not."""
+
+    def reviewed_plan(self, commit: str, file: str) -> bytes:
+        """The file of the plan that the pull request's last commit was reviewed with.
+
+        Without a number it is the pull request by which `commit` came to its branch.
+        """
+
 
 _TOKENS: Final[Mapping[ForgeName, tuple[str, ...]]] = {
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),

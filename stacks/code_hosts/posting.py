@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import Final, Literal, Self
 
 from gpuform.providers.errors import GpuformError, NotFound, ServerError, UnknownOutcome
-from gpuform.stacks.code_hosts.answers import CommentTooLong
-from gpuform.stacks.code_hosts.forge import Comment, Forge
+from gpuform.stacks.code_hosts.client import CommentTooLong
+from gpuform.stacks.code_hosts.place import Comment, Forge
 from gpuform.stacks.review.facts import Review
 
 _LINE: Final = re.compile(

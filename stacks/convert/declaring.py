@@ -21,16 +21,14 @@ from gpuform.stacks.authoring.declared import (
     variables_in,
 )
 from gpuform.stacks.convert.matching import Computed, Index, match, same_path
-from gpuform.stacks.convert.registered_options import options_of
-from gpuform.stacks.convert.secret_values import NOWHERE, Disclosed, SecretValues
+from gpuform.stacks.convert.registered_options import NOWHERE, Disclosed, SecretValues, options_of
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
-from gpuform.stacks.lifecycles import is_secret_property, kind_of
+from gpuform.stacks.resource_rules import is_secret_property, kind_of
 from gpuform.stacks.review.differences import inputs_of
-from gpuform.stacks.review.names import PROVIDER_PROPERTY, short_type
-from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, short_type, shown
 
 _SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
 from gpuform.stacks.engine.values import PropertyValue, Secret, contains_secret, unwrap
-from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.review.value_text import shown
 
 Path = Reference | ConfigValue
 

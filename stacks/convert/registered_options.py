@@ -1,14 +1,25 @@
-"""The options of a registration as those of an entry."""
+"""Convert the options of a registration to those of an entry, and move secret values into the
+stack's configuration.
+"""
 
-from collections.abc import Iterator, Sequence
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any, Final, Protocol
 
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.forms import Form
-from gpuform.stacks.authoring.declared import Reference, Value
+from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value, Variable
+from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_TYPE, type_of
-from gpuform.stacks.lifecycles import kind_of
+from gpuform.stacks.engine.values import PropertyValue, Secret
+from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.review.value_text import shown
 
 _FLAGS: Final = ("protect", "retain_on_delete", "delete_before_replace")
 _LISTS: Final = ("ignore_changes", "replace_on_changes")
@@ -126,3 +137,155 @@ def _span(seconds: float) -> str:
     parts += [f"{minutes:.0f}m"] if minutes else []
     parts += [f"{rest:g}s"] if rest or not parts else []
     return "".join(parts)
+
+
+_TYPES: Final[Mapping[type, str]] = {
+    bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
+}  # fmt: skip
+_TELLING: Final = 6
+"""A shorter text is in others by chance."""
+
+
+class Disclosed(Exception):
+    """A topology could only say the value by showing what is secret."""
+
+
+@dataclass(slots=True)
+class SecretValues:
+    """`known` are those that the stack's configuration has already: by value, its key.
+
+    `texts` are in no value that is written, though that is not called secret.
+    """
+
+    known: Mapping[str, str] = field(default_factory=dict)
+    texts: Iterable[str] = ()
+    wanted: dict[str, str] = field(default_factory=dict)
+    """By key, what the stack still has to be told."""
+    _used: dict[str, Variable] = field(default_factory=dict)
+    _by_value: dict[tuple[str, str], str] = field(default_factory=dict)
+    _telling: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        own = chain.from_iterable(map(_leaves, map(_read, self.known)))
+        self._telling = sorted(
+            {text for text in chain(self.texts, own) if len(text) >= _TELLING}, key=len
+        )
+
+    def value(self, name: Sequence[str], secret: Any) -> ConfigValue | None:
+        """The configuration that stands for a secret; `name` is where it was found."""
+        if secret is None:
+            return None
+        type_ = _TYPES[type(secret)]
+        text = secret if isinstance(secret, str) else json.dumps(secret)
+        key = self._known(secret)
+        if key is None:
+            key = self._by_value.get((type_, text)) or self._new(name)
+            self._by_value[type_, text] = key
+            self.wanted[key] = text
+        self.use(key, type_)
+        return ConfigValue(key)
+
+    def text(self, name: Sequence[str], mixed: Mixed) -> Mixed:
+        """A secret text with references: what is written out in it becomes configuration."""
+        parts = [
+            self.value(name, part) if isinstance(part, str) and _tells(part) else part
+            for part in mixed.parts
+        ]
+        return Mixed(tuple(part for part in parts if part is not None))
+
+    def kept(self, name: Sequence[str], value: Any) -> Any:
+        """A text that is not called secret: configuration where it has a secret's text in it."""
+        if isinstance(value, str):
+            return self.value(name, value) if self.is_in(value) else value
+        if isinstance(value, Mixed):
+            parts = [self.kept(name, part) for part in value.parts]
+            return Mixed(tuple(parts))
+        return value
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text has that of a secret in it."""
+        fitting = self._telling[: bisect_right(self._telling, len(text), key=len)]
+        return any(secret in text for secret in fitting)
+
+    def use(self, key: str, type_: str = "string") -> None:
+        """Notes a variable that the topology declares."""
+        said = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
+        self._used.setdefault(key, Variable(key, said))
+
+    def variables(self) -> list[Variable]:
+        """Those that were used, in the order of their first use."""
+        return list(self._used.values())
+
+    def _known(self, secret: Any) -> str | None:
+        if isinstance(secret, str):
+            return self.known.get(secret)
+        same = (
+            key
+            for text, key in self.known.items()
+            if type(read := _read(text)) is type(secret) and read == secret
+        )
+        return next(same, None)
+
+    def _new(self, name: Sequence[str]) -> str:
+        taken = {*self.known.values(), *self.wanted}
+        parts = [re.sub(r"[^A-Za-z0-9_]+", "_", part).strip("_") or "secret" for part in name]
+        short, long = "_".join(parts[1:]), "_".join(parts)
+        tries = chain((short, long), (f"{long}_{number}" for number in count(2)))
+        return next(each for each in tries if each not in taken)
+
+
+def texts_in(value: PropertyValue, *, secret: bool) -> Iterator[str]:
+    """The texts inside of secrets, or those outside, at any depth."""
+    if isinstance(value, Secret):
+        yield from _leaves(shown(value, show_secrets=True)) if secret else ()
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(item, secret=secret)
+    elif isinstance(value, str) and not secret:
+        yield value
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _read(text: str) -> Any:
+    """What the text of a configuration value is read as, if it has a type."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _tells(part: str) -> bool:
+    """Whether a part of a secret text is more than what separates others."""
+    return any(sign.isalnum() for sign in part)
+
+
+class NotConverted(EngineError):
+    """Names everything that stands in the way; nothing has been written."""
+
+    def __init__(self, problems: Sequence[Diagnostic]) -> None:
+        self.problems = problems
+        told = "".join(f"\n{_told(problem)}" for problem in problems)
+        super().__init__(f"this cannot be converted; nothing was written:{told}")
+
+
+class TerraformNotRead(EngineError):
+    """Files of Terraform that cannot be read, or are not there."""
+
+    help_page = "guides/terraform"
+
+
+NOWHERE: Final = 0
+"""The line of what no line is known of."""
+
+
+def _told(problem: Diagnostic) -> str:
+    if problem.place.line != NOWHERE:
+        return str(problem)
+    return f"{problem.place.file}: {problem.message}" + (f"\n  {problem.hint}" * bool(problem.hint))

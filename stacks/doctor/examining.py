@@ -21,7 +21,7 @@ from gpuform.stacks.engine.project import (
 )
 from gpuform.stacks.engine.stack import selected_stack, short_name
 from gpuform.stacks.engine.store import Backend, backend_url, without_credentials
-from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan
 

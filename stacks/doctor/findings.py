@@ -11,8 +11,8 @@ from typing import TypeVar
 from gpuform.providers.values import Redactor
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.value_text import counted
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms as all_platforms
 from gpuform.providers.platform import unusable_platforms
 from gpuform.stacks.doctor.findings import Finding, Level, failure
-from gpuform.stacks.lifecycles import write_refusal
+from gpuform.stacks.resource_rules import write_refusal
 
 AREA = "platforms"
 _NOTABLE_SKEW = 60.0

@@ -17,7 +17,7 @@ from gpuform.stacks.engine.secrets import (
     find_passphrase,
 )
 from gpuform.stacks.engine.stack import SecretsChange
-from gpuform.stacks.engine.state import SecretsProvider, integrity, load_checkpoint
+from gpuform.stacks.engine.state import SecretsProvider, edits, load_checkpoint
 from gpuform.stacks.engine.store import (
     Backend,
     SealedState,
@@ -26,7 +26,7 @@ from gpuform.stacks.engine.store import (
     read_sealed,
 )
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
-from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.value_text import counted
 
 _DAY = 86400.0
 
@@ -91,7 +91,7 @@ def state(subject: ExaminedStack) -> SealedState:
         found = read_sealed(backend, project, subject.name)
         if found.fault is not None:
             raise found.fault
-        integrity.check(found.snapshot)
+        edits.check(found.snapshot)
     return found
 
 

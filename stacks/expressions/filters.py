@@ -1,19 +1,153 @@
-"""The filters and methods that expressions have: deterministic ones, with bounded results.
+"""Define the filters and methods of expressions.
+
+Each operation that could make a large value checks its size first.
 
 Jinja2's own where they fit. `int` and `float` refuse what is no number instead of making it 0;
 nothing is random, or formats to any width, or takes a regular expression.
 """
 
-from collections.abc import Mapping
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+from jinja2 import Environment, pass_environment
 from jinja2 import filters as jinja
 
-from gpuform.stacks.expressions import operations as our
-from gpuform.stacks.expressions.budget import bounded
-from gpuform.stacks.expressions.operations import Filter
-from gpuform.stacks.expressions.values import as_text
+from gpuform.stacks.expressions.budget import ExpressionError, bounded, spend, weight
+from gpuform.stacks.expressions.values import as_text, number, plain
+
+Filter = Callable[..., Any]
+_UNSET: Final = object()
+_DIGITS: Final = 15
+
+
+def to_number(kind: type[int] | type[float], value: Any, default: Any) -> Any:
+    """`int` and `float`: a number or a text that is one; else the default, if one is given."""
+    try:
+        return number(kind(value))
+    except (TypeError, ValueError, OverflowError, ExpressionError):
+        if default is not _UNSET:
+            return default
+        raise ExpressionError(
+            f"{value!r:.60} is not a number", "give a default: int(0)", tells_values=True
+        ) from None
+
+
+def whole_number(value: Any, default: Any = _UNSET) -> Any:
+    return to_number(int, value, default)
+
+
+def decimal(value: Any, default: Any = _UNSET) -> Any:
+    return to_number(float, value, default)
+
+
+def joined(value: Iterable[Any], d: str = "") -> str:
+    texts = [as_text(item) for item in value]
+    spend(sum(map(len, texts)) + len(d) * len(texts))
+    return d.join(texts)
+
+
+def replaced(value: Any, old: str, new: str) -> str:
+    text, by = as_text(value), as_text(new)
+    spend(len(text) + text.count(old) * len(by))
+    return text.replace(old, by)
+
+
+def indented(value: Any, width: int = 4, first: bool = False) -> str:
+    text = as_text(value)
+    spend(len(text) + int(width) * (text.count("\n") + 1))
+    pad = " " * int(width)
+    lines = text.splitlines(keepends=True)
+    return "".join(
+        (pad if first or at else "") + line if line.strip() else line
+        for at, line in enumerate(lines)
+    )
+
+
+def stripping(function: Filter) -> Filter:
+    """A method that strips, with its work weighed: each character is looked up in all of them."""
+
+    def strip(value: Any, chars: str | None = None) -> Any:
+        text = as_text(value)
+        spend(len(text) * len(chars or ""))
+        return function(text, chars)
+
+    return strip
+
+
+@pass_environment
+def sorted_by(
+    environment: Environment,
+    value: Any,
+    reverse: bool = False,
+    case_sensitive: bool = False,
+    attribute: str | int | None = None,
+) -> list[Any]:
+    spend(weight(value) * str(attribute).count(","))
+    return jinja.do_sort(environment, value, reverse, case_sensitive, attribute)
+
+
+@pass_environment
+def grouped(
+    environment: Environment,
+    value: Any,
+    attribute: str | int,
+    default: Any = None,
+    case_sensitive: bool = False,
+) -> Any:
+    spend(weight(default) * len(value))
+    return jinja.sync_do_groupby(environment, value, attribute, default, case_sensitive)
+
+
+def rounded(value: float, precision: int = 0) -> float:
+    if abs(precision) > _DIGITS:
+        raise ExpressionError(f"round takes at most {_DIGITS} digits")
+    return round(value, precision) if precision else round(value)
+
+
+def total(numbers: Iterable[float]) -> float:
+    return sum(numbers)
+
+
+def reversed_order(value: Any) -> Any:
+    return value[::-1] if isinstance(value, str) else list(value)[::-1]
+
+
+def flattened(lists: Iterable[Any]) -> list[Any]:
+    return [item for each in lists for item in (each if isinstance(each, list | tuple) else [each])]
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(plain(value), ensure_ascii=False)
+
+
+def from_json(text: str) -> Any:
+    return json.loads(text, parse_int=lambda digits: number(int(digits)))
+
+
+def to_base64(value: Any) -> str:
+    return base64.b64encode(as_text(value).encode()).decode()
+
+
+def from_base64(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        raise ExpressionError("the value is not base64 of a text") from None
+
+
+def keys(value: Mapping[str, Any]) -> list[str]:
+    return list(value)
+
+
+def values(value: Mapping[str, Any]) -> list[Any]:
+    return list(value.values())
+
+
+def items(value: Mapping[str, Any]) -> list[list[Any]]:
+    return [[key, item] for key, item in value.items()]
 
 
 def _of_text(name: str) -> Filter:
@@ -30,24 +164,24 @@ _OF_JINJA: Final = (
 _OF_TEXT: Final = ("capitalize", "lower", "title", "upper")
 _OUR_OWN: Final[Mapping[str, Filter]] = MappingProxyType(
     {
-        "b64decode": our.from_base64,
-        "b64encode": our.to_base64,
-        "flatten": our.flattened,
-        "float": our.decimal,
-        "fromjson": our.from_json,
-        "groupby": our.grouped,
-        "indent": our.indented,
-        "int": our.whole_number,
-        "items": our.items,
-        "join": our.joined,
-        "replace": our.replaced,
-        "reverse": our.reversed_order,
-        "round": our.rounded,
-        "sort": our.sorted_by,
+        "b64decode": from_base64,
+        "b64encode": to_base64,
+        "flatten": flattened,
+        "float": decimal,
+        "fromjson": from_json,
+        "groupby": grouped,
+        "indent": indented,
+        "int": whole_number,
+        "items": items,
+        "join": joined,
+        "replace": replaced,
+        "reverse": reversed_order,
+        "round": rounded,
+        "sort": sorted_by,
         "string": as_text,
-        "sum": our.total,
-        "tojson": our.to_json,
-        "trim": our.stripping(str.strip),
+        "sum": total,
+        "tojson": to_json,
+        "trim": stripping(str.strip),
     }
 )
 FILTERS: Final[Mapping[str, Filter]] = MappingProxyType(
@@ -71,17 +205,17 @@ METHODS: Final[Mapping[type, Mapping[str, Filter]]] = MappingProxyType(
         str: {
             **{name: bounded(getattr(str, name)) for name in _OF_TEXTS},
             **{
-                name: bounded(our.stripping(getattr(str, name)))
+                name: bounded(stripping(getattr(str, name)))
                 for name in ("lstrip", "rstrip", "strip")
             },
-            "replace": bounded(our.replaced),
-            "join": bounded(lambda text, given: our.joined(given, text)),
+            "replace": bounded(replaced),
+            "join": bounded(lambda text, given: joined(given, text)),
         },
         Mapping: {
             "get": bounded(lambda mapping, key, default=None: mapping.get(key, default)),
-            "items": bounded(our.items),
-            "keys": bounded(our.keys),
-            "values": bounded(our.values),
+            "items": bounded(items),
+            "keys": bounded(keys),
+            "values": bounded(values),
         },
     }
 )

@@ -18,7 +18,7 @@ from gpuform.schemas.lens.wire import Consumer
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.policies.drain import Leaving
 from gpuform.schemas.resource_facts import Billing, Footprint, Notice, NoticeKind
-from gpuform.stacks.lifecycles import kind_of
+from gpuform.stacks.resource_rules import kind_of
 
 IN_USE: Final = 0.05
 """What is used less than that is idle, unless the gate says otherwise."""

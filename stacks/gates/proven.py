@@ -17,8 +17,8 @@ from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.rules import matches
-from gpuform.stacks.lifecycles import kind_of, lifecycle_of
 from gpuform.stacks.pricing.footprints import told
+from gpuform.stacks.resource_rules import kind_of, lifecycle_of
 
 _CERTIFICATION = "Certification"
 _NODES = ("cluster_id", "node_ids")

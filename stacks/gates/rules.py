@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.resource_facts import Billing, Expense, Exposure, Footprint
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.value_text import counted
 
 _IDLE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
 

@@ -8,7 +8,7 @@ from gpuform.providers.platform import platforms
 from gpuform.schemas.plan import PlanAction
 from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.graph.arranging import Arrow, Drawing, Item
-from gpuform.stacks.review.names import STYLES, SYMBOLS, counted
+from gpuform.stacks.review.value_text import STYLES, SYMBOLS, counted
 
 _LONGEST: Final = 40
 _BETWEEN: Final = " \N{MIDDLE DOT} "

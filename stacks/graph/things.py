@@ -12,8 +12,7 @@ from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.state import ResourceState, needs
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, is_noise, is_urn, name_of
-from gpuform.stacks.review.names import counted, short_type
-from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.review.value_text import counted, short_type, shown
 
 _PARTS: Final = ("GpuNode", "NodePool")
 """The kinds that are drawn inside the cluster that they belong to."""

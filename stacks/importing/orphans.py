@@ -17,7 +17,7 @@ from gpuform.stacks.engine.records import all_intents
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend, owners
 from gpuform.stacks.importing.chosen import Key
-from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.resource_rules import lifecycle_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.importing.chosen import Key, NotImported
 from gpuform.stacks.importing.declaring import Known
-from gpuform.stacks.review.names import short_type
+from gpuform.stacks.review.value_text import short_type
 
 Names = set[tuple[str, str]]
 """Resources by section and name."""

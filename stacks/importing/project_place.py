@@ -1,16 +1,118 @@
-"""The place of a project's declarations."""
+"""Find and change a project's declarations: entries in its topology files, or resources in its
+Python program.
+"""
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import Declared, Reference
 from gpuform.stacks.authoring.python_files import Made, made_in, with_resources, without_import
 from gpuform.stacks.authoring.python_text import PythonNames, program_text
+from gpuform.stacks.authoring.yaml_files import with_entries, without_option
+from gpuform.stacks.authoring.yaml_values import topology_text
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import ScalarNode
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, folder_and_entry, topology_in
+from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.importing.chosen import Key
 from gpuform.stacks.importing.places import DeclarationPlace, Edit, Names, text_of
-from gpuform.stacks.importing.topology_place import TopologyPlace
+from gpuform.stacks.topology.declarations import ALONE, Instance
+from gpuform.stacks.topology.files import read_all, shown
+from gpuform.stacks.topology.names import TopologyError
+from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.planning import plan
+
+
+class TopologyPlace:
+    """A topology and what it includes; new entries go to `target`, one of these files.
+
+    Raises TopologyError with what is wrong with them.
+    """
+
+    def __init__(self, topology: Path, target: Path, stack: str) -> None:
+        self._target = target
+        self._instances: list[Instance] = []
+        self.defaults: set[str] = set()
+        problems = Diagnostics()
+        if topology.exists():
+            planned = plan(topology, surroundings_of(topology, stack), problems)
+            if problems:
+                raise TopologyError(problems)
+            self._instances = [each.instance for each in planned.resources]
+            variables = planned.topology.config.values()
+            self.defaults = {each.name for each in variables if "default" in each.said}
+        if target.resolve() not in _files(topology):
+            raise EngineError(
+                f"{shown(target)} is no part of {shown(topology)}",
+                hint=f"make it, and add it there: include: [{target.name}]; modules take "
+                "no entries, all their instances would have them",
+            )
+
+    @property
+    def names(self) -> Names:
+        """Of entries, and of their instances."""
+        outside = (each for each in self._instances if not each.module)
+        own = {(each.declaration.section, each.declaration.name) for each in outside}
+        return own | {(each.declaration.section, each.name) for each in self._instances}
+
+    @cached_property
+    def pending(self) -> Mapping[Key, str]:
+        """Ids that are expressions are not told here."""
+        found = {}
+        for each in self._instances:
+            entry = each.declaration.options.get("import")
+            if entry is not None and isinstance(entry.node, ScalarNode) and each.key == ALONE:
+                id_ = entry.node.text
+                if not has_expression(id_):
+                    place = each.declaration
+                    found[place.platform, place.kind, id_] = each.name
+        return found
+
+    def text(self, declared: Declared) -> str:
+        return topology_text(declared)
+
+    def reference(self, platform: str, kind: str, name: str) -> Reference | None:
+        """An instance of a `for_each` by its key; what is in a module only has outputs."""
+        each = self._by_name.get((platform, kind, name))
+        if each is None or each.module or "id" in each.declaration.options:
+            return None
+        key = None if each.declaration.is_single else each.key
+        return Reference(each.declaration.section, each.declaration.name, key=key)
+
+    def edit(self, declared: Declared) -> Edit:
+        """Each entry at the end of its section."""
+        text = text_of(self._target)
+        return Edit(self._target, text, with_entries(text or "", declared, shown(self._target)))
+
+    def finished(self, imported: Iterable[tuple[str, str, str]]) -> list[Edit]:
+        """In each file the entries that are there; a module's are of all its instances."""
+        by_file: dict[str, list[tuple[str, str]]] = {}
+        for key in imported:
+            each = self._by_name.get(key)
+            if each is not None and not each.module:
+                own = each.declaration
+                by_file.setdefault(own.place.file, []).append((own.section, own.name))
+        return [
+            Edit.of(Path(file), without_option(text_of(Path(file)) or "", names, "import", file))
+            for file, names in by_file.items()
+        ]
+
+    @cached_property
+    def _by_name(self) -> Mapping[tuple[str, str, str], Instance]:
+        return {
+            (each.declaration.platform, each.declaration.kind, each.name): each
+            for each in self._instances
+        }
+
+
+def _files(topology: Path) -> set[Path]:
+    return {
+        topology.resolve(),
+        *(each.path.resolve() for each in read_all(topology, Diagnostics())),
+    }
 
 
 def place_of(project: Project, stack: str, out: Path | None, *, python: bool) -> DeclarationPlace:

@@ -9,7 +9,7 @@ from typing import Final
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.lsp.outline import Named, Span
+from gpuform.stacks.lsp.cursor import Named, Span
 from gpuform.stacks.lsp.sources import Source, source_of
 from gpuform.stacks.lsp.topologies import TopologyText
 from gpuform.stacks.multi_stack import stacks_with_settings

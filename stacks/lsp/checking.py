@@ -8,7 +8,7 @@ from typing import Final
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 from gpuform.stacks.document.reading import unsaved
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.lsp.outline import Span
+from gpuform.stacks.lsp.cursor import Span
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan
 

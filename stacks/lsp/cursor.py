@@ -1,11 +1,155 @@
-"""What is at the cursor: in which entry, whether a key, a value or an expression is written."""
+"""Find what is at the cursor of a topology file, and outline the file, also while its text is no
+valid YAML.
+"""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
 
-from gpuform.stacks.lsp.outline import KEY
+from gpuform.schemas.topology import SECTIONS
+
+NAMED: Final = (*SECTIONS, "config", "inputs", "stack_references", "outputs")
+"""The sections whose entries have names."""
+KEY: Final = re.compile(
+    r"""^(?P<indent>\s*(?:-\s+)*)(?P<quote>["']?)(?P<key>[\w.-]+)(?P=quote)\s*:(?=\s|$)"""
+)
+_EXPRESSION: Final = re.compile(r"\{\{(.*?)(?:\}\}|$)")
+_WORD: Final = re.compile(r"(?<![\w.'\"])([A-Za-z_]\w*)((?:\s*\.\s*[A-Za-z_]\w*|\s*\[[^\]\[]*\])*)")
+_STEP: Final = re.compile(r"""\.\s*(?P<name>[A-Za-z_]\w*)|\[(?P<key>[^\]]*)\]""")
+_TEXT: Final = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""", re.DOTALL)
+_SUBSCRIPT: Final = re.compile(r"[\w\])]\s*\[\s*$")
+
+
+class Span(NamedTuple):
+    """Part of a line; both count from 0, in characters."""
+
+    line: int
+    begin: int
+    end: int
+
+    def holds(self, line: int, column: int) -> bool:
+        """Whether the cursor is in it, or right behind it."""
+        return self.line == line and self.begin <= column <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A declaration: `section` and `name`, where its key is, and its last line."""
+
+    section: str
+    name: str
+    span: Span
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A dotted path in an expression: `clusters.train.id`, with the place of each step."""
+
+    steps: tuple[str, ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A text's lines, its declarations by section and name, and the references in it."""
+
+    lines: Sequence[str]
+    declared: Mapping[tuple[str, str], Named] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str) -> "Outline":
+        lines = text.splitlines()
+        return cls(lines, {(each.section, each.name): each for each in _declared(lines)})
+
+    def names(self, section: str) -> list[str]:
+        """The names in a section, in their order."""
+        return [name for own, name in self.declared if own == section]
+
+    def references(self) -> Iterator[Reference]:
+        """All that expressions name, in the order of the text."""
+        for number, line in enumerate(self.lines):
+            for found in _EXPRESSION.finditer(line):
+                start = found.start(1)
+                yield from references_in(found[1], lambda at, s=start, n=number: (n, s + at))  # type: ignore[misc]
+
+    def reference_at(self, line: int, column: int) -> tuple[Reference, int] | None:
+        """The reference under the cursor, and which of its steps that is."""
+        for reference in self.references():
+            for at, span in enumerate(reference.spans):
+                if span.holds(line, column):
+                    return reference, at
+        return None
+
+    def declaration_at(self, line: int, column: int) -> Named | None:
+        """The declaration whose name is under the cursor."""
+        found = (each for each in self.declared.values() if each.span.holds(line, column))
+        return next(found, None)
+
+    def value_of(self, named: Named, key: str) -> str | None:
+        """What stands behind a key of a declaration, as far as it is plain text in one line."""
+        pattern = re.compile(rf"""(?:^\s*|[{{,]\s*){re.escape(key)}\s*:\s*["']?([\w./-]+)""")
+        lines = [self.lines[named.span.line][named.span.end :]]
+        lines += self.lines[named.span.line + 1 : named.end + 1]
+        return next((found[1] for line in lines if (found := pattern.search(line))), None)
+
+
+def _declared(lines: Sequence[str]) -> Iterator[Named]:
+    section, depth = "", 0
+    begun: list[tuple[str, str, Span]] = []
+    for number, line in enumerate(lines):
+        found = KEY.match(line)
+        if found is None or line.lstrip().startswith("#"):
+            continue
+        indent = len(found["indent"])
+        if indent == 0:
+            section, depth = found["key"], 0
+            begun.append(("", "", Span(number, 0, 0)))
+        elif section in NAMED and (depth == 0 or indent <= depth):
+            depth = indent
+            span = Span(number, found.start("key"), found.end("key"))
+            begun.append((section, found["key"], span))
+    if not begun:
+        return
+    ends = [each[2].line - 1 for each in begun[1:]] + [len(lines) - 1]
+    for (own, name, span), end in zip(begun, ends, strict=True):
+        if own:
+            yield Named(own, name, span, end)
+
+
+def references_in(text: str, place: Callable[[int], tuple[int, int]]) -> Iterator[Reference]:
+    """The references in an expression; `place` gives line and column of a character of it."""
+    plain = _without_texts(text)
+    for found in _WORD.finditer(plain):
+        steps = [found[1]]
+        spans = [_span(place, found.start(1), found.end(1))]
+        for step in _STEP.finditer(plain, found.start(2), found.end(2)):
+            which = "name" if step["name"] is not None else "key"
+            name = step[which].strip().strip("\"'").strip()
+            if which == "key" and name == step[which].strip():  # an expression in brackets
+                begin = step.start("key")
+                yield from references_in(step["key"], lambda at, b=begin: place(b + at))  # type: ignore[misc]
+            begin = step.start(which) + step[which].find(name)
+            steps.append(name)
+            spans.append(_span(place, begin, begin + len(name)))
+        yield Reference(tuple(steps), tuple(spans))
+
+
+def _span(place: Callable[[int], tuple[int, int]], begin: int, end: int) -> Span:
+    line, column = place(begin)
+    return Span(line, column, column + end - begin)
+
+
+def _without_texts(expression: str) -> str:
+    """The expression with the texts in it blanked, but for those in brackets, which are keys."""
+
+    def blank(found: re.Match[str]) -> str:
+        is_key = _SUBSCRIPT.search(expression, 0, found.start())
+        return found[0] if is_key else " " * len(found[0])
+
+    return _TEXT.sub(blank, expression)
+
 
 _TYPED: Final = re.compile(r"[\w.-]*$")
 _SIGN: Final = re.compile(r"""\"[^"]*"?|'[^']*'?|[{}\[\],:]|[^{}\[\],:"']+""")

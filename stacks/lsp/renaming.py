@@ -24,7 +24,7 @@ from gpuform.stacks.lsp.aliasing import (
     resource_names,
 )
 from gpuform.stacks.lsp.checking import check
-from gpuform.stacks.lsp.outline import Named, Reference, Span
+from gpuform.stacks.lsp.cursor import Named, Reference, Span
 from gpuform.stacks.lsp.sources import Source, source_of
 from gpuform.stacks.lsp.topologies import TopologyText
 from gpuform.stacks.multi_stack import stacks_with_settings

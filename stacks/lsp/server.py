@@ -14,7 +14,7 @@ from pygls.workspace import TextDocument
 from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.lsp.aliasing import RenameRefused, by_file
 from gpuform.stacks.lsp.checking import check, span_of
-from gpuform.stacks.lsp.outline import Span
+from gpuform.stacks.lsp.cursor import Span
 from gpuform.stacks.lsp.renaming import rename, renameable
 from gpuform.stacks.lsp.topologies import Completion, TopologyText
 

@@ -19,7 +19,7 @@ from gpuform.stacks.document.reading import LINE_BREAK, read_text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.lsp.outline import NAMED, Named, Reference, Span, references_in
+from gpuform.stacks.lsp.cursor import NAMED, Named, Reference, Span, references_in
 from gpuform.stacks.topology.files import included
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -13,8 +13,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project, topology_in
 from gpuform.stacks.expressions.filters import FILTERS
 from gpuform.stacks.expressions.sandbox import SANDBOX
-from gpuform.stacks.lsp.cursor import Cursor
-from gpuform.stacks.lsp.outline import Named, Outline, Reference, Span
+from gpuform.stacks.lsp.cursor import Cursor, Named, Outline, Reference, Span
 from gpuform.stacks.lsp.sources import Sources, source_of
 from gpuform.stacks.lsp.vocabulary import Word, outputs_of, values_of, words_at
 

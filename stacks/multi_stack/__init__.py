@@ -1,8 +1,14 @@
 """Several stacks as one: which there are, what they read of each other, and in which order."""
 
-from gpuform.stacks.multi_stack.filtering import filtered
 from gpuform.stacks.multi_stack.members import FILE, Estate, EstateError, Member
-from gpuform.stacks.multi_stack.ordering import Order, check_estate, circles, reaching, sequence
+from gpuform.stacks.multi_stack.ordering import (
+    Order,
+    check_estate,
+    circles,
+    filtered,
+    reaching,
+    sequence,
+)
 from gpuform.stacks.multi_stack.reading import (
     find_estate,
     named,

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         status,
         up,
     )
-    from gpuform.stacks.operations.drifting import DriftResult
     from gpuform.stacks.operations.importing import ImportResult
     from gpuform.stacks.operations.opening.selecting import (
         SelectedStack,
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     )
     from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
     from gpuform.stacks.operations.runs.results import ExitReason, OutputValue, RunResult
+    from gpuform.stacks.operations.status_reading import DriftResult
 
 __all__ = [
     "AppliedTopology",
@@ -95,7 +95,7 @@ __all__ = [
 _HOMES = {
     "automation": "Confirm OnEvent destroy drift expire export_stack import_resources import_stack"
     " outputs preview refresh repair status up",
-    "drifting": "DriftResult",
+    "status_reading": "DriftResult",
     "importing": "ImportResult",
     "placing": "AppliedTopology TopologyOptions TopologyResult apply_topology read_topology",
     "opening.selecting": "SelectedStack create_or_select_stack create_stack select_stack",

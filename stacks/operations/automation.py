@@ -7,14 +7,13 @@ from typing import Any
 
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.operations.drifting import DriftResult, find_drift
 from gpuform.stacks.operations.importing import ImportResult, run_import
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.runs.caller import Caller, Cancellation, OperationEvent, ignore
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import OutputValue, RunResult, output_values
 from gpuform.stacks.operations.runs.running import run
-from gpuform.stacks.operations.status_reading import read_status
+from gpuform.stacks.operations.status_reading import DriftResult, find_drift, read_status
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.text.status_text import Status
 

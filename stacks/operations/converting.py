@@ -8,17 +8,16 @@ from typing import Literal
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.authoring.python_text import program_text
 from gpuform.stacks.authoring.yaml_values import topology_text
-from gpuform.stacks.convert.program_topology import topology_of_program
+from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
 from gpuform.stacks.convert.python import program_of
-from gpuform.stacks.convert.secret_values import NotConverted
-from gpuform.stacks.convert.state_topology import topology_of_state
+from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.convert.terraform import topology_of_terraform
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.worlds import world_for
-from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.topology.offline import own_topology, surroundings_of
 from gpuform.stacks.topology.planning import plan
 

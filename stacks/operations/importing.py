@@ -40,7 +40,7 @@ from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.running import PlannedRun
 from gpuform.stacks.operations.runs.settling import Rights, settle_earlier_runs
-from gpuform.stacks.review.names import short_type
+from gpuform.stacks.review.value_text import short_type
 
 _CONFIG: Final = re.compile(r"\s*\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\s*")
 

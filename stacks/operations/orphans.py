@@ -12,8 +12,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.importing.orphans import Question
-from gpuform.stacks.offering.asking import Offers, ask
-from gpuform.stacks.offering.seen import keep
+from gpuform.stacks.offers import Offers, ask, keep
 from gpuform.stacks.operations.opening.emulating import emulator_for
 from gpuform.stacks.operations.opening.selecting import AskPassphrase, passphrase_of
 from gpuform.stacks.pricing.book import PriceBook

@@ -21,8 +21,14 @@ from gpuform.stacks.topology_export.applying import (
     served_version,
 )
 from gpuform.stacks.topology_export.formats import APPLIED, FORMATS, TopologyResult
-from gpuform.stacks.topology_export.kueue import GROUP, VERSION
-from gpuform.stacks.topology_export.manifests import Manifest, WholeObject, mark_of
+from gpuform.stacks.topology_export.manifests import (
+    GROUP,
+    VERSION,
+    Manifest,
+    WholeObject,
+    WrittenRecords,
+    mark_of,
+)
 from gpuform.stacks.topology_export.model import NoTopology, StackTopology
 from gpuform.stacks.topology_export.reading import (
     Kubernetes,
@@ -34,7 +40,6 @@ from gpuform.stacks.topology_export.reading import (
     with_labels_asked,
     with_labels_of,
 )
-from gpuform.stacks.topology_export.written import WrittenRecords
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""Read the status of one stack or of several: resources, nodes, jobs and costs."""
+"""Read the status of one or several stacks, and their drift: a refresh whose result is not kept."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,23 +18,30 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.plugin.unsettled import describe_left, left_behind
 from gpuform.providers.records import Intents, Unkept
 from gpuform.schemas.errors import UserError
+from gpuform.schemas.plan import Plan
 from gpuform.schemas.resource_facts import Footprint
+from gpuform.stacks.engine.deployment import Deployment, Options
+from gpuform.stacks.engine.planning import Diagnostic, EventBus
 from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
-from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.store import without_credentials
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
-from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.multi_stack import Member
 from gpuform.stacks.operations.opening.selecting import SelectedStack, at_work_on
 from gpuform.stacks.operations.opening.worlds import config_of, lives_emulated, world_for
+from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.plans.plan_masking import mask_plan
+from gpuform.stacks.operations.plans.record import RunRecord
+from gpuform.stacks.operations.runs.caller import Caller, Interrupted
+from gpuform.stacks.operations.runs.saved_plans import made_now
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now
-from gpuform.stacks.review.names import short_type
-from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.review.text.several_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import Monitoring, ResourceStatus, Status
-from gpuform.stacks.schedule.idling import IdleWatch
+from gpuform.stacks.review.value_text import short_type, shown
+from gpuform.stacks.schedule.calendar import IdleWatch
 from gpuform.stacks.schedule.noticing import notices_of_entries
 
 if TYPE_CHECKING:
@@ -283,3 +291,44 @@ def _read_member(member: Member, looking: Looking) -> StackStatus:
     except UserError as error:
         return StackStatus(member.name, None, str(error))
     return StackStatus(member.name, status)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftResult:
+    """What has changed outside, as a plan. Where not every resource could be read (`succeeded`),
+    `diagnostics` say why, and the plan has the others.
+    """
+
+    plan: Plan
+    succeeded: bool
+    diagnostics: Sequence[Diagnostic] = ()
+
+
+def find_drift(
+    selected: SelectedStack, targets: Sequence[str], caller: Caller, *, emulate: bool
+) -> DriftResult:
+    """Reads the resources, all or those of `targets`; nothing is locked and nothing written."""
+    with contextlib.ExitStack() as held:
+        held.enter_context(selected.environment())
+        stack = selected.open()
+        emulated = held.enter_context(world_for(stack, emulate=emulate))
+        appraiser = Appraiser.of(stack, os.environ, ())
+        record = RunRecord()
+        selection = Selection(targets=UrnPatterns(targets))
+        selection.require(entry.urn for entry in stack.snapshot.resources)
+        options = Options(operation="refresh", preview=True, selection=selection)
+        subject = stack.subject()
+        events = EventBus([record, caller.on_event], selected.debug)
+        deployment = Deployment(subject, options, events)
+
+        def cancel() -> None:
+            deployment.cancel()
+            caller.on_event(Interrupted())
+
+        with caller.interruptions.around(cancel, lambda: None):
+            outcome = deployment.run()
+        made = made_now()  # by the emulator's clock, while it runs
+        secrets = subject.program.secrets()
+    plan = record.plan(stack.project.name, stack.name, outcome)
+    plan = appraiser.appraised(plan, record.steps).model_copy(update={**made, "emulated": emulated})
+    return DriftResult(mask_plan(plan, secrets), outcome.succeeded, record.diagnostics)

@@ -9,7 +9,7 @@ from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, Unknown
-from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.resource_rules import lifecycle_of
 
 
 def footprint_now(entry: ResourceState) -> Footprint | None:

@@ -13,7 +13,7 @@ from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.schemas.policies.drain import Leaving
 from gpuform.stacks.engine.urn import is_noise
-from gpuform.stacks.review.names import PROVIDER_PROPERTY, counted, short_type
+from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, counted, short_type
 
 _DESTROYING: Final = (PlanAction.REPLACE, PlanAction.DELETE)
 _VOLUMES: Final = ("SharedVolume", "VolumeClaim")

@@ -12,7 +12,7 @@ from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.review.value_text import inline, labelled
 
 _NO_RULES = FieldRules()

@@ -1,4 +1,5 @@
-"""Write the lines that every view prints: counts, costs, gates, notices and removed nodes.
+"""Format the lines that every view prints: counts, costs, gates, notices, removed nodes and
+repairs.
 
 What is unknown is written, never summed.
 
@@ -6,8 +7,10 @@ Removed nodes have a line each; those without jobs share one where the same is d
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
+from gpuform.providers.context import format_duration
 from gpuform.schemas.plan import (
     GateLevel,
     GateResult,
@@ -18,11 +21,12 @@ from gpuform.schemas.plan import (
     StackCost,
 )
 from gpuform.schemas.policies.drain import Leaving, LeavingNode
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.prices import HOURS_OF_A_MONTH
 from gpuform.schemas.resource_facts import Billing, Footprint, Notice
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.review.names import STYLES, counted
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.value_text import STYLES, counted
 
 # Operation -> symbol, what is to be done, what was done; in the order of Pulumi's display.
 _COUNTED = {
@@ -102,7 +106,7 @@ def _total(sign: str, found: Iterable[int | None]) -> str:
     return f"{sign}{known} or more" if known else "an unknown number"
 
 
-def duration(seconds: float) -> str:
+def format_elapsed(seconds: float) -> str:
     """Whole seconds, at least one: 45s, 3m20s, 1h05m10s."""
     whole = max(1, round(seconds))
     minutes, rest = divmod(whole, 60)
@@ -305,3 +309,46 @@ def _what_is_done(leaving: Leaving) -> str:
     if leaving.on_busy == "evict":
         return f"jobs run there now ({leaving.scheduler}): they are evicted, within {limit}"
     return f"jobs run there now ({leaving.scheduler}): they are waited for, {limit} at most"
+
+
+_SHOWN = 3
+
+
+def repair_texts(plan: Plan) -> Iterator[str]:
+    """One text for each node that is repaired."""
+    for change in plan.changes:
+        for each in change.repairs:
+            told = f"{each.evidence}{_age(each, plan.made_at)}"
+            yield f"{change.name}/{each.node} by {each.mode}: {told}; {_jobs(change, each)}"
+
+
+def repairs_lines(plans: Iterable[Plan], paint: Paint = PLAIN) -> Iterator[str]:
+    """`Repairs:` and a line for each; nothing where there are none."""
+    texts = [escape_invisible(text) for plan in plans for text in repair_texts(plan)]
+    if texts:
+        yield paint("bold", f"Repairs: {counted(len(texts), 'node')}")
+        yield from (f"    {text}" for text in texts)
+
+
+def _age(repair: NodeRepair, made_at: str) -> str:
+    """`, for 3h` when the plan was made; empty where that or the beginning is not told."""
+    try:
+        since, made = (datetime.fromisoformat(each) for each in (repair.since, made_at))
+        age = (made - since).total_seconds()
+    except (TypeError, ValueError):
+        return ""
+    return f" ({format_duration(age)} before the plan)" if age >= 1 else ""
+
+
+def _jobs(change: ResourceChange, repair: NodeRepair) -> str:
+    nodes = change.leaving.nodes if change.leaving is not None else ()
+    node = next((each for each in nodes if each.name == repair.node), None)
+    return "nobody tells its jobs" if node is None else _running(node)
+
+
+def _running(node: LeavingNode) -> str:
+    if not node.jobs:
+        return "no job runs there"
+    more = len(node.jobs) - _SHOWN
+    named = [str(job) for job in node.jobs[:_SHOWN]] + ([f"{more} more"] if more > 0 else [])
+    return f"runs {', '.join(named)}"

@@ -1,6 +1,8 @@
-"""The cases of a project, read from its test files."""
+"""Read the test cases of a project, with the topology entries that each case's configuration
+expands.
+"""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,9 +12,15 @@ from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, text
 from gpuform.stacks.document.nodes import MappingNode, find, find_key, reached
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.multi_stack import stacks_with_settings
+from gpuform.stacks.testing.report import EntrySeen
+from gpuform.stacks.topology.declarations import Group, Instance, ModuleInstance, Repetition
 from gpuform.stacks.topology.files import shown
+from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.planning import plan as plan_topology
+from gpuform.stacks.topology.scope import Scope
 
 FOLDER: Final = "tests"
 """Where a project's test files are."""
@@ -189,3 +197,45 @@ def with_defaults(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[
         if name in defaults and name in case:
             whole[name] = {**defaults[name], **case[name]}
     return whole
+
+
+def entries_of(project: Project, stack: str) -> list[EntrySeen] | None:
+    """Those of a project's topology, modules included, with the stack's configuration.
+
+    None where the program is Python; none of a topology that cannot be expanded.
+    """
+    topology = topology_of(project.program)
+    if topology is None:
+        return None
+    problems = Diagnostics()
+    file = topology.path
+    planned = plan_topology(file, surroundings_of(file, stack, project), problems)
+    if problems:
+        return []
+    return [
+        _seen(group, scope.names.module)
+        for scope in Scope(planned.names).every()
+        for group in scope.groups_here()
+    ]
+
+
+def _seen(group: Group[Any], module: ModuleInstance | None) -> EntrySeen:
+    return EntrySeen(
+        group.declaration.address,
+        str(group.declaration.place),
+        tuple(each.address for each in group.instances.values()),
+        tuple(sorted(group.absent)),
+        group.declaration.when is not None,
+        tuple(_names(group, module)),
+    )
+
+
+def _names(group: Group[Any], module: ModuleInstance | None) -> Iterator[str]:
+    """What the resources of an entry are called, also those that are left out."""
+    keys = {*group.instances, *group.absent, *(["*"] if group.open else [])}
+    for key in keys:
+        made = Repetition(group.declaration, key, module=module)
+        if all(isinstance(each, Instance) for each in group.instances.values()):
+            yield from (made.name, f"{group.declaration.section}.{made.name}")
+        if key in group.absent:  # a module that is left out has not been looked into
+            yield from (f"{made.name}-*", f"*.{made.name}-*")

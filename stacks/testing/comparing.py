@@ -11,9 +11,9 @@ from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import DurationInputs, ExpectInputs, ObjectInputs, Verdict
 from gpuform.schemas.plan import GateLevel, GateResult, Plan, ResourceChange
 from gpuform.stacks.document.diagnostics import SourcePosition
-from gpuform.stacks.engine.values import durations, property_paths
+from gpuform.stacks.engine.values import property_paths
 from gpuform.stacks.operations.runs.results import OutputValue
-from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.testing.cases import Case
 from gpuform.stacks.testing.playing import address_of
 from gpuform.stacks.testing.report import KILLED, Report, ResourceSeen
@@ -265,7 +265,7 @@ class _Comparison:
         for bound, text in (("at_least", wanted.at_least), ("at_most", wanted.at_most)):
             if text is None:
                 continue
-            limit = durations.seconds(text)
+            limit = property_paths.seconds(text)
             if took < limit if bound == "at_least" else took > limit:
                 words = bound.replace("_", " ")
                 told = (

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.testing.comparing import verdict_of
 from gpuform.stacks.testing.report import EntrySeen
 from gpuform.stacks.testing.running import Result, Status

@@ -27,7 +27,7 @@ from gpuform.schemas.cases_file import (
     StatusInputs,
 )
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values import durations
+from gpuform.stacks.engine.values import property_paths
 
 _PLACE: Final = re.compile(r"\{([^{}]+)\}")
 _WRITES: Final = ("POST", "PUT", "PATCH")
@@ -74,7 +74,7 @@ class Events:
         begin = self.server.clock.now()
         for number, event in enumerate(self.events):
             if event.at is not None:
-                moment = begin + durations.seconds(event.at)
+                moment = begin + property_paths.seconds(event.at)
                 self.server.clock.schedule(moment, partial(self._play, number))
             elif event.on is None:
                 self._play(number)
@@ -166,7 +166,7 @@ class Events:
     def _job(self, wanted: JobInputs) -> None:
         """A pod, or where the cluster has Slurm, a job of it."""
         cluster = self._id_of(wanted.cluster)
-        length = None if wanted.runs_for is None else durations.seconds(wanted.runs_for)
+        length = None if wanted.runs_for is None else property_paths.seconds(wanted.runs_for)
         body = {"name": wanted.name, "gpus": wanted.gpus or 0, "runs_for": length}
         slurm = f"{_CONTROLS}/slurm/{cluster}"
         if self._answers(f"{slurm}/jobs"):

@@ -26,10 +26,9 @@ from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import NothingSelected, ResourceState, Snapshot, edits
 from gpuform.stacks.engine.store import SEALED, Backend, full_name
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, make_urn, name_of
-from gpuform.stacks.engine.values import PropertyMap, durations, from_plain
+from gpuform.stacks.engine.values import PropertyMap, from_plain, property_paths
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import project_gates
-from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.operations import automation
 from gpuform.stacks.operations.config_setting import ConfigSetting
 from gpuform.stacks.operations.opening.selecting import SelectedStack
@@ -37,7 +36,8 @@ from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.caller import Message, OperationEvent, RunEnded
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import RunResult, output_values
-from gpuform.stacks.testing.entries import entries_of
+from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.testing.cases import entries_of
 from gpuform.stacks.testing.events import Events, objects_of
 from gpuform.stacks.testing.report import KILLED, EntrySeen, Left, Report, ResourceSeen
 from gpuform.stacks.testing.seeding import SeedError, last_change, read_state, seed, stack_of
@@ -82,7 +82,7 @@ def play(part: Part, tell: Callable[[Plan], None]) -> Report:
         try:
             selected = stage.prepared(server)
             if part.inputs.start and part.inputs.start.later:
-                server.clock.advance(durations.seconds(part.inputs.start.later))
+                server.clock.advance(property_paths.seconds(part.inputs.start.later))
             begin, before = server.clock.now(), stage.names()
             events.arrange()
             report = stage.run(selected)

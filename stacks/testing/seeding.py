@@ -26,7 +26,7 @@ from gpuform.stacks.engine.values import (
     unwrap,
     value_json,
 )
-from gpuform.stacks.lifecycles import kind_of
+from gpuform.stacks.resource_rules import kind_of
 
 STAND_IN: Final = "Stands4Secret!"
 """What a secret of the state is on the emulator where the program declares none."""

@@ -28,7 +28,7 @@ from gpuform.stacks.document.nodes import (
     plain,
 )
 from gpuform.stacks.expressions.template import has_expression
-from gpuform.stacks.topology.config_section import Names, variable_of
+from gpuform.stacks.topology.configuration import Names, variable_of
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Inclusion, Topology
 from gpuform.stacks.topology.files import File, Way, included, included_file, read_all
 

@@ -43,9 +43,8 @@ from gpuform.stacks.topology.declarations import (
     Repeatable,
     Topology,
 )
-from gpuform.stacks.topology.expanding import expand
+from gpuform.stacks.topology.expanding import expand, refuse_foreign_references
 from gpuform.stacks.topology.files import shown
-from gpuform.stacks.topology.interpolation import refuse_foreign_references
 from gpuform.stacks.topology.loading import load
 from gpuform.stacks.topology.names import Names
 from gpuform.stacks.topology.options import check_options, known

@@ -21,10 +21,11 @@ from gpuform.stacks.topology_export.manifests import (
     Manifest,
     NodeMetadata,
     WholeObject,
+    Written,
+    WrittenRecords,
     document,
 )
 from gpuform.stacks.topology_export.model import NoTopology
-from gpuform.stacks.topology_export.written import Written, WrittenRecords
 
 _NODE: Final = "node/"
 

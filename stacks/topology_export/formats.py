@@ -1,7 +1,11 @@
-"""Choose the format of a stack's node topology, and list it as an inventory.
+"""Write a stack's node topology in the chosen format: an Ansible inventory, a Topograph model, or
+another tool's format.
 
 From Ansible's page 'How to build your inventory': YAML with `all`, `hosts`, `children`; the names
 of groups have letters, digits and underscores.
+
+From Topograph's page 'Modeling and API Simulation': `switches` is a map, `blocks` name the nodes,
+and an annotation of a block names an accelerator domain.
 """
 
 import hashlib
@@ -11,18 +15,75 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuform.schemas.access import is_host
-from gpuform.stacks.topology_export.kubernetes_labels import kubernetes_labels, labels_unknown
-from gpuform.stacks.topology_export.kueue import kueue, kueue_unknown
-from gpuform.stacks.topology_export.manifests import Manifest, documents_text, mark_of
-from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology
-from gpuform.stacks.topology_export.slinky import slinky
+from gpuform.stacks.topology_export.manifests import (
+    Manifest,
+    documents_text,
+    kubernetes_labels,
+    kueue,
+    kueue_unknown,
+    labels_unknown,
+    mark_of,
+)
+from gpuform.stacks.topology_export.model import REGION, ZONE, Node, NoTopology, StackTopology
 from gpuform.stacks.topology_export.slurm_topology import (
+    Switch,
     block_unknown,
+    checked,
+    slinky,
     slurm_block,
     slurm_tree,
+    switch_of_each,
+    switches_of,
     tree_unknown,
 )
-from gpuform.stacks.topology_export.topograph import topograph
+
+DOMAIN: Final = "accelerator.topology.test/domain"
+
+
+def topograph(topology: StackTopology) -> str:
+    """The file as YAML. Raises NoTopology where a node's name is there twice."""
+    import yaml  # noqa: PLC0415 - slow
+
+    _check(topology)
+    switches = switches_of(topology)
+    under = switch_of_each(switches)
+    groups: dict[tuple[str, str, str, str], list[Node]] = {}
+    for node in topology.nodes:
+        groups.setdefault((under[node], node.domain, node.region, node.zone), []).append(node)
+    found = {
+        "switches": {checked(each.name, "switch"): _switch(each) for each in switches},
+        "blocks": [_block(key, nodes) for key, nodes in groups.items()],
+    }
+    return f"# {topology.title}; written by gpuform.\n" + str(
+        yaml.safe_dump(found, sort_keys=False, width=1000)
+    )
+
+
+def _check(topology: StackTopology) -> None:
+    if not topology.nodes:
+        raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
+    names = [checked(node.name, "node") for node in topology.nodes]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise NoTopology(
+            f"two nodes are called {twice}", hint="name the clusters whose nodes differ"
+        )
+
+
+def _switch(switch: Switch) -> dict[str, Any]:
+    return {"switches": list(switch.switches)} if switch.switches else {}
+
+
+def _block(key: tuple[str, str, str, str], nodes: list[Node]) -> dict[str, Any]:
+    switch, domain, region, zone = key
+    labels = {name: value for name, value in ((REGION, region), (ZONE, zone)) if value}
+    found: dict[str, Any] = {"switch": switch, "nodes": [node.name for node in nodes]}
+    if labels:
+        found["labels"] = labels
+    if domain:
+        found["annotations"] = {DOMAIN: domain}
+    return found
+
 
 _NO_GROUP: Final = re.compile(r"[^A-Za-z0-9_]")
 

@@ -16,9 +16,8 @@ from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.stack import LiveResource, Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.lifecycles import lifecycle_of
-from gpuform.stacks.topology_export.labels import with_labels
-from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology
+from gpuform.stacks.resource_rules import lifecycle_of
+from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology, with_labels
 
 _GONE: Final = "is gone from its platform: `gpuform refresh` takes that over"
 

@@ -47,7 +47,7 @@ from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.slurm.pods import PodCommands
 from gpuform.providers.slurm.processes import LocalCommands, Output
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
-from gpuform.stacks.engine.state import integrity
+from gpuform.stacks.engine.state import edits
 from gpuform.stacks.engine.store.storage.addresses import open_storage
 
 URL = "http://emulator.test"
@@ -331,7 +331,7 @@ class World:
     def assert_no_create_is_unnamed(self, *kinds: Described) -> None:
         """In a folder also for who reads the checkpoint alone, as the Pulumi CLI does."""
         checkpoint = self.stack.checkpoint if not self.stack.url else self.stack.snapshot
-        assert integrity.verify(checkpoint) == []
+        assert edits.verify(checkpoint) == []
         known = {entry.id for entry in checkpoint.resources}
         named = {o.resource.type for o in checkpoint.pending_operations if o.type == "creating"}
         for kind in kinds:

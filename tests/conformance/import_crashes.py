@@ -29,8 +29,10 @@ from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.stacks.cli import running  # noqa: F401 - as above
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.cli.commands.runs import import_command, run_commands  # noqa: F401 - as above
-from gpuform.stacks.cli.commands.stack import stack_commands  # noqa: F401 - as above
+from gpuform.stacks.cli.commands import (
+    run_commands,  # noqa: F401 - as above
+    stack_commands,  # noqa: F401 - as above
+)
 
 IMPORT = ("import", "--all", "--platform", "tensorone", "--yes")
 NAMES = ("one", "two")

@@ -15,7 +15,7 @@ from conformance.stacks import CalledStack, Declared, Kept, Result
 
 from gpuform.providers.forms import Form
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import durations
+from gpuform.stacks.engine.values import property_paths
 
 
 @dataclass
@@ -40,7 +40,7 @@ class PluginStack(Kept):
         return self._stack.plan(declared)
 
     def up(self, declared: Declared) -> Result:
-        seconds = max(map(durations.seconds, (declared.timeouts or {}).values()), default=0.0)
+        seconds = max(map(property_paths.seconds, (declared.timeouts or {}).values()), default=0.0)
         self._stack.verbs = PluginVerbs(self.described.lifecycle, self.host.stub, timeout=seconds)
         before, result = self._stack.entry, self._stack.up(declared)
         entry = self._stack.entry

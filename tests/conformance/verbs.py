@@ -22,7 +22,7 @@ from gpuform.providers.context import ProviderContext
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.provider_host.provider_values import ProviderError
+from gpuform.stacks.engine.provider_host.providers import ProviderError
 
 Properties = dict[str, Any]
 

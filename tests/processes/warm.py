@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gpuform.stacks.cli import app, running  # noqa: F401
-from gpuform.stacks.cli.commands import config_commands  # noqa: F401
-from gpuform.stacks.cli.commands.stack import stack_commands  # noqa: F401
+from gpuform.stacks.cli.commands import (
+    config_commands,  # noqa: F401
+    stack_commands,  # noqa: F401
+)
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 

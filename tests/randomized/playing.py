@@ -14,7 +14,7 @@ from randomized.strategies import SECRET, VARIABLES
 from randomized.world import OUTSIDE, Fault, World
 
 from gpuform.stacks.engine.planning import Step, StepStarted
-from gpuform.stacks.engine.state import Snapshot, integrity, load_checkpoint
+from gpuform.stacks.engine.state import Snapshot, edits, load_checkpoint
 from gpuform.stacks.engine.urn import name_of
 
 
@@ -154,7 +154,7 @@ class Player:
         for data in self.lab.written:
             assert SECRET.encode() not in data
             written = Snapshot.from_json(data, self.lab.crypter)
-            assert integrity.verify(written) == []
+            assert edits.verify(written) == []
         assert not self._unrecorded
         if self.lab.written:
             assert [*map(_shown, written.resources)] == [*map(_shown, seen.after.resources)]

@@ -10,8 +10,8 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.text.plan_text import loss_text, plan_text
+from gpuform.stacks.review.value_text import counted
 
 _LOOKING: Final = {
     "expire": "expire --dry-run",

@@ -1,4 +1,4 @@
-"""Progress without a live display: a line for each result, and now and then one for what runs."""
+"""Show a run's progress: rows on a terminal, else lines for results and long waits."""
 
 import re
 import threading
@@ -6,7 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gpuform.stacks.cli.terminal.screen import Screen
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gpuform.stacks.cli.terminal.screen import Screen, harmless
 from gpuform.stacks.engine.planning import (
     Event,
     Op,
@@ -19,7 +24,7 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.runs.run_log import Stopwatch, is_news, is_work
 from gpuform.stacks.review.paint import Paint
-from gpuform.stacks.review.summary_text import duration
+from gpuform.stacks.review.summary_text import format_elapsed
 from gpuform.stacks.review.text import step_text
 
 SPACING: Final = 10.0
@@ -163,12 +168,12 @@ class LineProgress:
     def _one(self, running: _Running) -> str:
         step, since = running.step, ""
         if not running.is_untold:
-            since = f", {duration(self._watch.elapsed(id(step)))} so far"
+            since = f", {format_elapsed(self._watch.elapsed(id(step)))} so far"
         return f"{step_text.subject(step.op, step.urn, self._screen.paint)}  {running.doing}{since}"
 
     def _several(self, told: list[_Running]) -> str:
         """`12 running, 3 done: 8 creating: InstallingDrivers, 4 creating`."""
-        elapsed = duration(self._watch.elapsed(self))
+        elapsed = format_elapsed(self._watch.elapsed(self))
         counts = f"{len(self._running)} running, {self._done} done ({elapsed})"
         if len(told) <= _MOST_NAMED:
             parts = [f"{name_of(each.step.urn)} {each.doing}" for each in told]
@@ -183,3 +188,76 @@ class LineProgress:
 
 _LAST: Final = "the last line of what runs"
 _WAITED: Final = re.compile(r" \([0-9hms]+\)$")
+
+
+_MOST_ROWS = 20
+
+
+@dataclass(slots=True)
+class _Row:
+    step: Step
+    phase: str = ""
+
+
+class LiveProgress:
+    """Rows while they run; what has ended stays above as a line."""
+
+    def __init__(self, screen: Screen, watch: Stopwatch) -> None:
+        self._screen = screen
+        self._watch = watch
+        self._rows: dict[int, _Row] = {}  # by id() of the step: a URN may have several
+        self._lock = threading.Lock()
+        # The real stream: what the program prints is taken from sys.stdout meanwhile.
+        self._console = Console(file=screen.out, highlight=False, no_color=not screen.paint.color)
+        self._live = Live(
+            console=self._console,
+            get_renderable=self.table,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
+            self._watch.start(id(event.step))
+            with self._lock:
+                self._rows[id(event.step)] = _Row(event.step)
+        elif isinstance(event, Progress):
+            with self._lock:
+                for row in self._rows.values():
+                    if row.step.urn == event.urn:
+                        row.phase = event.text
+        elif isinstance(event, StepDone | StepFailed):
+            self._end(event)
+
+    def print(self, text: str) -> None:
+        self._console.print(self._styled(text), soft_wrap=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _styled(self, text: str) -> Text:
+        return Text.from_ansi(harmless(text, color=self._screen.paint.color, in_ci=False))
+
+    def table(self) -> Table:
+        """The rows as they are now."""
+        grid = Table.grid(padding=(0, 2))
+        with self._lock:
+            rows = list(self._rows.values())
+        for row in rows[:_MOST_ROWS]:
+            step = row.step
+            grid.add_row(
+                self._styled(step_text.subject(step.op, step.urn, self._screen.paint)),
+                Text(step_text.running(step.op, row.phase)),
+                format_elapsed(self._watch.elapsed(id(step))),
+            )
+        if len(rows) > _MOST_ROWS:
+            grid.add_row(f"   and {len(rows) - _MOST_ROWS} more")
+        return grid
+
+    def _end(self, event: StepDone | StepFailed) -> None:
+        with self._lock:
+            row = self._rows.pop(id(event.step), None)
+        if row is not None and is_news(event):
+            self.print(ended(event, self._watch.elapsed(id(event.step)), self._screen.paint))

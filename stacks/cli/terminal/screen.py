@@ -1,4 +1,5 @@
-"""Write to a command's two streams.
+"""Write a command's output and errors, choose what a run shows, and read and write the files that
+flags name.
 
 No text of others is a command to the terminal or to a CI system; a CI system may fold parts of a
 log.
@@ -21,7 +22,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TextIO
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import click
 
 from gpuform.schemas.safe_text import escape_invisible_lines
 from gpuform.stacks.engine.errors import EngineError
@@ -212,3 +216,66 @@ def is_tty(stream: TextIO) -> bool:
         return os.isatty(stream.fileno())
     except (OSError, ValueError, AttributeError):
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """`sames`: resources that do not change, too. `secrets`: those of the stack's outputs, in the
+    clear. `urns`: each resource's URN. `removes`: the stack goes after the run.
+    """
+
+    sames: bool = False
+    secrets: bool = False
+    urns: bool = False
+    outputs: bool = True
+    progress: bool = True
+    removes: bool = False
+
+
+def _flag(name: str, text: str) -> Callable[[Any], Any]:
+    return click.option(f"--{name}", is_flag=True, help=text)
+
+
+def _accepted(name: str, why: str) -> Callable[[Any], Any]:
+    text = f"Accepted for Pulumi's sake: {why}."
+    return click.option(f"--{name}", is_flag=True, expose_value=False, help=text)
+
+
+show_secrets_flag = _flag("show-secrets", "Show secrets in the stack's outputs in the clear.")
+show_reads_flag = _accepted("show-reads", "what the program reads is always shown")
+showing_flags = (
+    _flag("show-sames", "Show the resources that do not change, too."),
+    _flag("urns", "Show each resource's URN."),
+    _flag("suppress-outputs", "Show no outputs of the stack."),
+    _flag("suppress-progress", "Do not tell what is under way: only what has ended."),
+    _accepted("diff", "property changes are always shown"),
+    _accepted("show-replacement-steps", "a replacement is one change"),
+    _accepted("show-full-output", "outputs are never cut"),
+    _accepted("suppress-permalink", "there is none"),
+)
+
+
+def content_of(name: str) -> bytes:
+    """What the file holds; what stdin has for -. Raises click.FileError."""
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise click.FileError(name, error.strerror) from None
+
+
+def deliver(parts: Iterable[str], output: Path | None, screen: Screen) -> None:
+    """Writes the parts of a text to the file, or to stdout without one. Raises click.FileError.
+
+    Each part but the last ends with its line.
+    """
+    if output is None:
+        for part in parts:
+            screen.write(part)
+        return
+    try:
+        with output.open("w", encoding="utf-8") as file:
+            file.writelines(parts)
+    except OSError as error:
+        raise click.FileError(str(output), error.strerror) from None

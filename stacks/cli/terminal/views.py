@@ -7,24 +7,22 @@ from typing import Protocol
 from gpuform.providers.context import clock_from
 from gpuform.schemas.resource_facts import NoticeKind
 from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
-from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.showing import Showing
+from gpuform.stacks.cli.terminal.screen import Screen, Showing
 from gpuform.stacks.engine.deployment import EventLog, Outcome, PreviewDigest
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary, Unchecked
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.names import in_world
-from gpuform.stacks.review.outputs_text import outputs_lines
-from gpuform.stacks.review.summary_text import duration, notice_text, resources_lines
-from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.summary_text import format_elapsed, notice_text, resources_lines
+from gpuform.stacks.review.text.history_text import diagnostics_lines
 from gpuform.stacks.review.text.plan_text import (
     changes_text,
     danger_texts,
     plan_text,
     unchecked_lines,
 )
+from gpuform.stacks.review.value_text import in_world, outputs_lines
 from gpuform.stacks.schedule.noticing import notices_of_entries
 
 
@@ -180,7 +178,7 @@ class HumanView(_OnScreen):
             return EndedProgress(self.screen, self._watch)
         if not self.screen.interactive:
             return LineProgress(self.screen, self._watch, beat=_BEAT)
-        from gpuform.stacks.cli.terminal.live import LiveProgress  # noqa: PLC0415 - rich, for terminals
+        from gpuform.stacks.cli.terminal.progress import LiveProgress  # noqa: PLC0415 - rich, for terminals
 
         return LiveProgress(self.screen, self._watch)
 
@@ -244,10 +242,10 @@ class HumanView(_OnScreen):
             yield f"    {command.ljust(width)}  # {what}"
 
     def _duration(self, outcome: Outcome) -> str:
-        elapsed, here = self._watch.elapsed(self), duration(outcome.seconds)
+        elapsed, here = self._watch.elapsed(self), format_elapsed(outcome.seconds)
         if self._watch.is_real or elapsed < 1:
             return f"Duration: {here}"
-        return f"Duration: {duration(elapsed)} by the platform's clock, {here} here"
+        return f"Duration: {format_elapsed(elapsed)} by the platform's clock, {here} here"
 
     def _what_next(self, outcome: Outcome) -> Iterator[str]:
         how = "was interrupted" if outcome.cancelled else "failed"

@@ -17,9 +17,8 @@ from gpuform.stacks.authoring.python_text import (
     text,
 )
 from gpuform.stacks.convert.python.expressions import Expressions, Header, header_of
-from gpuform.stacks.convert.python.operations import formatted, no_names
+from gpuform.stacks.convert.python.operations import formatted, no_names, ordered, settings_of
 from gpuform.stacks.convert.python.references import Found, References
-from gpuform.stacks.convert.python.statements import ordered, settings_of
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, is_null
 from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.convert.secret_values import TerraformNotRead
+from gpuform.stacks.convert.registered_options import TerraformNotRead
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.machine import requirement
 

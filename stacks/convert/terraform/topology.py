@@ -23,8 +23,7 @@ from gpuform.stacks.authoring.declared import (
     references,
     variables_in,
 )
-from gpuform.stacks.convert.secret_values import NOWHERE, SecretValues
-from gpuform.stacks.convert.terraform.expressions import Resolver, Step, Unsaid
+from gpuform.stacks.convert.registered_options import NOWHERE, SecretValues
 from gpuform.stacks.convert.terraform.files import (
     STATE,
     Block,
@@ -40,7 +39,15 @@ from gpuform.stacks.convert.terraform.kinds import (
     is_plain,
     spelt,
 )
-from gpuform.stacks.convert.terraform.options import META, Leave, TerraformVariables, options_of
+from gpuform.stacks.convert.terraform.options import (
+    META,
+    Leave,
+    Resolver,
+    Step,
+    TerraformVariables,
+    Unsaid,
+    options_of,
+)
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 
 Key = tuple[str, str, Step | None]

@@ -24,7 +24,7 @@ from gpuform.stacks.engine.state import (
     PendingOperation,
     ResourceState,
     Snapshot,
-    integrity,
+    edits,
     repair,
     timestamp,
 )
@@ -308,7 +308,7 @@ def _with_adopted(
     }
     pending = [each for each in snapshot.pending_operations if not _is_of(each, settled)]
     after = replace(snapshot, resources=resources, pending_operations=pending)
-    return after if not integrity.verify(after) else repair(after).snapshot
+    return after if not edits.verify(after) else repair(after).snapshot
 
 
 def _needing(

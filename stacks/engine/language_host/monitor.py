@@ -25,8 +25,8 @@ from gpuform.stacks.engine.executing import (
     StepExecutor,
     Stopped,
 )
+from gpuform.stacks.engine.language_host.language import Answer, Ended
 from gpuform.stacks.engine.language_host.services import FEATURES, RpcError, unimplemented
-from gpuform.stacks.engine.language_host.topologies import Answer, Ended
 from gpuform.stacks.engine.planning import (
     CheckFailed,
     EventBus,

@@ -12,8 +12,8 @@ from pulumi.runtime.proto import resource_pb2
 
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.language_host import topologies
-from gpuform.stacks.engine.language_host.language import run_program
+from gpuform.stacks.engine.language_host import language
+from gpuform.stacks.engine.language_host.language import TopologyRunner, run_program
 from gpuform.stacks.engine.language_host.monitor import ProgramTarget
 from gpuform.stacks.engine.language_host.services import (
     FEATURES,
@@ -23,7 +23,6 @@ from gpuform.stacks.engine.language_host.services import (
     print_to_events,
     unimplemented,
 )
-from gpuform.stacks.engine.language_host.topologies import TopologyRunner
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.registration import Read, Registration, from_request, read_from_request
@@ -115,16 +114,16 @@ class Recorder:
     def working(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def declare(self, asked: Registration | Read) -> topologies.Answer:
+    def declare(self, asked: Registration | Read) -> language.Answer:
         self.recorded.declared.append(asked)
         if isinstance(asked, Registration) and not asked.custom:
-            return topologies.Answer(asked.urn)
+            return language.Answer(asked.urn)
         try:
             id_, outputs = self.answer(asked)
         except EngineError as error:
             self.failures.append(error)
-            raise topologies.Ended from error
-        return topologies.Answer(asked.urn, asked.id if isinstance(asked, Read) else id_, outputs)
+            raise language.Ended from error
+        return language.Answer(asked.urn, asked.id if isinstance(asked, Read) else id_, outputs)
 
     def export(self, urn: str, outputs: PropertyMap) -> None:
         if type_of(urn) == STACK_TYPE:

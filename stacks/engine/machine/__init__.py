@@ -5,10 +5,12 @@ installed. It knows nothing of Pulumi's state.
 """
 
 from gpuform.stacks.engine.machine.ci import CiJob, ci_job, ci_variables, git_facts
-from gpuform.stacks.engine.machine.files import KernelLock, LockAttempt, replace_file
-from gpuform.stacks.engine.machine.versions import (
+from gpuform.stacks.engine.machine.files import (
     LAST_TRIED,
+    KernelLock,
+    LockAttempt,
     cli_version,
+    replace_file,
     require_version,
     requirement,
 )

@@ -3,7 +3,13 @@
 The step generator decides, `executing` does. Events tell everybody what is planned and done.
 """
 
-from gpuform.stacks.engine.planning.checking import CheckFailed, problem_text
+from gpuform.stacks.engine.planning.constraints import (
+    MAKE_A_NEW_ONE,
+    CheckFailed,
+    PlanConstraint,
+    SelectionNotes,
+    problem_text,
+)
 from gpuform.stacks.engine.planning.events import (
     Diagnostic,
     Event,
@@ -17,10 +23,10 @@ from gpuform.stacks.engine.planning.events import (
     StepStarted,
     Summary,
     Unchecked,
+    describe,
+    describe_drift,
+    place_of,
 )
-from gpuform.stacks.engine.planning.plan_constraint import MAKE_A_NEW_ONE, PlanConstraint
-from gpuform.stacks.engine.planning.presentation import describe, describe_drift, place_of
-from gpuform.stacks.engine.planning.selection_notes import SelectionNotes
 from gpuform.stacks.engine.planning.step_generator import (
     UNPROTECT,
     Holding,

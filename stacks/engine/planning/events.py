@@ -1,17 +1,32 @@
-"""What the engine tells while it works: one typed stream for every view, log and test.
+"""Stream the engine's events to views, logs and tests, and present each step in the terms of the
+plan.
 
 Events arrive from many threads; `EventBus` hands them on one at a time, in order.
+
+Events arrive from many threads; `EventBus` hands them on one at a time, in order.
+
+Where the provider is one of gpuform's, its own property-level changes are shown; otherwise the
+engine compares inputs. Nothing here decides anything, and no secret gets through.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, Protocol
 
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.values import Redactor
+from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
+from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
+from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning.steps import Step
+from gpuform.stacks.engine.planning.steps import Op, Step
+from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.registration import Source
+from gpuform.stacks.engine.state import ResourceState, needs
+from gpuform.stacks.engine.urn import STACK_TYPE, is_urn, name_of, type_of
+from gpuform.stacks.engine.values import PropertyMap, changed_keys, property_paths
 
 Severity = Literal["debug", "info", "info#err", "warning", "error"]
 
@@ -137,3 +152,176 @@ class EventBus:
                     listener(event)
             finally:
                 self._emitting = outer
+
+
+_ACTIONS = {
+    Op.SAME: PlanAction.SAME,
+    Op.CREATE: PlanAction.CREATE,
+    Op.UPDATE: PlanAction.UPDATE,
+    Op.REPLACE: PlanAction.REPLACE,
+    Op.DELETE: PlanAction.DELETE,
+    Op.IMPORT: PlanAction.IMPORT,
+    Op.READ: PlanAction.READ,
+}
+
+_REASONS = {
+    Op.CREATE: PlanReason.NEW,
+    Op.DELETE: PlanReason.NOT_IN_PROGRAM,
+    Op.IMPORT: PlanReason.IMPORTED,
+    Op.READ: PlanReason.READ_BY_PROGRAM,
+    Op.SAME: PlanReason.UNCHANGED,
+}
+
+
+class GpuCounter(Protocol):
+    """Who knows how many GPUs a resource holds, such as a `ProviderHost`."""
+
+    def gpus(self, resource: ResourceState) -> int | None:
+        """None when that is not known yet."""
+
+
+def describe(
+    host: GpuCounter,
+    op: Op,
+    old: ResourceState | None,
+    new: ResourceState | None,
+    diff: Diff | None = None,
+) -> ResourceChange:
+    """What a step of the generator does to a resource."""
+    subject = new or old
+    if subject is None:
+        raise AssertionError("a step has an old or a new state")
+    fields = list(_fields(op, old, new, diff))
+    retained = bool(old and old.retain_on_delete and op in (Op.DELETE, Op.REPLACE))
+    before = host.gpus(old) if old and not retained else 0
+    after = host.gpus(new) if new else 0
+    return ResourceChange(
+        urn=subject.urn,
+        type=subject.type,
+        name=name_of(subject.urn),
+        action=_ACTIONS[op],
+        reason=_reason(op, old, diff),
+        replace_paths=tuple(diff.replaces) if diff and op is Op.REPLACE else (),
+        changes=tuple(_property_changes(fields, old, new)),
+        gpus_added=_gpus_added(op, before, after),
+        gpus_removed=_gpus_added(op, after, before),
+        retained=retained,
+        repairs=tuple(field.repair for field in fields if field.repair is not None),
+        **place_of(subject),
+    )
+
+
+def describe_drift(
+    host: GpuCounter, old: ResourceState, new: ResourceState | None, diff: Diff | None
+) -> ResourceChange:
+    """What a refresh found: the platform's values now against those last known."""
+    fields: list[FieldChange] = []
+    if new is not None and diff is not None:
+        fields = [
+            FieldChange(f.path, f.action, f.after, f.before, secret=f.secret, because=_found(f))
+            for f in (diff.fields or ())
+            if f.action is not Action.KEEP
+        ]
+        if diff.fields is None and diff.changes:
+            fields = list(_compared(old.outputs, new.outputs))
+    action = PlanAction.UPDATE if fields or (diff and diff.changes) else PlanAction.SAME
+    before, after = host.gpus(old), host.gpus(new) if new else 0
+    return ResourceChange(
+        urn=old.urn,
+        type=old.type,
+        name=name_of(old.urn),
+        action=PlanAction.DELETE if new is None else action,
+        reason=PlanReason.GONE if new is None else PlanReason.DRIFT,
+        changes=tuple(_property_changes(fields, old, new)),
+        gpus_added=_gpus_added(Op.UPDATE, before, after),
+        gpus_removed=_gpus_added(Op.UPDATE, after, before),
+        **place_of(old),
+    )
+
+
+def _found(field: FieldChange) -> str:
+    """Why a refresh found that: told of what is no longer ready."""
+    return field.because.removeprefix(RESUME_PREFIX) if field.path == "ready" else ""
+
+
+def place_of(resource: ResourceState) -> dict[str, Any]:
+    """What a resource is under, and what it needs, as the fields of a plan."""
+    is_top = not is_urn(resource.parent) or type_of(resource.parent) == STACK_TYPE
+    needed = needs(resource, provider=False) - {resource.parent, resource.urn}
+    return {"parent": "" if is_top else resource.parent, "dependencies": tuple(sorted(needed))}
+
+
+def _gpus_added(op: Op, before: int | None, after: int | None) -> int | None:
+    if op is Op.READ:
+        return 0
+    if before is None or after is None:
+        return None
+    return after if op is Op.REPLACE else max(0, after - before)
+
+
+def _reason(op: Op, old: ResourceState | None, diff: Diff | None) -> PlanReason:
+    if op in _REASONS:
+        return _REASONS[op]
+    if op is Op.REPLACE:
+        forced = PlanReason.FIELD_FORCES_REPLACEMENT if diff and diff.replaces else None
+        return (diff and diff.reason) or forced or PlanReason.DEPENDENCY_REPLACED
+    found = (diff.fields if diff else None) or ()
+    waits = bool(found) and all(field.path == "ready" for field in found)
+    broken = bool(old and old.init_errors and not (diff and diff.changes))
+    return PlanReason.NOT_READY if waits or broken else PlanReason.CHANGED
+
+
+def _fields(
+    op: Op, old: ResourceState | None, new: ResourceState | None, diff: Diff | None
+) -> Iterator[FieldChange]:
+    if op in (Op.DELETE, Op.READ) or new is None:
+        return
+    if old is None:
+        yield from _compared({}, new.inputs)
+    elif diff is not None and diff.fields is not None:
+        yield from (field for field in diff.fields if field.path != PROVIDER_KEY)
+    elif op is not Op.SAME:
+        replaces = diff.replaces if diff else ()
+        yield from _compared(old.inputs, new.inputs, replaces)
+
+
+def _compared(
+    olds: PropertyMap, news: PropertyMap, replaces: Sequence[str] = ()
+) -> Iterator[FieldChange]:
+    changed = set(changed_keys(olds, news)) - {PROVIDER_KEY}
+    # The program's order reads better than the alphabet's.
+    for key in dict.fromkeys([*news, *olds]):
+        if key in changed:
+            before, after = _plain(olds.get(key)), _plain(news.get(key))
+            action = Action.UPDATE
+            if key not in olds:
+                action = Action.ADD
+            elif key not in news:
+                action = Action.DELETE
+            yield FieldChange(key, action, before, after, replaces=key in replaces)
+
+
+def _property_changes(
+    fields: Sequence[FieldChange], old: ResourceState | None, new: ResourceState | None
+) -> Iterator[PropertyChange]:
+    for change in fields:
+        root = property_paths.root_of(change.path)
+        holders = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
+        secret = any(values.contains_secret(holder.get(root)) for holder in holders)
+        yield PropertyChange.of(change, secret=secret)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, values.Secret):
+        return _plain(value.value)
+    if isinstance(value, values.Unknown):
+        return PLAN_UNKNOWN
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return repr(value)

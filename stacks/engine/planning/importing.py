@@ -14,9 +14,9 @@ from gpuform.providers.importing import given_with, object_id
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning import resource_diff
-from gpuform.stacks.engine.planning.checking import check_inputs
-from gpuform.stacks.engine.planning.presentation import describe
+from gpuform.stacks.engine.planning import steps as resource_diff
+from gpuform.stacks.engine.planning.constraints import check_inputs
+from gpuform.stacks.engine.planning.events import describe
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records import errors_of_engine

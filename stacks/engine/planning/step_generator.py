@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning import goal_state, importing, resource_diff
-from gpuform.stacks.engine.planning.checking import check_inputs
-from gpuform.stacks.engine.planning.dependent_replacements import DependentReplacements
-from gpuform.stacks.engine.planning.events import Diagnostic, EventBus
-from gpuform.stacks.engine.planning.old_entries import OldEntries
-from gpuform.stacks.engine.planning.presentation import describe
+from gpuform.stacks.engine.planning import importing
+from gpuform.stacks.engine.planning import steps as goal_state
+from gpuform.stacks.engine.planning import steps as resource_diff
+from gpuform.stacks.engine.planning.constraints import check_inputs
+from gpuform.stacks.engine.planning.dependent_replacements import DependentReplacements, OldEntries
+from gpuform.stacks.engine.planning.events import Diagnostic, EventBus, describe
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration

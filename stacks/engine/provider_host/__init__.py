@@ -6,7 +6,7 @@ from gpuform.stacks.engine.provider_host.host import (
     Failure,
     ProviderHost,
 )
-from gpuform.stacks.engine.provider_host.provider_values import OutOfCredit, to_provider
+from gpuform.stacks.engine.provider_host.providers import OutOfCredit, to_provider
 
 __all__ = [
     "Created",

@@ -25,13 +25,14 @@ from gpuform.schemas.plan import PlanReason
 from gpuform.schemas.policies.drain import Leaving
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.provider_host.provider_values import (
+from gpuform.stacks.engine.provider_host.providers import (
+    DynamicProviders,
+    PluginProviders,
     ProviderError,
     from_provider,
     to_provider,
     user_errors,
 )
-from gpuform.stacks.engine.provider_host.providers import DynamicProviders, PluginProviders
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_plugin, is_provider, type_of
 from gpuform.stacks.engine.values import PropertyMap, changed_keys

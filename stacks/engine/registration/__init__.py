@@ -5,7 +5,10 @@ from gpuform.stacks.engine.registration.digests import (
     EXPORTS,
     INPUTS,
     UNKNOWN_MARK,
+    DeletionRule,
     Digest,
+    Registered,
+    Rule,
     registration_digests,
 )
 from gpuform.stacks.engine.registration.file_hashes import with_file_hashes
@@ -22,7 +25,6 @@ from gpuform.stacks.engine.registration.registration import (
     source_of,
     timeouts_of,
 )
-from gpuform.stacks.engine.registration.rules import DeletionRule, Registered, Rule
 
 __all__ = [
     "EXPORTS",

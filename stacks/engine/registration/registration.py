@@ -23,7 +23,7 @@ from gpuform.stacks.engine.urn import (
     name_of,
     type_of,
 )
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, durations
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue, property_paths
 
 if TYPE_CHECKING:
     from pulumi.runtime.proto import alias_pb2, resource_pb2, source_pb2
@@ -365,7 +365,7 @@ def _timeouts(request: "resource_pb2.RegisterResourceRequest") -> dict[str, floa
 def timeouts_of(name: str, given: Mapping[str, str | None]) -> dict[str, float]:
     """The seconds that a resource's verbs may take, from Go's durations. Raises EngineError."""
     try:
-        parsed = {verb: durations.seconds(given.get(verb) or "") for verb in _VERBS}
+        parsed = {verb: property_paths.seconds(given.get(verb) or "") for verb in _VERBS}
     except ValueError as error:
         raise EngineError(f"resource '{name}': custom_timeouts: {error}") from None
     return {verb: value for verb, value in parsed.items() if value}

@@ -4,7 +4,6 @@ The highest room of the engine: operations and commands begin here.
 """
 
 from gpuform.stacks.engine.stack.foreign_stack import ForeignStack, LiveResource, read_resources
-from gpuform.stacks.engine.stack.importing import StackImport
 from gpuform.stacks.engine.stack.renaming import (
     is_anything_beside,
     move_records_into,
@@ -13,7 +12,7 @@ from gpuform.stacks.engine.stack.renaming import (
 )
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack.stack import Stack, Workspace, path_of_unsaved
-from gpuform.stacks.engine.stack.state_recovery import recover
+from gpuform.stacks.engine.stack.state_import import StackImport, recover
 from gpuform.stacks.engine.stack.workspace import (
     HOST,
     JOB,

@@ -15,7 +15,7 @@ from gpuform.stacks.engine.state import (
     Manifest,
     ResourceState,
     Snapshot,
-    integrity,
+    edits,
     journal,
     load_checkpoint,
 )
@@ -56,7 +56,7 @@ class ForeignStack:
             crypter = crypter_for(checkpoint.secrets_provider, passphrase)
             crypter.check()
             snapshot = Snapshot.from_json(checkpoint, crypter)
-            integrity.check(snapshot)
+            edits.check(snapshot)
         found = journal.recover(backend.journal(project, name), data, snapshot, crypter)
         if found.changes or found.overtaken:
             raise EngineError(
@@ -68,7 +68,7 @@ class ForeignStack:
     def save(self, snapshot: Snapshot) -> None:
         """Replaces the state once it keeps the integrity rules."""
         snapshot = replace(snapshot, manifest=Manifest())
-        integrity.check(snapshot)
+        edits.check(snapshot)
         self.backend.write(self.project, self.name, snapshot.to_json(self.crypter))
         self.snapshot = snapshot
 

@@ -11,7 +11,7 @@ from typing import Any
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.secrets import SecretsManager
-from gpuform.stacks.engine.state import Manifest, Snapshot, digest, integrity
+from gpuform.stacks.engine.state import Manifest, Snapshot, digest, edits
 from gpuform.stacks.engine.store import MAKE_ROOM, Backend, BackendError, Files
 from gpuform.stacks.engine.values import value_json
 
@@ -69,7 +69,7 @@ class SecretsChange:
         settings.reencrypt(old, new)
         settings.set_secrets_provider(new.provider)
         after = replace(snapshot, secrets_provider=new.provider, manifest=Manifest())
-        integrity.check(after)
+        edits.check(after)
         checkpoint = _Replacement(after.to_json(new), digest(self._checkpoint()))
         texts = _Replacement(settings.text.encode(), digest(settings_before))
         self._keep(_encoded(checkpoint, texts))

@@ -31,7 +31,7 @@ from gpuform.stacks.engine.state import (
     Overtaken,
     Recovered,
     Snapshot,
-    integrity,
+    edits,
     journal,
     load_checkpoint,
     refuse_newer,
@@ -164,7 +164,7 @@ class Stack:
     def save(self, snapshot: Snapshot) -> None:
         """Replaces the state, under the stack's lock, once it keeps the integrity rules."""
         snapshot = replace(snapshot, manifest=Manifest(), secrets_provider=self.crypter.provider)
-        integrity.check(snapshot)
+        edits.check(snapshot)
         self.backend.write(self.project.name, self.name, snapshot.to_json(self.crypter))
         self.snapshot = snapshot
 
@@ -338,14 +338,14 @@ class Workspace:
             crypter = crypter_of(settings, checkpoint.secrets_provider, passphrase)
             reader = reader_of(checkpoint.secrets_provider, crypter, passphrase)
             snapshot = Snapshot.from_json(checkpoint, reader)
-            integrity.check(snapshot)
+            edits.check(snapshot)
         log = self.backend.journal(self.project.name, name)
         recovered = (
             journal.recover(log, data, snapshot, reader) if with_journal else Recovered(snapshot)
         )
         snapshot = recovered.snapshot
         if recovered.changes:
-            integrity.check(snapshot)
+            edits.check(snapshot)
         snapshot.secrets_provider = crypter.provider
         if exclusive and recovered.changes:
             data = snapshot.to_json(crypter)

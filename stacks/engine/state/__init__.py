@@ -4,7 +4,7 @@ Also the journal, which keeps what changed since the checkpoint. Where the bytes
 of `store`.
 """
 
-from gpuform.stacks.engine.state import edits, graph, integrity, journal
+from gpuform.stacks.engine.state import edits, graph, journal
 from gpuform.stacks.engine.state.checkpoint import (
     Checkpoint,
     Manifest,
@@ -15,12 +15,11 @@ from gpuform.stacks.engine.state.checkpoint import (
     refuse_newer,
     timestamp,
 )
+from gpuform.stacks.engine.state.edits import IntegrityError, repair
 from gpuform.stacks.engine.state.graph import DroppedReference, needs, provider_urn
-from gpuform.stacks.engine.state.integrity import IntegrityError
 from gpuform.stacks.engine.state.journal import Journal, Overtaken, Recovered, digest
 from gpuform.stacks.engine.state.journal_log import FileLog, JournalError, Log, Pace, Readable
 from gpuform.stacks.engine.state.moving import Move, move
-from gpuform.stacks.engine.state.repairs import repair
 from gpuform.stacks.engine.state.resource_state import (
     PendingOperation,
     ResourceState,
@@ -73,7 +72,6 @@ __all__ = [
     "edits",
     "encode_resource",
     "graph",
-    "integrity",
     "journal",
     "load_checkpoint",
     "locate",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuform.providers.context import span
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.state import integrity
+from gpuform.stacks.engine.state import edits
 from gpuform.stacks.engine.state.checkpoint import (
     Manifest,
     PendingOperation,
@@ -22,9 +22,8 @@ from gpuform.stacks.engine.state.checkpoint import (
     join_checkpoint,
 )
 from gpuform.stacks.engine.state.entries import Entries
-from gpuform.stacks.engine.state.group_commit import Writer
 from gpuform.stacks.engine.state.journal import Journal, Record, checkpoint_record
-from gpuform.stacks.engine.state.journal_log import Pace
+from gpuform.stacks.engine.state.journal_log import Pace, Writer
 from gpuform.stacks.engine.values import (
     Crypter,
     Json,
@@ -264,7 +263,7 @@ class SnapshotManager:
             changes, self._changes = self._changes, []
             resources, pending, order = self._entries.current()
         snapshot = self._as_snapshot(resources, pending)
-        integrity.check(snapshot)
+        edits.check(snapshot)
         texts = [self._text(resource) for resource in snapshot.resources]
         operations = [self._operation_text(o) for o in snapshot.pending_operations]
         data = join_checkpoint(snapshot, texts, operations)

@@ -17,9 +17,8 @@ from gpuform.stacks.engine.store.backups import (
     name_the_last_good,
     read_sealed,
 )
-from gpuform.stacks.engine.store.lock import Patience, StackLock
-from gpuform.stacks.engine.store.lock_files import LockFile, content, user
-from gpuform.stacks.engine.store.ownership import OtherStacks, Owners, owners
+from gpuform.stacks.engine.store.lease import OtherStacks, Owners, owners
+from gpuform.stacks.engine.store.lock import LockFile, Patience, StackLock, content, user
 from gpuform.stacks.engine.store.runs import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.store.segments import Part, SegmentLog, Unsaved, refuse_unsaved
 from gpuform.stacks.engine.store.storage.addresses import anchor, without_credentials

@@ -14,7 +14,7 @@ from gpuform.stacks.engine.state import (
     Snapshot,
     StateError,
     UnknownFormat,
-    integrity,
+    edits,
     journal,
     load_checkpoint,
 )
@@ -130,7 +130,7 @@ def last_good(backend: Backend, project: str, stack: str) -> Backup | None:
 def load_backup(backend: Backend, where: str) -> Snapshot:
     """An earlier state, its secrets sealed. Raises EngineError when it cannot be used."""
     snapshot = Snapshot.from_json(backend.read_backup(where), SEALED)
-    integrity.check(snapshot)
+    edits.check(snapshot)
     return snapshot
 
 

@@ -33,9 +33,8 @@ from gpuform.providers.values import (
     unwrap_secrets,
     without_unknowns,
 )
-from gpuform.stacks.engine.values import durations, property_paths, value_json
-from gpuform.stacks.engine.values.durations import seconds
-from gpuform.stacks.engine.values.property_paths import Path, PathError, parse
+from gpuform.stacks.engine.values import property_paths, value_json
+from gpuform.stacks.engine.values.property_paths import Path, PathError, parse, seconds
 from gpuform.stacks.engine.values.value_json import (
     Crypter,
     Json,
@@ -65,7 +64,6 @@ __all__ = [
     "contains_secret",
     "contains_unknown",
     "dump",
-    "durations",
     "equal",
     "from_plain",
     "from_struct",

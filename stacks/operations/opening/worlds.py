@@ -22,8 +22,8 @@ from gpuform.providers.platform import platforms
 from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.values import unwrap_secrets
-from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.operations.opening.emulating import emulator_for
+from gpuform.stacks.resource_rules import lifecycle_of
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from gpuform.stacks.engine.planning import (
     place_of,
 )
 from gpuform.stacks.engine.urn import is_noise, name_of
-from gpuform.stacks.review.outputs_text import output_changes
+from gpuform.stacks.review.value_text import output_changes
 
 _REASONS = {
     Op.CREATE: PlanReason.NEW,

@@ -14,10 +14,8 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.opening.worlds import config_of
-from gpuform.stacks.schedule.calendar import TimeTable, end_is_unknown, timed
-from gpuform.stacks.schedule.idling import IdleWatch
-from gpuform.stacks.schedule.proving import ExpiryObserver, ProvenCalendar
-from gpuform.stacks.schedule.remembering import Expired
+from gpuform.stacks.schedule.calendar import Expired, IdleWatch, TimeTable, end_is_unknown, timed
+from gpuform.stacks.schedule.noticing import ExpiryObserver, ProvenCalendar
 
 
 @dataclass(slots=True)

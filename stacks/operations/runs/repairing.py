@@ -14,8 +14,8 @@ from gpuform.stacks.engine.executing import Due
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.pricing.footprints import told
+from gpuform.stacks.resource_rules import lifecycle_of
 
 _SHOWN = 10
 

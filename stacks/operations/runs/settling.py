@@ -12,7 +12,7 @@ from gpuform.providers import permissions
 from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, ResourceChange
-from gpuform.stacks.access.reading import state_of
+from gpuform.stacks.access.connecting import state_of
 from gpuform.stacks.access.ssh_files import deleted_ids, forget_contexts, forget_hosts
 from gpuform.stacks.engine.deployment import Outcome, settle
 from gpuform.stacks.engine.errors import EngineError
@@ -21,10 +21,10 @@ from gpuform.stacks.engine.stack import Stack, Workspace, is_anything_beside, mo
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of, type_of
-from gpuform.stacks.lifecycles import lifecycle_of, write_refusal
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.worlds import config_of, world_for
 from gpuform.stacks.operations.runs.caller import Caller
+from gpuform.stacks.resource_rules import lifecycle_of, write_refusal
 
 
 def answers(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:

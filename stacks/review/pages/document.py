@@ -25,15 +25,15 @@ from gpuform.stacks.review.facts import (
     planned_text,
     validity,
 )
-from gpuform.stacks.review.names import counted, short_type
-from gpuform.stacks.review.repairs_text import repair_texts
 from gpuform.stacks.review.summary_text import (
     cost_facts,
     gate_text,
     notice_text,
     plan_cost_text,
+    repair_texts,
     unchecked_line,
 )
+from gpuform.stacks.review.value_text import counted, short_type
 
 _MISSES: Final = 20
 """So many items in a row that are too long end the search for one that fits."""

@@ -18,7 +18,7 @@ from gpuform.stacks.engine.values import (
     Secret,
     contains_secret,
 )
-from gpuform.stacks.lifecycles import kind_of
+from gpuform.stacks.resource_rules import kind_of
 
 _READ: Final = (
     *("urn", "type", "custom", "id", "protect", "retainOnDelete", "initErrors"),

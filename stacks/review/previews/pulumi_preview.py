@@ -20,10 +20,10 @@ from gpuform.stacks.engine.provider_host import Diff, to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
 from gpuform.stacks.engine.values import property_paths
-from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
-from gpuform.stacks.review.names import PROVIDER_PROPERTY, counted
+from gpuform.stacks.resource_rules import kind_of
 from gpuform.stacks.review.previews.masking import masked_resource, secrets_of
+from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, counted
 
 _OPS: Final = {
     **{str(op): op for op in (Op.SAME, Op.CREATE, Op.UPDATE, Op.DELETE, Op.READ, Op.IMPORT)},

@@ -6,7 +6,6 @@ from typing import Any
 
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import cost_text
 from gpuform.stacks.review.text.status_text import (
@@ -16,6 +15,7 @@ from gpuform.stacks.review.text.status_text import (
     status_document,
     status_lines,
 )
+from gpuform.stacks.review.value_text import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.resource_facts import Billing, Footprint, Notice
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.pricing.costs import cost_of
-from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import cost_text, money, notices_lines
+from gpuform.stacks.review.value_text import counted
 
 SHOWN = 5
 """How many GPUs and consumers are shown."""

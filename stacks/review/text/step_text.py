@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import name_of, type_of
-from gpuform.stacks.review.names import STYLES, short_type
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.summary_text import duration
+from gpuform.stacks.review.summary_text import format_elapsed
+from gpuform.stacks.review.value_text import STYLES, short_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,13 @@ def running(op: Op, phase: str = "") -> str:
 def succeeded(op: Op, seconds: float, found: Op | None = None) -> str:
     """`created in 20m10s`; of a refresh, what it `found`."""
     done = _WORDS[op].done
-    return _FOUND.get(found or op, done) if op is Op.REFRESH else f"{done} in {duration(seconds)}"
+    return (
+        _FOUND.get(found or op, done)
+        if op is Op.REFRESH
+        else f"{done} in {format_elapsed(seconds)}"
+    )
 
 
 def failed(op: Op, seconds: float, paint: Paint = PLAIN) -> str:
     """`creating failed after 1s`."""
-    return paint("error", f"{running(op)} failed") + f" after {duration(seconds)}"
+    return paint("error", f"{running(op)} failed") + f" after {format_elapsed(seconds)}"

@@ -18,8 +18,8 @@ from gpuform.providers.plugin.package_schema import package_schema
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.lifecycles import kind_of
-from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.resource_rules import kind_of
+from gpuform.stacks.review.value_text import shown
 
 EXAMPLES = sorted(
     path.parent for path in (Path(__file__).parents[3] / "examples").glob("[0-9]*/pulumi-yaml")

@@ -11,9 +11,8 @@ import pytest
 from processes.limits import LAST_RESORT
 
 from gpuform.schemas.access import Access, Host, Port
-from gpuform.stacks.access.connecting import Wish, command_for, port_url, run, wait_for
+from gpuform.stacks.access.connecting import Cluster, Wish, command_for, port_url, run, wait_for
 from gpuform.stacks.access.kubeconfig_text import Mark
-from gpuform.stacks.access.reading import Cluster
 from gpuform.stacks.engine.errors import EngineError
 
 MARK = Mark("id", "urn", "/state")

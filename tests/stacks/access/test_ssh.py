@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.schemas.access import Access, Host, is_jump
+from gpuform.stacks.access.connecting import Cluster
 from gpuform.stacks.access.kubeconfig_text import Mark
-from gpuform.stacks.access.reading import Cluster
 from gpuform.stacks.access.ssh_files import SshFiles, config_text, ssh_hosts, without_clusters
 
 ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")

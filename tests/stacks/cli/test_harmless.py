@@ -18,7 +18,7 @@ from rich.console import Console
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.safe_text import format_json
-from gpuform.stacks.cli.terminal.live import LiveProgress
+from gpuform.stacks.cli.terminal.progress import LiveProgress
 from gpuform.stacks.cli.terminal.screen import Screen, harmless
 from gpuform.stacks.engine.planning import Op, Progress, Step, StepStarted
 from gpuform.stacks.engine.state import ResourceState

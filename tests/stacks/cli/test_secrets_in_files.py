@@ -14,7 +14,7 @@ from secret_states import CONFIGURED, NUMBER, PLANTED, SECRETS, states
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
-from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.resource_rules import lifecycle_of
 
 Run = Callable[..., Any]
 

@@ -12,7 +12,7 @@ from gpuform.providers.records import Intent, Intents
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
-from gpuform.stacks.engine.state.integrity import verify
+from gpuform.stacks.engine.state.edits import verify
 from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.values import Secret
 

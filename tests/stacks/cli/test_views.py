@@ -12,9 +12,8 @@ from fake_clock import FakeClock
 from gpuform.providers.errors import Unreachable
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.cli.terminal.asking import confirmed
-from gpuform.stacks.cli.terminal.live import LiveProgress
-from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.showing import Showing
+from gpuform.stacks.cli.terminal.progress import LiveProgress
+from gpuform.stacks.cli.terminal.screen import Screen, Showing
 from gpuform.stacks.cli.terminal.views import HumanView
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (

@@ -10,10 +10,9 @@ from pydantic import SecretStr
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.stacks.code_hosts.forge import Forge
 from gpuform.stacks.code_hosts.github import GitHub
 from gpuform.stacks.code_hosts.gitlab import GitLab
-from gpuform.stacks.code_hosts.place import ReviewPlace
+from gpuform.stacks.code_hosts.place import Forge, ReviewPlace
 from gpuform.stacks.review.facts import Review, StackFacts
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"

@@ -19,8 +19,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.stacks.code_hosts.answers import GitHubComment
-from gpuform.stacks.code_hosts.client import ForgeClient
+from gpuform.stacks.code_hosts.client import ForgeClient, GitHubComment
 
 NOTES = "/repos/o/r/issues/12/comments"
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.stacks.code_hosts.asked import Asked
-from gpuform.stacks.code_hosts.place import ReviewPlace, place_of, token_of
+from gpuform.stacks.code_hosts.place import Asked, ReviewPlace, place_of, token_of
 
 ACTIONS = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "o/r", "GITHUB_SHA": "a" * 40}
 GITLAB = {"GITLAB_CI": "true", "CI_PROJECT_ID": "7", "CI_COMMIT_SHA": "a" * 40}

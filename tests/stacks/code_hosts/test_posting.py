@@ -10,8 +10,8 @@ from forge_server import SOMEBODY, Fault
 from forge_server import Forge as Server
 
 from gpuform.providers.errors import ApiError, GpuformError, NotFound, ServerError
-from gpuform.stacks.code_hosts.answers import CommentTooLong
-from gpuform.stacks.code_hosts.forge import Forge
+from gpuform.stacks.code_hosts.client import CommentTooLong
+from gpuform.stacks.code_hosts.place import Forge
 from gpuform.stacks.code_hosts.posting import Stamp, post, set_label
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.pages.document import length

@@ -11,14 +11,13 @@ from secret_states import CONFIGURED, NUMBER, PLANTED, states
 
 from gpuform.stacks.authoring.python_text import program_text
 from gpuform.stacks.authoring.yaml_values import topology_text
-from gpuform.stacks.convert.program_topology import topology_of_program
-from gpuform.stacks.convert.secret_values import NotConverted
-from gpuform.stacks.convert.state_topology import topology_of_state
+from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
+from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
-from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.review.value_text import shown
 
 
 def is_kept(before: PropertyValue, after: PropertyValue) -> bool:

@@ -10,9 +10,8 @@ from converted import program_in, registered, state_of, topologies
 from hypothesis import given, settings
 
 from gpuform.stacks.authoring.yaml_values import topology_text
-from gpuform.stacks.convert.program_topology import topology_of_program
-from gpuform.stacks.convert.secret_values import NotConverted
-from gpuform.stacks.convert.state_topology import topology_of_state
+from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
+from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.operations.converting import topology_as_python
 
 PROJECT = "name: demo\nruntime: python\n"

@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 from converted import registered
 
-from gpuform.stacks.convert.secret_values import NotConverted
+from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.operations.converting import topology_as_python
 
 Convert = Callable[[str], str]

@@ -13,7 +13,7 @@ from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.planning import Diagnostic, Event, EventBus, StepDone, StepFailed
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
-from gpuform.stacks.engine.state import Checkpoint, Snapshot, integrity, load_checkpoint
+from gpuform.stacks.engine.state import Checkpoint, Snapshot, edits, load_checkpoint
 from gpuform.stacks.engine.values import PropertyMap, Secret
 
 PASSPHRASE = "test only"
@@ -156,12 +156,12 @@ class Lab:
             self.subject(), Options(operation, preview, **options), EventBus([self.events.append])
         )
         outcome = deployment.run()
-        assert integrity.verify(outcome.snapshot) == []
+        assert edits.verify(outcome.snapshot) == []
         if not preview:
             self.snapshot = outcome.snapshot
             if self.written:
                 data = self.written[-1]
-                assert integrity.verify(Snapshot.from_json(data, self.crypter)) == []
+                assert edits.verify(Snapshot.from_json(data, self.crypter)) == []
         return outcome
 
     def subject(self) -> DeploymentTarget:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning.checking import CheckFailed, check_inputs
-from gpuform.stacks.engine.planning.old_entries import OldEntries
+from gpuform.stacks.engine.planning.constraints import CheckFailed, check_inputs
+from gpuform.stacks.engine.planning.dependent_replacements import OldEntries
 from gpuform.stacks.engine.provider_host import Failure
 from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState

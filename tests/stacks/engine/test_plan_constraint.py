@@ -9,7 +9,7 @@ import pytest
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Basis, Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine.planning import Op, PlanConstraint, Step
-from gpuform.stacks.engine.planning.plan_constraint import PlanExceeded
+from gpuform.stacks.engine.planning.constraints import PlanExceeded
 from gpuform.stacks.engine.registration import Registration, registration_digests
 from gpuform.stacks.engine.state import ResourceState
 

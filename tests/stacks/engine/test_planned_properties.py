@@ -4,7 +4,7 @@ import pytest
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
-from gpuform.stacks.engine.planning.planned_properties import other_changes
+from gpuform.stacks.engine.planning.steps import other_changes
 
 
 def change(*changes: PropertyChange, action: PlanAction = PlanAction.UPDATE) -> ResourceChange:

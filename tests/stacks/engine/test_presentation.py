@@ -9,7 +9,7 @@ import pytest
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.stacks.engine.planning.presentation import describe, describe_drift, place_of
+from gpuform.stacks.engine.planning.events import describe, describe_drift, place_of
 from gpuform.stacks.engine.planning.steps import Op
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState

@@ -7,7 +7,7 @@ import pytest
 
 from gpuform.schemas.plan import PlanReason
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning import goal_state, resource_diff
+from gpuform.stacks.engine.planning import steps
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
@@ -36,7 +36,7 @@ class Host:
 
 def compare(old: ResourceState, goal: ResourceState, **answer: Any) -> Diff:
     defaults: dict[str, Any] = {"changes": None, "replaces": (), "delete_before_replace": False}
-    return resource_diff.compare(Host(Diff(**{**defaults, **answer})), old, goal)  # type: ignore[arg-type]
+    return steps.compare(Host(Diff(**{**defaults, **answer})), old, goal)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_some_replacements_need_no_providers_word(old: Any, goal: Any, key: str,
         PlanReason.DEPENDENCY_REPLACED,
         PlanReason.FIELD_FORCES_REPLACEMENT,
     ]
-    found = resource_diff.find_forced_replacement(entry(**old), entry(**goal), {OTHER})
+    found = steps.find_forced_replacement(entry(**old), entry(**goal), {OTHER})
     key = key or "replacement_trigger"
     assert found == Diff(True, [key], delete_before_replace=False, reason=reasons[reason - 1])
 
@@ -74,28 +74,28 @@ def test_some_replacements_need_no_providers_word(old: Any, goal: Any, key: str,
     ],
 )
 def test_other_differences_are_asked_about(old: Any, goal: Any):
-    assert resource_diff.find_forced_replacement(entry(**old), entry(**goal), {OTHER}) is None
+    assert steps.find_forced_replacement(entry(**old), entry(**goal), {OTHER}) is None
 
 
 def test_a_replacement_that_the_user_asks_for_is_of_the_id():
-    found = resource_diff.find_requested_replacement()
+    found = steps.find_requested_replacement()
     assert found == Diff(
         True, ["id"], delete_before_replace=False, reason=PlanReason.REPLACEMENT_REQUESTED
     )
 
 
 def test_a_trigger_must_be_known_in_a_real_run():
-    resource_diff.refuse_unknown_trigger(entry(replacement_trigger=1))
+    steps.refuse_unknown_trigger(entry(replacement_trigger=1))
     with pytest.raises(EngineError, match=f"^{URN}: replacement_trigger is not known"):
-        resource_diff.refuse_unknown_trigger(entry(replacement_trigger=[UNKNOWN]))
+        steps.refuse_unknown_trigger(entry(replacement_trigger=[UNKNOWN]))
 
 
 def test_the_provider_is_asked_with_the_last_outputs_and_the_new_inputs():
     host = Host(Diff(True, ["size"], delete_before_replace=True))
     old, goal = entry(outputs={"size": 1}), entry(inputs={"size": 2}, provider="p::2")
-    assert resource_diff.compare(host, old, goal) == host.answer  # type: ignore[arg-type]
+    assert steps.compare(host, old, goal) == host.answer  # type: ignore[arg-type]
     assert host.asked == [(URN, "m-1", {"size": 1}, {"size": 2}, "p::2")]
-    resource_diff.compare(host, old, goal, urn=OTHER)  # type: ignore[arg-type]
+    steps.compare(host, old, goal, urn=OTHER)  # type: ignore[arg-type]
     assert host.asked[1][0] == OTHER
 
 
@@ -104,7 +104,7 @@ def test_a_component_is_compared_by_its_inputs_alone():
     host = Host()
     for size, changes in ((1, False), (2, True)):
         goal = replace(component, inputs={"size": size}, replace_on_changes=["size"])
-        found = resource_diff.compare(host, component, goal)  # type: ignore[arg-type]
+        found = steps.compare(host, component, goal)  # type: ignore[arg-type]
         assert found == Diff(changes, (), delete_before_replace=False)
     assert host.asked == []
 
@@ -175,7 +175,7 @@ REGISTRATION = Registration(
 
 
 def test_an_entry_has_all_that_the_program_declares():
-    goal = goal_state.goal_of_registration(REGISTRATION, "p::1")
+    goal = steps.goal_of_registration(REGISTRATION, "p::1")
     declared = {
         each.name: getattr(REGISTRATION, each.name)
         for each in fields(ResourceState)
@@ -188,7 +188,7 @@ def test_an_entry_has_all_that_the_program_declares():
 
 
 def test_an_entry_without_options_has_none():
-    goal = goal_state.goal_of_registration(Registration(URN, TYPE, "a", False, {}), "")
+    goal = steps.goal_of_registration(Registration(URN, TYPE, "a", False, {}), "")
     assert goal == ResourceState(URN, False, TYPE)
 
 
@@ -205,7 +205,7 @@ def test_an_entry_of_a_read_belongs_to_somebody_else():
         source_position="file:1",
         stack_trace=("file:1",),
     )
-    assert goal_state.goal_of_read(read, "p::1") == ResourceState(
+    assert steps.goal_of_read(read, "p::1") == ResourceState(
         URN,
         True,
         TYPE,
@@ -227,12 +227,12 @@ def test_what_a_resource_leaves_open_its_parent_decides(own: bool | None, of_par
     bare = Registration(URN, TYPE, "a", True, {}, protect=own, retain_on_delete=own)
     parent = replace(bare, urn=OTHER, protect=of_parent, retain_on_delete=of_parent)
     parent = replace(parent, deleted_with="urn:w")
-    inherited = goal_state.inherit_options(bare, parent)
+    inherited = steps.inherit_options(bare, parent)
     decided = of_parent if own is None else own
     assert (inherited.protect, inherited.retain_on_delete) == (decided, decided)
     assert inherited.deleted_with == "urn:w"
-    kept = goal_state.inherit_options(replace(bare, deleted_with="urn:own"), parent)
+    kept = steps.inherit_options(replace(bare, deleted_with="urn:own"), parent)
     assert kept.deleted_with == "urn:own"
     read = Read(OTHER, TYPE, "b", "m-1", {})
     for other in (None, read):
-        assert goal_state.inherit_options(bare, other) == bare
+        assert steps.inherit_options(bare, other) == bare

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.language_host.topologies import Topology, topology_of
+from gpuform.stacks.engine.language_host.language import Topology, topology_of
 
 PROGRAM = 'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
 

@@ -7,7 +7,7 @@ from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import Pace
-from gpuform.stacks.engine.state.group_commit import Writer
+from gpuform.stacks.engine.state.journal_log import Writer
 
 
 class Disk:

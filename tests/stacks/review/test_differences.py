@@ -7,7 +7,7 @@ import pytest
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
 from gpuform.schemas.safe_text import escape_invisible, truncate
-from gpuform.stacks.lifecycles import kind_of
+from gpuform.stacks.resource_rules import kind_of
 from gpuform.stacks.review.differences import differences, rules_at
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"

@@ -6,13 +6,18 @@ import pytest
 
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, ResourceReference, Secret
-from gpuform.stacks.review.names import short_type
-from gpuform.stacks.review.outputs_text import output_changes, outputs_lines, shown
 from gpuform.stacks.review.paint import PLAIN
-from gpuform.stacks.review.summary_text import duration, resources_lines
-from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.summary_text import format_elapsed, resources_lines
+from gpuform.stacks.review.text.history_text import diagnostics_lines
 from gpuform.stacks.review.text.plan_text import output_changes_lines
-from gpuform.stacks.review.value_text import inline, labelled
+from gpuform.stacks.review.value_text import (
+    inline,
+    labelled,
+    output_changes,
+    outputs_lines,
+    short_type,
+    shown,
+)
 
 Golden = Callable[[str, str], None]
 
@@ -113,7 +118,7 @@ def test_counts_afterwards_are_in_the_past() -> None:
     [(0, "1s"), (45.4, "45s"), (200, "3m20s"), (3910, "1h05m10s"), (59.7, "1m00s")],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_elapsed(seconds) == text
 
 
 @pytest.mark.parametrize(

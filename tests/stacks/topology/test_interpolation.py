@@ -7,7 +7,7 @@ import pytest
 from topologies import Topologies, cluster, volume
 
 from gpuform.stacks.authoring.yaml_values import scalar
-from gpuform.stacks.expressions.foreign import find_foreign_references
+from gpuform.stacks.expressions.values import find_foreign_references
 from gpuform.stacks.lsp.checking import check
 
 TAKEN_AS_TEXT = "is written for another tool: gpuform would take it as text"

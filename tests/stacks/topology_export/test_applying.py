@@ -25,9 +25,13 @@ from gpuform.stacks.topology_export.applying import (
     planned,
     served_version,
 )
-from gpuform.stacks.topology_export.manifests import Manifest, NodeMetadata, WholeObject
+from gpuform.stacks.topology_export.manifests import (
+    Manifest,
+    NodeMetadata,
+    WholeObject,
+    WrittenRecords,
+)
 from gpuform.stacks.topology_export.model import NoTopology
-from gpuform.stacks.topology_export.written import WrittenRecords
 
 KEY = "gpuform.dev/fabric"
 WORKERS = tuple(f"train-worker-{number}" for number in range(3))

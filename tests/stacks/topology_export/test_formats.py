@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.stacks.topology_export.formats import FORMATS, inventory
-from gpuform.stacks.topology_export.kueue import kueue_unknown, levels_of
-from gpuform.stacks.topology_export.labels import with_labels
-from gpuform.stacks.topology_export.manifests import is_label_value, mark_of, object_name
-from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology
+from gpuform.stacks.topology_export.manifests import (
+    is_label_value,
+    kueue_unknown,
+    levels_of,
+    mark_of,
+    object_name,
+)
+from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology, with_labels
 from gpuform.stacks.topology_export.slurm_topology import block_sizes, blocks_of, tree_unknown
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,9 +12,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from gpuform.providers.context import READS_ONLY
 from gpuform.stacks.engine.machine import requirement
 from gpuform.stacks.engine.store.backend_files import BackendError
-from gpuform.stacks.engine.store.storage.files import Files
+from gpuform.stacks.engine.store.storage.files import Files, ReadingOnly
 from gpuform.stacks.engine.store.storage.protocol import Storage
-from gpuform.stacks.engine.store.storage.reading_only import ReadingOnly
 
 _CLOUDS = {"s3": "s3", "gs": "google", "azblob": "azure"}
 _SUPPORTED = (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sound_snapshots import PROVIDER, STACK, snapshots, urn
 
 from gpuform.stacks.engine.state import IntegrityError, Manifest, ResourceState, Snapshot
-from gpuform.stacks.engine.state.integrity import check, verify
+from gpuform.stacks.engine.state.edits import check, verify
 from gpuform.stacks.engine.urn import type_of
 
 pytestmark = pytest.mark.slow

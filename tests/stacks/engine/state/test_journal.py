@@ -8,7 +8,7 @@ import pytest
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import EventBus
-from gpuform.stacks.engine.state import FileLog, Journal, JournalError, Snapshot, integrity, journal
+from gpuform.stacks.engine.state import FileLog, Journal, JournalError, Snapshot, edits, journal
 
 BEFORE = """
 a = Machine('a', size=1)
@@ -108,7 +108,7 @@ def test_a_journal_cut_off_anywhere_leads_to_a_sound_state(interrupted, lab, ope
         for cut in (end, end - 1, end - 20):
             path.write_bytes(whole[:cut])
             state = recovered(path, written[0], lab.crypter)
-            assert integrity.verify(state) == []
+            assert edits.verify(state) == []
         path.write_bytes(whole[:end])
         known.add(len(recovered(path, written[0], lab.crypter).resources))
     assert len(known) > 1

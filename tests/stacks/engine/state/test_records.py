@@ -17,8 +17,12 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import all_intents, intents_of
-from gpuform.stacks.engine.records.batches import Batches, GroupCommit
-from gpuform.stacks.engine.records.kept import BackendRecords, records_for_host
+from gpuform.stacks.engine.records.kept import (
+    BackendRecords,
+    Batches,
+    GroupCommit,
+    records_for_host,
+)
 from gpuform.stacks.engine.store import Backend, Files
 from gpuform.stacks.engine.store.storage.protocol import Version
 

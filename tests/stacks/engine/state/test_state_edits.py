@@ -17,8 +17,7 @@ from gpuform.stacks.engine.state import (
     locate_live,
     locate_object,
 )
-from gpuform.stacks.engine.state.edits import EditRefused
-from gpuform.stacks.engine.state.integrity import verify
+from gpuform.stacks.engine.state.edits import EditRefused, verify
 from gpuform.stacks.engine.state.targeting import NoSuchResource
 from gpuform.stacks.engine.values import PropertyMap, ResourceReference
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from sound_snapshots import PROVIDER, STACK, snapshots
 
 from gpuform.stacks.engine.state import Move, PendingOperation, ResourceState, Snapshot, move
-from gpuform.stacks.engine.state.edits import EditRefused
-from gpuform.stacks.engine.state.integrity import verify
+from gpuform.stacks.engine.state.edits import EditRefused, verify
 from gpuform.stacks.engine.values import Secret
 
 TYPE = "pulumi-python:dynamic/lab:Machine"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from sound_snapshots import PROVIDER, STACK, snapshots, urn
 
 from gpuform.stacks.engine.state import ResourceState, Snapshot, repair
-from gpuform.stacks.engine.state.integrity import verify
-from gpuform.stacks.engine.state.repairs import NotRepairable
+from gpuform.stacks.engine.state.edits import NotRepairable, verify
 
 PART = "urn:pulumi:dev::demo::lab:index:Rack$lab:index:Unit$pulumi-python:dynamic:Resource::r3"
 

@@ -12,7 +12,7 @@ from bucket_server import KEYS, BucketServer, Fault, Proxy, Request, proxy, url
 from processes.commands import PASSPHRASE, SALT, Cli, Result, in_a_warm_process
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
-from gpuform.stacks.engine.state import Snapshot, integrity
+from gpuform.stacks.engine.state import Snapshot, edits
 from gpuform.stacks.engine.store import Backend
 
 pytestmark = pytest.mark.slow
@@ -76,7 +76,7 @@ class Scene:
         data = Backend.open(self.url, KEYS).read("demo", "dev")
         assert data is not None
         found = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
-        assert integrity.verify(found) == []
+        assert edits.verify(found) == []
         return found
 
     @property

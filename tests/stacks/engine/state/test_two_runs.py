@@ -14,7 +14,7 @@ from processes.commands import PASSPHRASE, SALT, in_a_process
 from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
-from gpuform.stacks.engine.state import Snapshot, integrity
+from gpuform.stacks.engine.state import Snapshot, edits
 from gpuform.stacks.engine.store import Backend
 
 pytestmark = pytest.mark.slow
@@ -103,7 +103,7 @@ def ids(environ: dict[str, str]) -> list[str]:
     data = Backend.open(environ["PULUMI_BACKEND_URL"], KEYS).read("demo", "dev")
     assert data is not None
     snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
-    assert integrity.verify(snapshot) == []
+    assert edits.verify(snapshot) == []
     return sorted(e.id for e in snapshot.resources if "Resource::" in e.urn)
 
 

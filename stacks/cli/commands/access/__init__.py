@@ -1,1 +1,0 @@
-"""Commands that lead to a stack's clusters: credentials, hosts, shells."""

@@ -1,0 +1,433 @@
+"""Run `gpuform kubeconfig`, `ssh-config` and `connect`: commands that reach a stack's clusters and
+machines.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+import click
+
+from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.access.connecting import Cluster, clusters_of, state_of
+from gpuform.stacks.cli.flags import emulate_flag, offline_flag
+from gpuform.stacks.cli.opening import workspace_of
+from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.operations.opening.selecting import passphrase_of
+from gpuform.stacks.operations.opening.worlds import config_of, world_for
+
+if TYPE_CHECKING:
+    from gpuform.stacks.access.kubeconfig import Credential
+    from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles, Written
+    from gpuform.stacks.access.ssh_files import SshFiles, SshHost
+    from gpuform.stacks.cli.terminal.screen import Screen
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedStack:
+    """Where a stack is, which needs no passphrase. `state` is where its state lies."""
+
+    session: Session
+    workspace: Workspace
+    stack: str
+    state: str
+
+    @classmethod
+    def of(cls, session: Session) -> Self:
+        workspace = workspace_of(session, runs_program=False)
+        stack = workspace.resolve(session.stack)
+        where = state_of(workspace.backend, workspace.project.name, stack)
+        return cls(session, workspace, stack, where)
+
+    @property
+    def project(self) -> str:
+        return self.workspace.project.name
+
+    @property
+    def directory(self) -> Path:
+        return self.workspace.project.directory
+
+    def clusters(self, names: Sequence[str], *, offline: bool, emulate: bool) -> list[Cluster]:
+        """Those named, else all. What the platform could not tell now is warned of."""
+        screen = self.session.screen
+        opened = self.workspace.open(self.stack, passphrase_of(self.workspace, screen.passphrase()))
+        with nullcontext() if offline else world_for(opened, emulate=emulate):
+            found = clusters_of(opened, config_of(opened), names, offline=offline)
+        for each in found:
+            if each.stale:
+                screen.warn(f"warning: {each.name}: as the state has it, because {each.stale}")
+        return found
+
+
+@click.command()
+@click.argument("clusters", nargs=-1, metavar="[CLUSTER]...")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The kubeconfig; the files of KUBECONFIG, or ~/.kube/config, when not given.",
+)
+@click.option(
+    "--context", metavar="NAME", help="Name of the context; the cluster's when not given."
+)
+@click.option("--use", is_flag=True, help="Make it the current context, also where there is one.")
+@click.option("--force", is_flag=True, help="Replace entries of this name that are not gpuform's.")
+@click.option("--print", "to_stdout", is_flag=True, help="Print a kubeconfig; change no file.")
+@click.option("--remove", is_flag=True, help="Take out what gpuform wrote of these clusters.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Say in JSON what was done.")
+@offline_flag
+@emulate_flag
+@stack_flags
+def kubeconfig(  # noqa: PLR0913 - a flag each
+    *,
+    clusters: tuple[str, ...],
+    file: Path | None,
+    context: str | None,
+    use: bool,
+    force: bool,
+    to_stdout: bool,
+    remove: bool,
+    as_json: bool,
+    offline: bool,
+    emulate: bool,
+) -> None:
+    """Put clusters' credentials into your kubeconfig.
+
+    Asks the platforms for them; where that cannot be done, takes those of the state. Each gets a
+    context, a cluster and a user of the cluster's name; all that is not gpuform's own stays as it
+    is, to the byte. The current context changes only where there is none. `gpuform up` and
+    `destroy` take the contexts of deleted clusters out again.
+
+    \b
+    Examples:
+      gpuform kubeconfig
+      gpuform kubeconfig train --use
+      gpuform kubeconfig train --print > /dev/shm/train
+      gpuform kubeconfig --remove
+    """
+    from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - the engine
+    # merged
+
+    if to_stdout and (remove or as_json):
+        raise click.UsageError("--print goes with neither --remove nor --json")
+    with session() as current:
+        files = KubeconfigFiles.of(file, current.environ)
+        place = ReachedStack.of(current)
+        if remove:
+            done = _take_out(files, place, clusters)
+            _report_written(place, done, "taken out of", as_json=as_json)
+            return
+        found = place.clusters(clusters, offline=offline, emulate=emulate)
+        usable = _usable(place, found, are_named=bool(clusters))
+        if context and len(usable) != 1:
+            raise click.UsageError(f"--context names one cluster, and these are {len(usable)}")
+        credentials = [_credential(each, context, files, to_stdout) for each in usable]
+        if to_stdout:
+            current.screen.write(_text(credentials))
+            return
+        done = files.put(credentials, place.directory, use=use, force=force)
+        _report_written(place, done, "in", as_json=as_json)
+
+
+def _usable(place: "ReachedStack", found: "list[Cluster]", *, are_named: bool) -> "list[Cluster]":
+    """Those with a credential. EngineError for one that was named and has none, or if none has."""
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+
+    usable = [each for each in found if each.access.kubeconfig is not None]
+    reasons = [
+        f"{each.name} has no kubeconfig: {each.access.no_kubeconfig}"
+        for each in found
+        if each.access.kubeconfig is None
+    ]
+    if reasons and (are_named or not usable):
+        raise EngineError("\n".join(reasons))
+    if not usable:
+        raise EngineError(f"stack '{place.stack}' has no clusters", hint="make them: `gpuform up`")
+    for reason in reasons:
+        place.session.screen.warn(reason)
+    return usable
+
+
+def _credential(
+    cluster: "Cluster", context: str | None, files: "KubeconfigFiles", to_stdout: bool
+) -> "Credential":
+    """Under the name given, else under that which it has there already, else the cluster's."""
+    from pydantic import SecretStr  # noqa: PLC0415 - not for help
+
+    from gpuform.stacks.access.kubeconfig import Credential  # noqa: PLC0415 - as above
+
+    name = context or cluster.access.name or cluster.name
+    if context is None and not to_stdout:
+        there = files.contexts().items()
+        name = next((each for each, mark in there if mark.is_same(cluster.mark)), name)
+    return Credential.read(name, cluster.mark, cluster.access.kubeconfig or SecretStr(""))
+
+
+def _text(credentials: "Sequence[Credential]") -> str:
+    from gpuform.stacks.access.kubeconfig import CredentialOptions, with_credentials  # noqa: PLC0415 - as above
+
+    return with_credentials("", "the kubeconfig", credentials, CredentialOptions())
+
+
+def _take_out(
+    files: "KubeconfigFiles", place: "ReachedStack", names: Sequence[str]
+) -> "list[Written]":
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.urn import name_of  # noqa: PLC0415 - as above
+
+    ours = {
+        context: mark for context, mark in files.contexts().items() if mark.state == place.state
+    }
+    for name in names:
+        if not any(name in (context, name_of(mark.urn)) for context, mark in ours.items()):
+            raise EngineError(
+                f"there is no context of {name!r} that gpuform wrote for stack '{place.stack}'",
+                hint=f"there are: {', '.join(sorted(ours))}" if ours else "there is none at all",
+            )
+    return files.take_out(
+        lambda context, mark: (
+            mark.state == place.state
+            and (not names or context in names or name_of(mark.urn) in names)
+        )
+    )
+
+
+def _report_written(
+    place: "ReachedStack", done: "list[Written]", where: str, *, as_json: bool
+) -> None:
+    screen = place.session.screen
+    if as_json:
+        told = [
+            {"context": each.context, "file": str(each.path), "changed": each.changed}
+            for each in done
+        ]
+        screen.print(format_json(told, indent=2))
+        return
+    for each in done:
+        unchanged = "" if each.changed else ", as it was already"
+        screen.print(f"context {each.context}: {where} {each.path}{unchanged}")
+    if not done:
+        screen.print(f"There is no context that gpuform wrote for stack {place.stack}.")
+
+
+def login_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """A callback of click for the name of a user, who is no option of ssh."""
+    from gpuform.schemas.access import is_user  # noqa: PLC0415 - not for help
+
+    if value and not is_user(value):
+        raise click.BadParameter(f"{value!r} is no login name", context, parameter)
+    return value
+
+
+def jump_host(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """A callback of click for a jump host, which is no option of ssh."""
+    from gpuform.schemas.access import is_jump  # noqa: PLC0415 - not for help
+
+    if value and not is_jump(value):
+        text = f"{value!r} is no jump host: [USER@]HOST[:PORT]"
+        raise click.BadParameter(text, context, parameter)
+    return value
+
+
+jump_flag = click.option(
+    "--jump",
+    default="",
+    metavar="[USER@]HOST",
+    callback=jump_host,
+    help="Log in through this host (ssh -J); the declared ssh_jump of a cluster when not given.",
+)
+
+user_flag = click.option(
+    "--user",
+    default="",
+    metavar="NAME",
+    callback=login_name,
+    help="Who logs in; as the platform says, else as SSH does, when not given.",
+)
+
+
+@click.command()
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; one for this stack in ~/.ssh/gpuform/ when not given.",
+)
+@click.option(
+    "--install", is_flag=True, help="Have ~/.ssh/config include it, by a line at its start."
+)
+@click.option("--print", "to_stdout", is_flag=True, help="Print the entries; change no file.")
+@click.option(
+    "--remove", is_flag=True, help="Delete the file; with --install take the line out, too."
+)
+@click.option("--json", "-j", "as_json", is_flag=True, help="Say in JSON which hosts there are.")
+@user_flag
+@jump_flag
+@offline_flag
+@emulate_flag
+@stack_flags
+def ssh_config(  # noqa: PLR0913 - a flag each
+    *,
+    file: Path | None,
+    install: bool,
+    to_stdout: bool,
+    remove: bool,
+    as_json: bool,
+    user: str,
+    jump: str,
+    offline: bool,
+    emulate: bool,
+) -> None:
+    """Write the stack's machines as hosts for SSH.
+
+    Workers, Slurm's login node and public addresses become NODE.STACK.PROJECT, in a file of the
+    stack's own, which is written whole each time: what is gone goes out of it. Your own
+    configuration is left alone, but for one line with --install.
+
+    \b
+    Examples:
+      gpuform ssh-config --install
+      gpuform ssh-config --user ubuntu
+      gpuform ssh-config --user ada --jump ssh.example.com
+      gpuform ssh-config --print
+    """
+    from gpuform.stacks.access.ssh_files import (  # noqa: PLC0415 - as above
+        SshFiles,
+        config_text,
+        ssh_hosts,
+    )
+    # merged
+
+    if to_stdout and (install or remove or as_json):
+        raise click.UsageError("--print goes with neither --install, --remove nor --json")
+    with session() as current:
+        place = ReachedStack.of(current)
+        files = SshFiles.of(file, place.project, place.stack, place.state)
+        if remove:
+            _remove(files, current.screen, install=install)
+            return
+        clusters = place.clusters((), offline=offline, emulate=emulate)
+        hosts = ssh_hosts(clusters, place.project, place.stack, user, jump)
+        text = config_text(hosts, place.project, place.stack)
+        if to_stdout:
+            current.screen.write(text)
+            return
+        files.own.refuse_inside(place.directory)
+        changed = files.own.update(lambda _: text)
+        installed = install and files.install()
+        if as_json:
+            current.screen.print(format_json(_document(files, hosts), indent=2))
+            return
+        _tell(files, hosts, current.screen, changed=changed, installed=installed)
+
+
+def _remove(files: "SshFiles", screen: "Screen", *, install: bool) -> None:
+    found = files.remove()
+    screen.print(f"{files.own.path}: {'deleted' if found else 'there is no such file'}")
+    if install and files.uninstall():
+        screen.print(f"{files.users.path}: without the line `{files.include}`")
+
+
+def _document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, object]:
+    return {
+        "file": str(files.own.path),
+        "include": files.include,
+        "included": files.is_included,
+        "hosts": [
+            {
+                "name": each.alias,
+                "cluster": each.cluster,
+                "node": each.host.node,
+                "role": each.host.role,
+                "jump": each.host.way,
+                "problem": each.host.because,
+            }
+            for each in hosts
+        ],
+    }
+
+
+def _tell(
+    files: "SshFiles", hosts: "list[SshHost]", screen: "Screen", *, changed: bool, installed: bool
+) -> None:
+    for each in hosts:
+        if each.host.because:
+            screen.warn(f"{each.alias}: {each.host.because}")
+        else:
+            screen.print(f"ssh {each.alias}")
+    screen.print(f"{files.own.path}: {'written' if changed else 'as it was already'}")
+    if installed:
+        screen.print(f"{files.users.path}: begins with `{files.include}` now")
+    elif not files.is_included:
+        screen.print(
+            f"{files.users.path} does not include it yet. Put this line at its start, or run it "
+            f"again with --install:\n    {files.include}"
+        )
+
+
+@click.command()
+@click.argument("cluster")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--node", default="", metavar="NAME", help="Log in to this machine of the cluster.")
+@click.option(
+    "--via",
+    type=click.Choice(["kubectl", "ssh", "slurm"]),
+    help="kubectl, SSH to a machine, or Slurm's login node; what suits the cluster when not given.",
+)
+@click.option("--port", type=int, help="Print where this mapped port is reached; run nothing.")
+@click.option("--print", "to_stdout", is_flag=True, help="Print the command; do not run it.")
+@user_flag
+@jump_flag
+@offline_flag
+@emulate_flag
+@stack_flags
+def connect(  # noqa: PLR0913 - a flag each
+    *,
+    cluster: str,
+    command: tuple[str, ...],
+    node: str,
+    via: Literal["kubectl", "ssh", "slurm"] | None,
+    port: int | None,
+    to_stdout: bool,
+    user: str,
+    jump: str,
+    offline: bool,
+    emulate: bool,
+) -> int:
+    """Get on a cluster.
+
+    Runs kubectl with the cluster's context (`kubectl get nodes`, or what stands after --), or SSH:
+    to a node, to Slurm's login node, to a machine that is the cluster. A command after -- runs
+    there. The exit code is that of what was run.
+
+    \b
+    Examples:
+      gpuform connect train -- get pods --all-namespaces
+      gpuform connect train --node training-worker-0
+      gpuform connect train --via slurm -- sinfo
+      gpuform connect train --via slurm --user ada --jump ssh.example.com
+      gpuform connect workbench --port 8888
+    """
+    from gpuform.stacks.access.connecting import (  # noqa: PLC0415 - the engine, not for help
+        Wish,
+        command_for,
+        port_url,
+        quoted,
+        run,
+    )
+    from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - as above
+    # merged
+
+    with session() as current:
+        place = ReachedStack.of(current)
+        (found,) = place.clusters([cluster], offline=offline, emulate=emulate)
+        if port is not None:
+            current.screen.print(port_url(found, port))
+            return 0
+        contexts = KubeconfigFiles.of(None, current.environ).contexts()
+        words = command_for(found, Wish(via, node, user, jump, command), contexts)
+        if to_stdout:
+            current.screen.write(f"{quoted(words)}\n")
+            return 0
+        return run(words)

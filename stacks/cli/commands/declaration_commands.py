@@ -1,0 +1,377 @@
+"""Run `gpuform convert`, `import`, `manifests` and `console`: commands that read and write
+declarations.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from gpuform.schemas.errors import UserError
+from gpuform.schemas.safe_text import MASK, format_json
+from gpuform.stacks.cli.failures import FAILED, SUCCESS, explain
+from gpuform.stacks.cli.flags import emulate_flag, lock_flag, parallel_flag, yes_flag
+from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.operations.runs.options import ImportOptions
+
+if TYPE_CHECKING:
+    from gpuform.stacks.console import Console
+
+SOURCES: Final = ("topology", "state", "program", "terraform")
+
+
+@click.command()
+@click.argument("source", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "kind",
+    type=click.Choice(SOURCES),
+    default="topology",
+    show_default=True,
+    help="What is read: a topology file, the stack's state, the project's Python program, or "
+    "Terraform's files with their state.",
+)
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(["python", "yaml"]),
+    help="What is written; python for a topology, else yaml, when not given.",
+)
+@click.option(
+    "--out",
+    "-o",
+    help="The file to write, - for stdout; __main__.py or topology.yaml when not given.",
+)
+@click.option("--force", "-f", is_flag=True, help="Also where that file exists: it is replaced.")
+@click.option(
+    "--set-secrets",
+    is_flag=True,
+    help="Keep secret values that the new file asks for in the stack's configuration, encrypted.",
+)
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="Run an emulator of the platforms while a program runs, for what it asks them.",
+)
+@stack_flags
+def convert(
+    source: Path | None,
+    kind: Literal["topology", "state", "program", "terraform"],
+    form: Literal["yaml", "python"] | None,
+    out: str | None,
+    **given: bool,
+) -> int:
+    """Say what is declared in another form: YAML, Python, from the state, from Terraform.
+
+    A topology becomes a Python program that keeps its loops, references, options and typed
+    configuration. The state, or a run of the project's Python program that changes nothing, becomes
+    a topology of literal values and references. What cannot be said is named with its line, and
+    then nothing is written. Plans of the old and of the new file are the same.
+
+    Of Terraform's resources of Together and Samsung Cloud Platform the file gets the ids too, so
+    that the next `up` takes them over; what it cannot say is listed, and the exit code is 1.
+
+    \b
+    Examples:
+      gpuform convert --out program/__main__.py
+      gpuform convert --from state --set-secrets
+      gpuform convert --from terraform ../infrastructure
+    """
+    from gpuform.stacks.cli.commands.new_command import keep_secrets  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.opening import chosen_stack, workspace_of  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.converting import ConvertOptions  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.converting import convert as convert_to  # noqa: PLC0415 - as above
+
+    form = form or ("python" if kind == "topology" else "yaml")
+    with session() as current:
+        target = _target(out, form, force=given["force"])
+        folder = target.parent if target else Path()
+        _refuse_needless(source, kind, form)
+        options = ConvertOptions(kind, form, source, folder, current.stack, given["emulate"])
+        result = convert_to(options, lambda: chosen_stack(current, workspace_of(current)))
+        _write(result.text, target, current)
+        for line in result.notes:
+            current.screen.warn(line)
+        if result.secrets:
+            keep_secrets(result.secrets, current, wanted=given["set_secrets"])
+    return SUCCESS if result.is_whole else FAILED
+
+
+def _refuse_needless(source: Path | None, kind: str, form: str) -> None:
+    if kind == "topology" and form == "yaml":
+        raise click.UsageError("a topology is YAML already: `gpuform fmt` formats it")
+    if kind in ("state", "program") and source is not None:
+        raise click.UsageError(f"--from {kind} reads the project's own: name no file")
+
+
+def _target(out: str | None, form: str, *, force: bool) -> Path | None:
+    """The file to write; None for stdout. Raises EngineError for one that is there."""
+    if out == "-":
+        return None
+    path = Path(out or ("__main__.py" if form == "python" else "topology.yaml"))
+    if path.exists() and not force:
+        raise EngineError(
+            f"{path} exists; nothing was written",
+            hint="--out FILE writes another one, --force this one",
+        )
+    return path
+
+
+def _write(text: str, target: Path | None, current: Session) -> None:
+    from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
+
+    if target is None:
+        current.screen.write(text)
+        return
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, text.encode())
+    except OSError as error:
+        raise click.FileError(str(target), error.strerror) from None
+    current.screen.print(f"{target} is written.")
+    program, topology = target.with_name("__main__.py"), target.with_name("topology.yaml")
+    if target in (program, topology) and program.exists() and topology.exists():
+        current.screen.print(
+            f"{program} is what runs: {topology} is read only if the program does that."
+        )
+
+
+@click.command()
+@click.argument("clusters", metavar="[CLUSTER]...", nargs=-1)
+@stack_flags
+def manifests(clusters: tuple[str, ...]) -> None:
+    """Print the YAML of the stack's volume claims, for those who apply it themselves.
+
+    It is what the program declares, of the clusters that are named (by their entry, their name or
+    their id) or of all. No platform and no cluster is asked.
+
+    \b
+    Examples:
+      gpuform manifests
+      gpuform manifests train | kubectl apply -f -
+    """
+    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.manifests import as_yaml, chosen, claims_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.selecting import passphrase_of  # noqa: PLC0415 - as above
+
+    with session() as current:
+        workspace = workspace_of(current)
+        stack = workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
+        found = claims_of(stack.subject().program, stack.snapshot.resources)
+        kept = chosen(found, clusters)
+        if kept:
+            current.screen.write(as_yaml(kept))
+        else:
+            current.screen.warn("The stack declares no volume claims.")
+
+
+_PROMPT: Final = "> "
+_LEAVE: Final = ("exit", "quit")
+
+
+@click.command()
+@click.option(
+    "--expression",
+    "-e",
+    "expressions",
+    multiple=True,
+    metavar="EXPR",
+    help="Evaluate this and exit; may be given several times.",
+)
+@click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
+@emulate_flag
+@stack_flags
+def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> int:
+    """Evaluate expressions as a topology has them, against the stack.
+
+    `clusters.train.status`, `config.gpus * 2`, `scp.images('kr-west1') | first`: names are those of
+    the topology, or of the state where a program declares it; values are those of the state. What
+    is made of a secret shows as [secret], what no `up` has made yet as [unknown]. Nothing is locked
+    or changed; only lookups ask a platform. On a terminal it asks for one expression after another,
+    and Tab completes names; otherwise each line of stdin is one. Values are printed as JSON. Exits
+    1 when an expression fails.
+
+    \b
+    Examples:
+      gpuform console
+      gpuform console -e 'clusters.train.num_gpus // 8'
+      echo 'shared_volumes.data.size_tib' | gpuform console --stack prod
+    """
+    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.console import Console  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.selecting import passphrase_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.worlds import world_for  # noqa: PLC0415 - as above
+
+    with session() as current:
+        workspace = workspace_of(current)
+        stack = workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
+        with world_for(stack, emulate=emulate):
+            opened = Console.of(stack, current.environ)
+            if expressions:
+                return _all(expressions, opened, current.screen, show_secrets)
+            if not current.screen.interactive:
+                return _all(sys.stdin, opened, current.screen, show_secrets)
+            current.screen.print(f"{stack.project.name}/{stack.name}: Ctrl-D leaves")
+            with _completing(opened):
+                _all(_typed(), opened, current.screen, show_secrets)
+            return SUCCESS
+
+
+def _all(lines: Iterable[str], opened: "Console", screen: Screen, show_secrets: bool) -> int:
+    """Each expression's value; one that fails does not keep the others from being shown."""
+    from gpuform.stacks.console import shown  # noqa: PLC0415 - the engine, not for help
+
+    code = SUCCESS
+    for line in filter(None, map(str.strip, lines)):
+        try:
+            value = opened.evaluate(line)
+        except UserError as error:
+            code = FAILED
+            for told in explain(error, verbose=False)[1]:
+                screen.warn(told)
+        else:
+            found = shown(value, show_secrets=show_secrets)
+            is_mark = found in (MASK, "[unknown]") and found != value
+            screen.print(found if is_mark else format_json(found, indent=2))
+    return code
+
+
+def _typed() -> Iterator[str]:
+    """What the person types, line by line."""
+    while True:
+        try:
+            line = input(_PROMPT)
+        except EOFError:
+            return
+        if line.strip() in _LEAVE:
+            return
+        yield line
+
+
+@contextlib.contextmanager
+def _completing(opened: "Console") -> Iterator[None]:
+    """Lets Tab complete names, and the arrow keys bring back lines; where Python can."""
+    try:
+        import readline  # noqa: PLC0415 - changes what input() does
+    except ImportError:
+        yield
+        return
+
+    def complete(begun: str, at: int) -> str | None:
+        return next((each for n, each in enumerate(opened.completions(begun)) if n == at), None)
+
+    readline.set_completer_delims(" \t\n{}()[]|~+-*/%,:'\"")
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")
+    try:
+        yield
+    finally:
+        readline.set_completer(None)
+
+
+def _given(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    pairs = [text.partition("=") for text in values]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise click.BadParameter("write it as FIELD=VALUE")
+    return tuple((name, value) for name, _, value in pairs)
+
+
+@click.command("import")
+@click.argument("type_", metavar="[TYPE]", required=False)
+@click.argument("name", required=False)
+@click.argument("id_", metavar="[ID]", required=False)
+@click.option("--all", "-a", "everything", is_flag=True, help="Everything that the account holds.")
+@click.option("--platform", metavar="NAME", help="Whose account, with --all: together, scp, ...")
+@click.option(
+    "--type", "types", multiple=True, metavar="TYPE", help="With --all: only these types."
+)
+@click.option(
+    "--name", "names", multiple=True, metavar="PATTERN", help="With --all: only of these names."
+)
+@click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    metavar="REGION",
+    help="Only of these regions, of what tells its own; scp is asked at their addresses.",
+)
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="With --all: only with all of these tags.",
+)
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    callback=_given,
+    help="An input that the platform does not tell; '{{ config.NAME }}' for a secret.",
+)
+@click.option("--parent", metavar="URN", help="The resource that these are shown under.")
+@click.option(
+    "--protect/--no-protect", default=False, help="Whether they are protected against deletion."
+)
+@click.option(
+    "--out",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The file of the topology, or of the program, that gets the entries.",
+)
+@click.option("--python", is_flag=True, help="Write Python, also where there is a topology.")
+@click.option("--preview-only", is_flag=True, help="Show what would be written, and do nothing.")
+@yes_flag
+@parallel_flag
+@emulate_flag
+@lock_flag
+@stack_flags
+def import_(**flags: Any) -> int:
+    """Take objects that exist into the stack, with their entries.
+
+    One by TYPE, NAME and ID (together:Cluster train 6f3a...), or all that an account holds. Writes
+    their entries into topology.yaml, or into the Python program, shows what will be adopted, asks,
+    adopts it into the state, and proves it by a plan without changes. Nothing on the platform is
+    changed. What is in the stack already is left alone, what another stack of this backend has is
+    refused, and a run that was interrupted goes on when the command is run again.
+
+    Secrets stay out of the file: they become secret configuration. What a file says stays as it
+    is, comments and layout included.
+
+    \b
+    Examples:
+      gpuform import together:Cluster train 6f3a1c52-...
+      gpuform import --all --platform tensorone --tag team=research
+      gpuform import scp:NodePool train POOL001-krw1a/train-a/train --set server_type_id=...
+    """
+    yes = flags.pop("yes")
+    options = ImportOptions(**flags)
+    _check(options)
+    from gpuform.stacks.cli.importing import import_and_show  # noqa: PLC0415 - not for help
+
+    with session() as current:
+        return import_and_show(options, current, yes=yes)
+
+
+def _check(options: ImportOptions) -> None:
+    one = (options.type_, options.name, options.id_)
+    if options.everything:
+        if any(one):
+            raise click.UsageError("--all takes no TYPE, NAME and ID")
+        if not options.platform:
+            raise click.UsageError("--all wants a --platform")
+        return
+    if not all(one):
+        raise click.UsageError("give TYPE, NAME and ID of an object, or --all and a --platform")
+    if options.platform or options.types or options.names or options.tags:
+        raise click.UsageError("--platform, --type, --name and --tag go with --all")

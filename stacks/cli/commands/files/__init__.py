@@ -1,1 +1,0 @@
-"""Commands about a project's files: made, checked, formatted, converted, evaluated."""

@@ -1,1 +1,0 @@
-"""Commands that look at a stack, its platforms and this machine, and change nothing."""

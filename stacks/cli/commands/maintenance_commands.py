@@ -1,0 +1,313 @@
+"""Run `gpuform drift`, `expire`, `repair` and `cancel`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.failures import CHANGES, FAILED, SUCCESS
+from gpuform.stacks.cli.flags import (
+    Several,
+    adopt_flag,
+    all_flag,
+    anew_flag,
+    check_several,
+    emulate_flag,
+    filter_flag,
+    jobs_flag,
+    lock_flag,
+    output_flag,
+    parallel_flag,
+    require_checks_flag,
+    yes_flag,
+)
+from gpuform.stacks.cli.session import FORMATS, Session, session, stack_flags, write_review
+from gpuform.stacks.cli.terminal.asking import agreed
+from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.operations.runs.options import RunOptions
+
+if TYPE_CHECKING:
+    from gpuform.stacks.operations.several.running import SeveralResult
+    from gpuform.stacks.operations.status_reading import DriftResult
+
+
+@click.command()
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="As in `gpuform review`.",
+)
+@output_flag
+@click.option(
+    "--save-plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write what was found to this file as well, for `gpuform review FILE`.",
+)
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there is drift.")
+@click.option(
+    "--target",
+    "-t",
+    multiple=True,
+    metavar="URN",
+    help="Only this resource: a URN, a name, or a pattern with * or **.",
+)
+@all_flag
+@filter_flag
+@jobs_flag
+@emulate_flag
+@stack_flags
+def drift(  # noqa: PLR0913, PLR0917 - the flags
+    form: str,
+    output: Path | None,
+    save_plan: Path | None,
+    detailed_exitcode: bool,
+    target: tuple[str, ...],
+    every_stack: bool,
+    filters: tuple[str, ...],
+    jobs: int | None,
+    emulate: bool,
+) -> int:
+    """Show what was changed behind the stack's back.
+
+    Reads every resource and compares it with what the stack last knew; the program is not run, so
+    that what it wants is not mixed in. No state is written and no lock is taken. Exits with 1 when
+    a resource could not be read: what the others show is still told.
+
+    \b
+    Examples:
+      gpuform drift --stack prod
+      gpuform drift --detailed-exitcode --format github --output drift.md
+    """
+    from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
+        chosen_stack,
+        told_on,
+        workspace_of,
+    )
+    from gpuform.stacks.cli.running import goes_on_elsewhere  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.terminal.stopping import unwinding  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.status_reading import find_drift  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
+
+    check_several(every_stack=every_stack, filters=filters)
+    if every_stack and target:
+        raise click.UsageError("--target is about one stack: it does not go with --all")
+    with session() as current:
+        if every_stack:
+            whole = _drift_of_all(Several(filters, jobs), current, emulate=emulate)
+            if whole.plan is None:
+                return FAILED
+            write_review(Review.of(whole.plan, emulate=emulate), form, output, current)
+            if save_plan is not None:
+                write_plan(save_plan, whole.plan)
+            if not whole.succeeded:
+                return FAILED
+            return CHANGES if detailed_exitcode and whole.plan.has_changes else SUCCESS
+        workspace = workspace_of(current, runs_program=False)
+        if goes_on_elsewhere(workspace.project):
+            return SUCCESS
+        selected = chosen_stack(current, workspace)
+        with unwinding():
+            found = find_drift(selected, target, told_on(current.screen), emulate=emulate)
+        plan, problems = found.plan, list(_problems(found))
+        review = Review([StackFacts(plan, emulate=emulate)])
+        write_review(review, form, output, current)
+        if save_plan is not None:
+            write_plan(save_plan, plan)
+        for text in problems:
+            current.screen.warn(text)
+    if problems:
+        return FAILED
+    return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
+
+
+def _drift_of_all(several: Several, current: Session, *, emulate: bool) -> "SeveralResult":
+    from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - the engine, not for help
+
+    return several_runs.drift(several, current, emulate=emulate)
+
+
+def _problems(found: "DriftResult") -> Iterator[str]:
+    """Why some of it could not be read."""
+    from gpuform.stacks.review.text.history_text import (  # noqa: PLC0415 - as above
+        diagnostics_lines,
+    )
+
+    if not found.succeeded:
+        yield from diagnostics_lines(found.diagnostics)
+        yield "error: not every resource could be read"
+
+
+@click.command()
+@yes_flag
+@click.option(
+    "--dry-run",
+    "preview_only",
+    is_flag=True,
+    help="Only show what is due; exits with 3 if anything is.",
+)
+@click.option(
+    "--target-dependents",
+    is_flag=True,
+    help="Destroy what depends on something that has expired along with it.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="NAME",
+    help="Permit what is refused otherwise, such as destroy-reserved; for this run only.",
+)
+@click.option(
+    "--message",
+    "-m",
+    default="",
+    metavar="TEXT",
+    help="What it is for, kept in the history; the commit's title when not given.",
+)
+@click.option("--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there.")
+@require_checks_flag
+@adopt_flag
+@anew_flag
+@parallel_flag
+@lock_flag
+@emulate_flag
+@stack_flags
+def expire(**flags: Any) -> int:
+    """Destroy what has expired, and stop or start what has running hours.
+
+    Works from the state, without the program: reads the resources that declare expires, ttl or
+    schedule, and does what is due by them, no more. What is protected, needs a permission or is
+    needed by something else is refused as in `destroy`. For a scheduled job: exits with 0 when all
+    that was due is done or nothing is, 1 when something failed or was refused, 4 when an end could
+    not be told, or --require-checks misses a check; with --dry-run with 3 when something is due.
+
+    \b
+    Examples:
+      gpuform expire --dry-run
+      gpuform expire --yes --stack prod
+    """
+    from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
+
+    with session() as current:
+        return running.run(RunArguments.of(RunOptions("expire"), flags), current)
+
+
+@click.command()
+@click.argument("node", nargs=-1)
+@click.option(
+    "--mode",
+    metavar="MODE",
+    default="",
+    help="How, in the platform's words, such as REBOOT_VM; for all the nodes that are named.",
+)
+@yes_flag
+@click.option(
+    "--dry-run",
+    "preview_only",
+    is_flag=True,
+    help="Only show what would be repaired; exits with 3 if anything would.",
+)
+@click.option(
+    "--save-plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --dry-run: write the plan to this file, for a review and for --plan.",
+)
+@click.option(
+    "--plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Do what this plan says, and no more.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="NAME",
+    help="Permit what is refused otherwise, such as evict-jobs; for this run only.",
+)
+@click.option(
+    "--message",
+    "-m",
+    default="",
+    metavar="TEXT",
+    help="What it is for, kept in the history; the commit's title when not given.",
+)
+@click.option("--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there.")
+@require_checks_flag
+@parallel_flag
+@lock_flag
+@emulate_flag
+@stack_flags
+def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
+    """Repair broken nodes, none under a job.
+
+    Repairs what the `repair` of the resources lets be repaired, or the nodes NODE whatever is
+    declared. Works from the state, without the program: looks at the resources that have nodes,
+    and shows what is broken, the evidence and the jobs there. What is repaired is drained first:
+    no job runs on it. Nodes whose `repair` wants a review are repaired when a person answers the
+    question, or by a saved plan; with --yes only those with `approve: automatic`, and those that
+    are named. Exits with 0 when all that was due is done or nothing is, 1 when something failed or
+    was refused; with --dry-run with 3 when something is due.
+
+    \b
+    Examples:
+      gpuform repair --dry-run
+      gpuform repair training-worker-0 --mode REBOOT_VM
+    """
+    from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
+
+    if mode and not node:
+        raise click.UsageError("--mode is for the nodes that are named: gpuform repair NODE --mode")
+    if flags.get("save_plan") and not flags["preview_only"]:
+        raise click.UsageError("--save-plan goes with --dry-run")
+    if flags.get("plan") and (node or flags["preview_only"]):
+        raise click.UsageError("--plan says which nodes are repaired: leave the others out")
+    repair_nodes = tuple(f"{each}={mode}" if mode else each for each in node)
+    options = RunOptions("repair", repair_nodes=repair_nodes)
+    with session() as current:
+        return running.run(RunArguments.of(options, flags), current)
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@stack_flags
+def cancel(name: str | None, yes: bool) -> int:
+    """Remove the locks that an ended command left on a stack.
+
+    Says whose they are and removes all of them, as `pulumi cancel` does. It ends no process: while
+    a gpuform process of this machine works on the stack, or of any machine where state is in a
+    bucket, its lock stays. What an interrupted
+    command did is in the state, and the next `gpuform up` goes on from there.
+
+    \b
+    Example:
+      gpuform cancel dev
+    """
+    with session() as current:
+        workspace = Workspace.find(Path.cwd(), current.environ, runs_program=False)
+        name = workspace.resolve(name or current.stack)
+        lock = workspace.backend.lock(workspace.project.name, name)
+        holders = lock.holders()
+        if not holders:
+            lock.cancel()  # refused while a process works whose file somebody removed
+            current.screen.print(f"Stack {name} is not locked.")
+            return SUCCESS
+        for holder in holders:
+            current.screen.print(holder.describe())
+        question = (
+            "If one of these processes still runs, what it does from now on may be lost to the "
+            "state. Remove the locks?"
+        )
+        if not agreed(current.screen, question, yes=yes):
+            return FAILED
+        lock.cancel()
+        current.screen.print(f"Stack {name} is no longer locked.")
+        return SUCCESS

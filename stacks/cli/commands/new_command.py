@@ -1,0 +1,185 @@
+"""Run `gpuform new`: write a project from a template, with the workflow files of its CI."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from gpuform.stacks.cli.opening import workspace_of
+from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.code_hosts.place import FORGES, ForgeName
+from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
+from gpuform.stacks.engine.store import backend_url
+from gpuform.stacks.operations.opening.selecting import passphrase_of
+from gpuform.stacks.projects import require_here, write_files
+from gpuform.stacks.review.value_text import counted
+from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files
+
+
+@click.command()
+@click.argument("template", required=False)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="The folder to make the project in; the current one when not given.",
+)
+@click.option("--name", "-n", help="The project's name; the folder's when not given.")
+@click.option("--description", "-d", default="", help="What it is; the template's when not given.")
+@click.option("--python", is_flag=True, help="A Python program instead of a topology file.")
+@click.option("--force", "-f", is_flag=True, help="Also where files are; those in the way go.")
+@click.option(
+    "--yes", "-y", is_flag=True, expose_value=False, help="As for Pulumi; nothing is asked anyway."
+)
+@click.option(
+    "--forge", type=click.Choice(FORGES), help="For ci: whose workflows; the git remote's if not."
+)
+@click.option("--branch", default="main", show_default=True, help="For ci: the default branch.")
+@click.option(
+    "--backend",
+    metavar="URL",
+    help="For ci: where the state is; as Pulumi.yaml says if not. The jobs sign in to its cloud.",
+)
+@stack_flags
+def new(  # noqa: PLR0913, PLR0917 - the flags
+    template: str | None,
+    directory: Path,
+    name: str | None,
+    description: str,
+    python: bool,
+    force: bool,
+    forge: ForgeName | None,
+    branch: str,
+    backend: str | None,
+) -> None:
+    """Make a project that runs at once from a template, or list the templates.
+
+    `gpuform new ci` writes workflows for the repository around a project: plan and comment on a
+    pull request, a check before the merge, apply of the reviewed plan, scheduled drift and orphans.
+    The jobs install the gpuform that wrote them, from a wheel in the project, and sign in to the
+    cloud of the state and of its secrets without a stored key.
+
+    The folder has to be empty, hidden files apart, or --force given. What is made runs against the
+    emulator as it is; `pulumi up` works in it, too.
+
+    \b
+    Examples:
+      gpuform new
+      gpuform new together-training --dir training
+      gpuform new ci --forge github --stack prod --backend s3://team-state
+    """
+    with session() as current:
+        if template is None:
+            _list(current)
+            return
+        if template == "ci":
+            # merged
+
+            wanted = WorkflowOptions(current.stack or "prod", branch, forge, backend)
+            new_ci(current, directory, wanted, force=force)
+            return
+        from gpuform.stacks.projects import (  # noqa: PLC0415 - the engine, not for help
+            project_files,
+            project_name,
+            write_project,
+        )
+
+        name = project_name(directory) if name is None else name
+        files = project_files(template, name, description, python=python)
+        write_project(directory, files, force=force)
+        current.screen.print(f"Project {name} is made: {', '.join(files)}")
+        current.screen.print("\nNext:")
+        if directory.resolve() != Path.cwd():
+            current.screen.print(f"  cd {directory}")
+        current.screen.print("  gpuform stack init dev --emulate")
+        current.screen.print("  gpuform up --emulate")
+        current.screen.print("\nOn the real platform:")
+        current.screen.print("  gpuform stack init prod")
+        current.screen.print("  gpuform doctor  # says which keys are missing")
+        current.screen.print("  gpuform up")
+
+
+def _list(current: Session) -> None:
+    from gpuform.stacks.projects import templates  # noqa: PLC0415 - the engine, not for help
+
+    found = templates()
+    width = max(map(len, [*found, "TEMPLATE"]))
+    current.screen.print(f"{'TEMPLATE':<{width}}  MAKES")
+    for name, description in found.items():
+        current.screen.print(f"{name:<{width}}  {description}")
+    current.screen.print("\nMake one: gpuform new TEMPLATE --dir FOLDER")
+    current.screen.print("Workflows for its repository: gpuform new ci")
+
+
+_NEXT = {
+    "github": "which variables, secrets and rules to set",
+    "gitlab": "which variables and which schedule to set",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowOptions:
+    """What the workflows are for. The forge and the backend's URL may be left to be found."""
+
+    stack: str
+    branch: str
+    forge: ForgeName | None = None
+    backend: str | None = None
+
+
+def new_ci(session: Session, directory: Path, wanted: WorkflowOptions, *, force: bool) -> None:
+    """Writes them and says what is left to do. Raises EngineError before anything is written."""
+    repository = Repository.around(directory)
+    forge = wanted.forge or _forge_of(repository.root)
+    project = find_project(repository.project)
+    backend = wanted.backend or backend_url(session.environ, project)
+    provider = StackSettings.load(project, wanted.stack).secrets_provider
+    clouds = Clouds.of((backend, provider))
+    files = workflow_files(
+        forge, repository, stack=wanted.stack, branch=wanted.branch, clouds=clouds
+    )
+    write_files(repository.root, files, force=force)
+    for name in files:
+        session.screen.print(f"Written in {repository.root}: {name}")
+    for file in require_here(repository.project, clouds.extras):
+        session.screen.print(f"Written in {repository.root}: {file.relative_to(repository.root)}")
+    session.screen.print(f"The first lines of {next(iter(files))} say {_NEXT[forge]}.")
+    if backend.startswith("file:"):
+        session.screen.warn(
+            f"warning: the state is in {backend}, which no job reaches: keep it in a bucket, and "
+            "run this again with --force --backend URL (s3://, gs:// or azblob://)"
+        )
+
+
+def _forge_of(root: Path) -> ForgeName:
+    """By the address of the repository's remote. Raises UsageError when it does not tell."""
+    try:
+        config = (root / ".git" / "config").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        config = ""
+    found: list[ForgeName] = [name for name in ("github", "gitlab") if name in config]
+    if len(found) != 1:
+        raise click.UsageError("name the forge: --forge github or --forge gitlab")
+    return found[0]
+
+
+def keep_secrets(secrets: Mapping[str, str], session: Session, *, wanted: bool) -> None:
+    """Encrypts them into the stack's settings, or says how a person sets them."""
+    screen = session.screen
+    if not wanted:
+        screen.warn("The file has no secrets. Before the next run give the stack these:")
+        for key in secrets:
+            screen.warn(f"  gpuform config set --secret {key} VALUE")
+        screen.warn("or convert again with --force --set-secrets, which keeps them as they are.")
+        return
+    workspace = workspace_of(session)
+    stack = workspace.open(session.stack, passphrase_of(workspace, screen.passphrase()))
+    for key, value in secrets.items():
+        stack.settings.set(key, {SECURE: stack.crypter.encrypt(value)})
+    stack.settings.save()
+    told = counted(len(secrets), "secret value")
+    screen.print(
+        f"{told} {'is' if len(secrets) == 1 else 'are'} kept in {stack.settings.path.name}."
+    )

@@ -1,0 +1,252 @@
+"""Run `gpuform doctor`, `orphans` and `offers`: commands that ask the platforms and this machine,
+and change nothing.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.cli.failures import FAILED, FOUND, INCOMPLETE, SUCCESS
+from gpuform.stacks.cli.flags import emulate_flag, in_seconds
+from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.operations.opening.emulating import emulator_for
+
+if TYPE_CHECKING:
+    from gpuform.providers.offering import Offer
+    from gpuform.stacks.operations.orphans import Account
+
+
+@click.command()
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of text.")
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="Ask an emulator of the platforms, as `up --emulate` does.",
+)
+@stack_flags
+def doctor(as_json: bool, emulate: bool) -> int:
+    """Look for what would make a run fail, and say what to do about it.
+
+    Versions, the project's program, the backend, the stack's passphrase, state and locks, and of
+    each platform whether the credentials are there, valid and allowed to read: one request is sent
+    to each. Nothing is changed. Exits with 1 when there is a problem; warnings are none.
+
+    \b
+    Examples:
+      gpuform doctor
+      gpuform doctor --stack prod --json
+    """
+    from gpuform.stacks.cli.terminal.findings_view import show_findings  # noqa: PLC0415 - not for help
+    from gpuform.stacks.doctor.examining import examine  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.interpreter import interpreter_of  # noqa: PLC0415 - as above
+
+    with session() as current, emulator_for(_project_folder(), wanted=emulate):
+        found = examine(Path.cwd(), os.environ, current.stack, interpreter_of)
+        return show_findings(found, current.screen, as_json=as_json)
+
+
+def _project_folder() -> Path:
+    """Where an emulator's objects are kept: with the project, if there is one."""
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - as above
+
+    try:
+        return find_project(Path.cwd()).directory
+    except EngineError:
+        return Path.cwd()
+
+
+@click.command()
+@click.option(
+    "--platform",
+    "platforms",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one's account; all that have credentials when not given.",
+)
+@click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    metavar="REGION",
+    help="Ask scp at this region's address; the default region's when not given.",
+)
+@click.option(
+    "--older-than",
+    default="0",
+    metavar="DURATION",
+    callback=in_seconds,
+    help="Leave out what is younger (30m, 12h); what is of unknown age stays.",
+)
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@emulate_flag
+@stack_flags
+def orphans(
+    platforms: tuple[str, ...],
+    regions: tuple[str, ...],
+    older_than: float,
+    as_json: bool,
+    emulate: bool,
+) -> int:
+    """Show what the platforms hold and no stack of this backend owns.
+
+    Reads the state of every stack and the platforms' lists, with age and cost where a platform
+    tells them; and the records of creates of this project that were never settled. Credentials are
+    those of the environment, else of the stack. Nothing is locked and nothing is changed.
+
+    \b
+    Exit codes, for a scheduled job:
+      0  no orphans, and every platform asked has answered
+      3  there are orphans, or creates that were never settled
+      4  a platform or a state could not be read: there may be more
+
+    \b
+    Examples:
+      gpuform orphans
+      gpuform orphans --platform tensorone --older-than 12h --json
+    """
+    from gpuform.providers.values import Redactor  # noqa: PLC0415 - as below
+    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.importing.orphans import find  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.orphans import Account, question_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
+        orphans_document,
+        orphans_lines,
+    )
+
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        account = Account(workspace, current.stack, current.screen.passphrase())
+        question = question_of(account, platforms, regions, older_than)
+        with emulator_for(workspace.project.directory, wanted=emulate):
+            found = find(question)
+        screen, redact = current.screen, Redactor(question.secrets).redact
+        if as_json:
+            screen.print(format_json(orphans_document(found, redact), indent=2))
+        else:
+            url = question.backend.url
+            for line in orphans_lines(found, url, paint=screen.paint, redact=redact):
+                screen.print(line)
+        for failure in found.failures:
+            screen.warn(f"error: {redact(failure)}")
+        if found.failures or not found.asked:
+            return INCOMPLETE
+        return FOUND if found.objects or found.unsettled else SUCCESS
+
+
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _completing(key: "Callable[[Offer], str]") -> Completion:
+    """Completes an argument with what was offered lately; nothing is asked."""
+
+    def complete(
+        _context: click.Context, _parameter: click.Parameter, begun: str
+    ) -> list[CompletionItem]:
+        from time import time  # noqa: PLC0415 - for a shell alone
+
+        from gpuform.stacks.offers import completed  # noqa: PLC0415 - as above
+
+        values = completed(Path.cwd(), time(), key)
+        return [CompletionItem(each) for each in values if each.startswith(begun)]
+
+    return complete
+
+
+@click.command()
+@click.option(
+    "--platform",
+    "platforms",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=_completing(lambda offer: offer.platform),
+    help="Only this one; all when not given.",
+)
+@click.option(
+    "--gpu",
+    metavar="TYPE",
+    shell_complete=_completing(lambda offer: offer.gpu),
+    help="Only GPUs of this type, and what else there is in their regions: H100, h100_sxm.",
+)
+@click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    metavar="REGION",
+    shell_complete=_completing(lambda offer: offer.region),
+    help="Only this region; scp is asked at its address, else at the default region's.",
+)
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="Run an emulator of the platforms meanwhile, and ask that.",
+)
+@stack_flags
+def offers(
+    platforms: tuple[str, ...],
+    gpu: str | None,
+    regions: tuple[str, ...],
+    as_json: bool,
+    emulate: bool,
+) -> int:
+    """Show what the platforms offer: regions, GPU types, drivers, images, server types.
+
+    Asks their own lists, with the credentials of the environment, else of the stack; prices are
+    those of prices.yaml. STOCK is told where the platform tells it. Works outside of a project,
+    too. For a day, `validate` tells misspellings by what was seen, and a shell with
+    `gpuform completion` completes it.
+
+    \b
+    Exit codes:
+      0  every platform asked has answered
+      1  none could be asked
+      4  some could not be asked: there may be more
+
+    \b
+    Examples:
+      gpuform offers --gpu H100
+      gpuform offers --platform scp --region kr-west1 --json
+    """
+    from gpuform.schemas.safe_text import format_json  # noqa: PLC0415 - as below
+    from gpuform.stacks.offers import priced, with_gpu  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.orphans import ask_offers  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
+        offers_document,
+        offers_lines,
+    )
+
+    with session() as current:
+        found, book = ask_offers(_account(current), platforms, regions, emulate=emulate)
+        screen = current.screen
+        for failure in found.failures:
+            screen.warn(f"error: {failure}")
+        chosen = with_gpu(found.found, gpu) if gpu and found.found else found.found
+        shown = priced(chosen, book)
+        if as_json:
+            screen.print(format_json(offers_document(found, shown, book.currency), indent=2))
+        else:
+            for line in offers_lines(found, shown, book.currency, paint=screen.paint):
+                screen.print(line)
+        if not found.asked and set(platforms or ("",)) - {*found.documented}:
+            screen.warn("error: no platform could be asked")
+            return FAILED
+        return INCOMPLETE if found.failures else SUCCESS
+
+
+def _account(current: Session) -> "Account | None":
+    """That of the folder's project; outside of one there is only the environment."""
+    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.orphans import Account  # noqa: PLC0415 - as above
+
+    try:
+        workspace = workspace_of(current)
+    except ProjectError:
+        return None
+    return Account(workspace, current.stack, current.screen.passphrase())

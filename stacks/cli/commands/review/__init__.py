@@ -1,1 +1,0 @@
-"""Commands about saved plans and those who decide on them."""

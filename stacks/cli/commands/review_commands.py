@@ -1,0 +1,205 @@
+"""Run `gpuform review` and `fetch-plan`: show saved plans to reviewers, and fetch a reviewed plan
+to apply it.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuform.stacks.cli.failures import (
+    CHANGES,
+    FAILED,
+    FOUND,
+    INCOMPLETE,
+    POLICY_VIOLATION,
+    SUCCESS,
+)
+from gpuform.stacks.cli.flags import output_flag, require_checks_flag
+from gpuform.stacks.cli.session import FORMATS, common_flags, session, write_review
+from gpuform.stacks.code_hosts.place import FORGES, Asked
+
+_FLAGS = (
+    click.option(
+        "--forge",
+        type=click.Choice(FORGES),
+        help="Where the pull request is; the forge whose CI runs this when not given.",
+    ),
+    click.option("--forge-url", metavar="URL", help="The address of the forge's REST API."),
+    click.option(
+        "--repository", metavar="OWNER/NAME", help="The repository; for GitLab also its id."
+    ),
+    click.option(
+        "--pull-request", type=click.IntRange(1), metavar="N", help="Its pull or merge request."
+    ),
+)
+
+
+def forge_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the flags; the command gets them as one argument, `asked`."""
+
+    @functools.wraps(command)
+    def with_place(
+        *args: Any, forge: Any, forge_url: Any, repository: Any, pull_request: Any, **more: Any
+    ) -> Any:
+        asked = Asked(forge, forge_url, repository, pull_request)
+        return command(*args, asked=asked, **more)
+
+    wrapped: Callable[..., Any] = with_place
+    for flag in reversed(_FLAGS):
+        wrapped = flag(wrapped)
+    return wrapped
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="github and gitlab are Markdown that folds; html is one page with nothing to load.",
+)
+@output_flag
+@click.option(
+    "--detailed-exitcode",
+    is_flag=True,
+    help="Exit with 2 if a plan would change anything, and with 5 if a gate stops one.",
+)
+@click.option(
+    "--gates",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Put the plans before the gates of this file, instead of those of their own projects.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="gate:NAME",
+    help="Let the plans pass this gate; for this review only.",
+)
+@click.option(
+    "--fail-on-danger",
+    is_flag=True,
+    help="Exit with 3 if a plan destroys, replaces or takes capacity away.",
+)
+@require_checks_flag
+@click.option(
+    "--post",
+    "to_post",
+    is_flag=True,
+    help="Also write it as a comment of the pull request, one for these stacks, and as the job's "
+    "summary where GITHUB_STEP_SUMMARY names its file.",
+)
+@click.option(
+    "--label",
+    is_flag=True,
+    help="With --post: label the pull request `gpuform: no changes`, `changes`, `dangerous` or "
+    "`failed`.",
+)
+@forge_flags
+@common_flags
+def review(  # noqa: PLR0913, PLR0917 - the flags
+    files: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    detailed_exitcode: bool,
+    gates: Path | None,
+    allow: tuple[str, ...],
+    fail_on_danger: bool,
+    require_checks: bool,
+    to_post: bool,
+    label: bool,
+    asked: Asked,
+) -> int:
+    """Show saved plans to those who decide on them.
+
+    FILE is a plan that `gpuform preview --save-plan` saved, with --all of several stacks, or what
+    `--json` printed or `--event-log FILE` wrote of a preview of an update, a refresh or a destroy,
+    by gpuform or the Pulumi CLI; - is stdin. The review of a preview that has failed begins with
+    its errors, and ends with 1. Several are reviewed together, one line for each stack first. The
+    plan of several stacks has one comment, whichever of them are in it. What destroys capacity or
+    data leads, with the field that forces it. Secrets are masked, old ones as well. Markdown stays
+    below 65,536 characters: what does not fit is counted. A plan holds what its gates say; where
+    nobody has asked them yet, this folder's project's are.
+
+    --post finds the comment of the same stacks again and edits it, also to say that nothing would
+    change. Forge, repository and pull request are those of the CI that runs the command, or given
+    by flags. The token is GITHUB_TOKEN or GH_TOKEN, for GitLab GITLAB_TOKEN.
+
+    \b
+    Examples:
+      gpuform review plan.json
+      gpuform review prod.json staging.json --format github --output comment.md
+      pulumi preview --json | gpuform review - --format html --output plan.html
+      gpuform review plan.json --post --label
+    """
+    from gpuform.stacks.cli.commands.review_gates import review_of  # noqa: PLC0415 - not for help
+
+    if label and not to_post:
+        raise click.UsageError("--label is for --post")
+    with session() as current:
+        found = review_of(files, gates, allow, current.environ)
+        write_review(found, form, output, current)
+        if to_post:
+            from gpuform.stacks.cli.commands.review_gates import post_review  # noqa: PLC0415 - as above
+
+            post_review(found, current, asked, label=label)
+    if found.has_failed:
+        return FAILED
+    if (detailed_exitcode or fail_on_danger or require_checks) and found.is_stopped:
+        return POLICY_VIOLATION
+    if require_checks and found.unchecked:
+        return INCOMPLETE
+    if fail_on_danger and any(stack.dangers for stack in found.stacks):
+        return FOUND
+    return CHANGES if detailed_exitcode and found.has_changes else SUCCESS
+
+
+@click.command("fetch-plan")
+@click.argument(
+    "output", type=click.Path(dir_okay=False, path_type=Path), default="plan.json", metavar="FILE"
+)
+@click.option("--commit", metavar="SHA", help="A commit of the branch; the CI's when not given.")
+@click.option(
+    "--path",
+    metavar="PATH",
+    help="Where the plan is in what the job kept; FILE's name when not given.",
+)
+@forge_flags
+@common_flags
+def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Asked) -> None:
+    """Get the plan that a pull request was reviewed with, to apply it.
+
+    In a job of a pull request, or of a merge queue, it is the plan of that pull request's last
+    commit; else of the pull request by which the commit came to its branch. It is the plan that
+    the workflows of `gpuform new ci` keep: on GitHub in the artifact gpuform-plan-SHA, on GitLab in
+    the job gpuform-plan. Written to FILE, plan.json when not given.
+
+    \b
+    Examples:
+      gpuform fetch-plan && gpuform preview --plan plan.json
+      gpuform fetch-plan --pull-request 12 plan.json
+    """
+    from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
+    from gpuform.stacks.code_hosts.opening import opened  # noqa: PLC0415 - as above
+    from gpuform.stacks.code_hosts.place import place_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
+    from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
+
+    with session() as current:
+        place = place_of(asked, current.environ)
+        sha = commit or place.commit
+        if place.number is None and not sha:
+            raise click.UsageError("name the pull request or the commit: --pull-request, --commit")
+        with opened(place, current.environ) as there:
+            content = there.reviewed_plan(sha, path or output.name)
+        found = read_saved_plans("what the job kept", content)
+        write_plan(output, found)
+        plans = found.plans if isinstance(found, StacksPlan) else (found,)
+        names = ", ".join(f"{plan.project}/{plan.stack}" for plan in plans)
+        current.screen.print(f"Plan of {names}, made {plans[-1].made_at}: {output}")

@@ -1,0 +1,366 @@
+"""Run `gpuform preview`, `up`, `refresh` and `destroy`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.flags import (
+    Several,
+    adopt_flag,
+    all_flag,
+    anew_flag,
+    check_several,
+    emulate_flag,
+    filter_flag,
+    jobs_flag,
+    lock_flag,
+    parallel_flag,
+    require_checks_flag,
+    yes_flag,
+)
+from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.cli.terminal.screen import show_reads_flag, show_secrets_flag, showing_flags
+from gpuform.stacks.operations.runs.options import RunOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _run(options: RunOptions, flags: dict[str, Any]) -> int:
+    from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
+
+    several = Several(flags["filters"], flags["jobs"]) if flags["every_stack"] else None
+    check_several(every_stack=several is not None, filters=flags["filters"])
+    arguments = RunArguments.of(options, flags)
+    options = arguments.options
+    if options.exclude and (options.target or options.target_replace):
+        raise click.UsageError("--exclude goes with neither --target nor --target-replace")
+    with session() as current:
+        if several is not None:
+            from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - as above
+
+            return several_runs.run(arguments, several, current)
+        return running.run(arguments, current)
+
+
+def _flags(*flags: Callable[[Any], Any]) -> Callable[[F], F]:
+    def add(command: F) -> F:
+        for one in reversed((*flags, *_ALWAYS)):
+            command = one(command)
+        return stack_flags(command)
+
+    return add
+
+
+def _pairs(
+    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """A callback of click for KEY=VALUE, given several times."""
+    for text in given:
+        if "=" not in text:
+            raise click.BadParameter(f"write {text!r} as KEY=VALUE", context, parameter)
+    return tuple((key, value) for key, _, value in (text.partition("=") for text in given))
+
+
+_ALWAYS = (
+    all_flag,
+    filter_flag,
+    jobs_flag,
+    parallel_flag,
+    click.option(
+        "--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there."
+    ),
+    emulate_flag,
+    click.option(
+        "--config",
+        "-c",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_pairs,
+        help="Set this in the stack's file first, as `gpuform config set` does.",
+    ),
+    click.option("--config-path", is_flag=True, help="The keys of --config are paths: a.b[0]."),
+    *showing_flags,
+    click.option(
+        "--profile",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write where the time goes (steps, provider calls, requests, waits) to this file, for "
+        "a browser's trace viewer such as ui.perfetto.dev.",
+    ),
+    click.option(
+        "--event-log",
+        type=click.Path(dir_okay=False, path_type=Path),
+        hidden=True,
+        help="Write Pulumi's event log to this file.",
+    ),
+)
+
+_REFRESH = click.option(
+    "--refresh",
+    "-r",
+    is_flag=True,
+    default=None,
+    help="Read every resource from its platform first. --refresh=false lifts `options: {refresh: "
+    "always}` of Pulumi.yaml.",
+)
+_EXPECT = click.option(
+    "--expect-no-changes", is_flag=True, help="Exit with 7 if anything changes (or would)."
+)
+_ALLOW = click.option(
+    "--allow",
+    multiple=True,
+    metavar="NAME",
+    help="Permit what is refused otherwise, such as destroy-reserved; for this run only.",
+)
+_TARGETS = (
+    click.option(
+        "--target",
+        "-t",
+        multiple=True,
+        metavar="URN",
+        help="Only this resource (and its provider): a URN, a name, or a pattern with * or **.",
+    ),
+    click.option("--target-dependents", is_flag=True, help="And all that depends on the targets."),
+    click.option(
+        "--exclude", "-x", multiple=True, metavar="URN", help="Leave this resource as it is."
+    ),
+    click.option(
+        "--exclude-dependents", is_flag=True, help="And all that depends on what is excluded."
+    ),
+)
+_REPLACE = (
+    click.option(
+        "--replace", multiple=True, metavar="URN", help="Replace this resource, changed or not."
+    ),
+    click.option(
+        "--target-replace",
+        multiple=True,
+        metavar="URN",
+        help="Replace this resource and touch no other: --target URN --replace URN.",
+    ),
+)
+_CONTINUE = click.option(
+    "--continue-on-error",
+    is_flag=True,
+    help="When a resource fails, go on with those that do not need it.",
+)
+_SKIP = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
+_MESSAGE = click.option(
+    "--message",
+    "-m",
+    default="",
+    metavar="TEXT",
+    help="What it is for, kept in the history; the commit's title when not given.",
+)
+_WRITING = (_MESSAGE, lock_flag)
+_SETTLING = (adopt_flag, anew_flag)
+_SAVE_PLAN = click.option(
+    "--save-plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the plan to this file, for `up --plan FILE`; secrets are masked in it.",
+)
+_SAVE_PLAN_ALONE = click.option(
+    "--save-plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the plan to this file, for --plan FILE, and do nothing else; secrets are masked.",
+)
+_REMOVE = click.option(
+    "--remove", is_flag=True, help="Then remove the stack, its settings and its history."
+)
+_EXCLUDE_PROTECTED = click.option(
+    "--exclude-protected",
+    is_flag=True,
+    help="Leave what is protected, and what that needs; destroy all else.",
+)
+_RUN_PROGRAM = click.option(
+    "--run-program",
+    is_flag=True,
+    envvar="PULUMI_RUN_PROGRAM",
+    help="Run the program first, for components and providers as it declares them now.",
+)
+_CLEAR_PENDING = click.option(
+    "--clear-pending-creates",
+    is_flag=True,
+    help="Forget interrupted creates that nothing can look for.",
+)
+_NO_MESSAGE = click.option(
+    "--message",
+    "-m",
+    expose_value=False,
+    metavar="TEXT",
+    help="Accepted for Pulumi's sake: a preview is not in the history.",
+)
+_PREVIEW_ONLY = click.option(
+    "--preview-only", is_flag=True, help="Only show what would be done; nothing is changed."
+)
+_PLAN = click.option(
+    "--plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Do no more than this saved plan says; refused when state, configuration or program "
+    "moved since.",
+)
+_DIGEST = click.option(
+    "--digest",
+    metavar="DIGEST",
+    help="With --plan: apply the plan only if it has this digest, which its review shows.",
+)
+_CHECK_PLAN = click.option(
+    "--plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Fail where `up --plan FILE` would be refused: the saved plan is overtaken, be it of an "
+    "update, a destroy or a refresh.",
+)
+
+
+@click.command()
+@_flags(
+    _REFRESH,
+    _EXPECT,
+    _ALLOW,
+    require_checks_flag,
+    *_TARGETS,
+    *_REPLACE,
+    _SAVE_PLAN,
+    _CHECK_PLAN,
+    _NO_MESSAGE,
+    show_secrets_flag,
+    show_reads_flag,
+    *_SETTLING,
+)
+def preview(**flags: Any) -> int:
+    """Show what `up` would change.
+
+    Runs the program and compares; nothing is created, changed or deleted, and the state stays as
+    it is.
+
+    \b
+    Examples:
+      gpuform preview --stack dev
+      gpuform preview --expect-no-changes
+      gpuform preview --save-plan plan.json
+      gpuform preview --plan plan.json
+    """
+    return _run(RunOptions("update", preview_only=True), flags)
+
+
+@click.command()
+@_flags(
+    yes_flag,
+    _SKIP,
+    _REFRESH,
+    _EXPECT,
+    _ALLOW,
+    require_checks_flag,
+    *_TARGETS,
+    *_REPLACE,
+    _CONTINUE,
+    _PLAN,
+    _DIGEST,
+    show_secrets_flag,
+    show_reads_flag,
+    *_WRITING,
+    *_SETTLING,
+)
+def up(**flags: Any) -> int:
+    """Create, change and delete resources until they are as declared.
+
+    Shows the plan, asks, does it and waits until everything is ready. What is done is recorded in
+    the stack's state, also when a part fails. With --plan it does what was planned, be it an
+    update, a destroy or a refresh.
+
+    \b
+    Examples:
+      gpuform up
+      gpuform up --yes --emulate
+      gpuform up --plan plan.json
+    """
+    return _run(RunOptions("update"), flags)
+
+
+@click.command()
+@_flags(
+    yes_flag,
+    _SKIP,
+    _PREVIEW_ONLY,
+    _EXPECT,
+    _ALLOW,
+    *_TARGETS,
+    _RUN_PROGRAM,
+    _CLEAR_PENDING,
+    _SAVE_PLAN_ALONE,
+    _PLAN,
+    _DIGEST,
+    *_WRITING,
+    *_SETTLING,
+)
+def refresh(**flags: Any) -> int:
+    """Take over what the platforms say of every resource.
+
+    Reads every resource of the stack and records what it finds; nothing on a platform is changed.
+    With --plan it takes over what the plan says, or less: what was changed since is refused.
+
+    \b
+    Examples:
+      gpuform refresh
+      gpuform refresh --yes --expect-no-changes
+      gpuform refresh --save-plan drift.json
+    """
+    return _run(RunOptions("refresh"), _planned(flags))
+
+
+@click.command()
+@_flags(
+    yes_flag,
+    _SKIP,
+    _PREVIEW_ONLY,
+    _REFRESH,
+    _ALLOW,
+    require_checks_flag,
+    *_TARGETS,
+    _EXCLUDE_PROTECTED,
+    _RUN_PROGRAM,
+    _CONTINUE,
+    _SAVE_PLAN_ALONE,
+    _PLAN,
+    _DIGEST,
+    _REMOVE,
+    *_WRITING,
+    *_SETTLING,
+)
+def destroy(**flags: Any) -> int:
+    """Delete every resource of the stack.
+
+    Dependents go first, and the command waits until each is gone. The stack itself, its settings
+    and its history stay, unless --remove is given.
+
+    \b
+    Examples:
+      gpuform destroy --stack dev
+      gpuform destroy --yes --emulate
+      gpuform destroy --save-plan gone.json
+    """
+    if flags["remove"] and any(flags[name] for name in ("target", "exclude", "plan", "save_plan")):
+        raise click.UsageError("--remove cannot go with --target, --exclude, --plan or --save-plan")
+    if flags["exclude_protected"] and any(flags[name] for name in ("target", "remove", "plan")):
+        raise click.UsageError("--exclude-protected cannot go with --target, --remove or --plan")
+    return _run(RunOptions("destroy"), _planned(flags))
+
+
+def _planned(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return `flags` with --preview-only set by --save-plan, which promises the same.
+
+    Raises:
+        UsageError: --skip-preview goes with neither, as under the Pulumi CLI.
+    """
+    given = "--preview-only" if flags["preview_only"] else "--save-plan"
+    is_preview = flags["preview_only"] or flags["save_plan"] is not None
+    if is_preview and flags["skip_preview"]:
+        raise click.UsageError(f"--skip-preview and {given} cannot be used together")
+    return {**flags, "preview_only": is_preview}

@@ -1,1 +1,0 @@
-"""Commands that plan and do: `preview`, `up`, `refresh`, `destroy`, `import`, `expire`, `drift`."""

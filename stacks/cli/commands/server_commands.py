@@ -1,0 +1,305 @@
+"""Run `gpuform emulator`, `lsp` and `mcp`: commands that serve a protocol."""
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from gpuform.providers.context import EMULATOR_VARIABLE
+from gpuform.stacks.cli.session import common_flags, flag, session
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.operations.opening.emulating import emulator_for, require_emulator, share
+from gpuform.stacks.operations.opening.emulator_processes import (
+    address_in,
+    find_emulator_at,
+    require_emulator_at,
+    start_emulator,
+    stop_emulator,
+)
+
+DEFAULT_PORT = 8787
+
+_PORT = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port on the loopback interface; 0 takes a free one.",
+)
+_STORE = click.option(
+    "--store",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep the objects in this file; in memory when not given.",
+)
+_SPEED = click.option(
+    "--speed",
+    type=click.FloatRange(0, 1_000_000),
+    default=0.0,
+    metavar="N",
+    help="Let the clock run, N of its seconds in a real one. Otherwise it stands still, and "
+    "gpuform moves it when it waits.",
+)
+_OF_PORT = click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="The emulator on this port, instead of the one that the shell's variables lead to.",
+)
+
+
+@click.group(invoke_without_command=True)
+@_PORT
+@_STORE
+@_SPEED
+@common_flags
+@click.pass_context
+def emulator(context: click.Context, port: int, store: Path | None, speed: float) -> None:
+    """Serve the platforms' APIs on this machine.
+
+    Runs until Ctrl-C; `start` runs it in the background. Nothing outside of this machine is
+    touched, and no account is needed. Clients that wait in real time, and cannot move the clock,
+    need one that runs: with --speed 60 a create of 20 minutes takes them 20 seconds.
+
+    \b
+    Examples:
+      eval "$(gpuform emulator start)"
+      gpuform emulator --store emulator.db
+      gpuform emulator --speed 60
+    """
+    require_emulator()
+    if context.invoked_subcommand is not None:
+        if context.invoked_subcommand != "env" and _is_given(context, "port", "store", "speed"):
+            raise click.UsageError(f"put the flags behind `{context.invoked_subcommand}`")
+        context.meta["gpuform.emulator.port"] = port
+        return
+    from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - loads Flask
+
+    try:
+        server = serve(port, _path_of(store), speed=speed)
+    except OSError as error:
+        raise click.ClickException(
+            f"port {port} cannot be used: {error.strerror}; choose another with --port"
+        ) from error
+    with server, suppress(KeyboardInterrupt):  # Ctrl-C may come as soon as it is told
+        runs = f" Its clock runs {speed:g} times as fast as the real one." if speed else ""
+        click.echo(f"The emulator is at {server.url}; Ctrl-C stops it.{runs}")
+        there = _port(server.url)
+        click.echo(f'Point clients at it: eval "$(gpuform emulator env --port {there})"')
+        server.run_forever()
+
+
+@emulator.command("start")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port on the loopback interface; a free one when not given.",
+)
+@_STORE
+@_SPEED
+@common_flags
+def start(port: int, store: Path | None, speed: float) -> None:
+    """Start an emulator in the background, and print the variables that point any client at it.
+
+    Returns when it serves. The variables name this very emulator: commands refuse another one that
+    answers in its place. When the start fails, the shell's `eval` fails, too.
+
+    \b
+    Examples:
+      eval "$(gpuform emulator start)"
+    """
+    with _failing_in_shell():
+        running = start_emulator(port, _path_of(store), speed)
+    _print_variables(running.url, running.identity)
+    click.echo(
+        f"Emulator {running.identity} serves at {running.url}. To stop it: "
+        'eval "$(gpuform emulator stop)"',
+        err=True,
+    )
+
+
+@emulator.command("stop")
+@_OF_PORT
+@common_flags
+def stop(port: int | None) -> None:
+    """Stop an emulator that runs in the background, and print what unsets its variables.
+
+    \b
+    Example:
+      eval "$(gpuform emulator stop)"
+    """
+    with _failing_in_shell():
+        url = _address_of(port)
+        expected = "" if port else os.environ.get(EMULATOR_VARIABLE, "")
+        stopped = stop_emulator(url, expected)
+    from gpuform.providers.emulator.server import environment  # noqa: PLC0415 - loads Flask
+
+    ours = environment(url, os.environ.get(EMULATOR_VARIABLE, ""))
+    # Which proxies are not used is not the emulator's alone.
+    kept = {"NO_PROXY", "no_proxy"}
+    if address_in(os.environ) == url:
+        names = [each for each in ours if each not in kept and os.environ.get(each) == ours[each]]
+        click.echo(f"unset {' '.join(names)}")
+    if stopped is None:
+        click.echo(f"No emulator answers at {url}: it has ended already.", err=True)
+    else:
+        click.echo(f"Emulator {stopped.identity} at {url} is stopped.", err=True)
+
+
+@emulator.command("status")
+@_OF_PORT
+@common_flags
+def status(port: int | None) -> None:
+    """Show which emulator answers, and the time of its clock; exit with 1 if none does.
+
+    \b
+    Example:
+      gpuform emulator status
+    """
+    url = _address_of(port)
+    running = find_emulator_at(url)
+    if running is None:
+        raise EngineError(
+            f"no emulator answers at {url}", hint='start one: eval "$(gpuform emulator start)"'
+        )
+    clock = f"{datetime.fromtimestamp(running.now, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    click.echo(f"Emulator {running.identity} serves at {url}; its clock shows {clock}.")
+
+
+@emulator.command("env")
+@_PORT
+@common_flags
+@click.pass_context
+def env(context: click.Context, port: int) -> None:
+    """Print the variables that point any client at the emulator which listens on a port.
+
+    Waits a few seconds for an emulator that is starting. When none answers, the shell's `eval`
+    fails.
+
+    \b
+    Example:
+      eval "$(gpuform emulator env)"
+    """
+    chosen = port if _is_given(context, "port") else context.meta["gpuform.emulator.port"]
+    with _failing_in_shell():
+        running = require_emulator_at(f"http://127.0.0.1:{chosen}")
+    _print_variables(running.url, running.identity)
+
+
+@emulator.command("share")
+@click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@common_flags
+def share_store(folder: Path) -> None:
+    """Let all projects in a folder share their emulated objects.
+
+    What their commands do with --emulate is kept in FOLDER/.gpuform/emulator.db from now on, as if
+    all used one account. A project that has emulated objects already goes on with those.
+
+    \b
+    Example:
+      gpuform emulator share .
+    """
+    click.echo(f"Projects in {folder} share their emulated objects, in {share(folder)}.")
+
+
+def _port(url: str) -> str:
+    return url.rpartition(":")[2]
+
+
+def _path_of(store: Path | None) -> Path | None:
+    return store if store is None else Path(flag("cwd") or ".") / store
+
+
+def _is_given(context: click.Context, *names: str) -> bool:
+    default = click.core.ParameterSource.DEFAULT
+    return any(context.get_parameter_source(name) is not default for name in names)
+
+
+def _address_of(port: int | None) -> str:
+    """Return the address of the emulator on a port, else of the one in the shell's variables."""
+    url = f"http://127.0.0.1:{port}" if port else address_in(os.environ)
+    if url is None:
+        raise EngineError(
+            "no variable leads to an emulator",
+            hint='start one: eval "$(gpuform emulator start)"; or name one: --port PORT',
+        )
+    return url
+
+
+def _print_variables(url: str, identity: str) -> None:
+    from gpuform.providers.emulator.server import environment  # noqa: PLC0415 - loads Flask
+
+    for name, value in environment(url, identity).items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@contextmanager
+def _failing_in_shell() -> Iterator[None]:
+    """Print `false` for an error: `eval "$( )"` of nothing would succeed, and hide it."""
+    try:
+        yield
+    except EngineError:
+        click.echo("false")
+        raise
+
+
+@click.command()
+@common_flags
+def lsp() -> None:
+    """Serve an editor by the Language Server Protocol, on stdin and stdout.
+
+    It checks topology files as they are typed, as `gpuform validate` does, completes and explains
+    what can be written, leads from a reference to what it names, and renames. An editor starts this
+    command; it is nothing for a terminal.
+
+    \b
+    Examples:
+      gpuform lsp
+    """
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.machine import requirement  # noqa: PLC0415 - as above
+
+    with session():
+        if find_spec("pygls") is None:
+            raise EngineError(
+                "`gpuform lsp` needs a package that is not installed: pygls",
+                f"Install it: pip install '{requirement('lsp')}'",
+            )
+        from gpuform.stacks.lsp.server import serve  # noqa: PLC0415 - an extra
+
+        serve()
+
+
+@click.command()
+@click.option(
+    "--run-programs",
+    is_flag=True,
+    help="Also plan projects that are Python programs, which runs them. A program can do all that "
+    "its user can.",
+)
+@click.option("--emulate", is_flag=True, help="Ask an emulator of the platforms, for trying it.")
+@common_flags
+def mcp(run_programs: bool, emulate: bool) -> None:
+    """Serve agents by the Model Context Protocol, on stdin and stdout.
+
+    An agent reads the stacks below the folder, with secrets masked, reads the documentation, checks
+    and simulates changes, and saves plans with their reviews. It changes no platform, no state and
+    no secret: a person reviews a plan, and applies it by its digest. An MCP client starts this
+    command; it is nothing for a terminal.
+
+    \b
+    Examples:
+      gpuform mcp
+      gpuform mcp --cwd clusters
+    """
+    from gpuform.stacks.mcp import serve  # noqa: PLC0415 - not for help
+
+    with session():
+        require_emulator()
+        folder = Path.cwd()
+        with emulator_for(folder, wanted=emulate):
+            serve(folder, runs_programs=run_programs)

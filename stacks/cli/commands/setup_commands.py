@@ -1,0 +1,383 @@
+"""Run `gpuform plugin`, `login`, `logout`, `about`, `whoami`, `help` and `completion`."""
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import page_of
+from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.store import Backend, anchor, credentials, without_credentials
+from gpuform.stacks.help_pages import NoSuchPage, Page, find_page, page_names, read_page
+
+
+@click.group()
+def plugin() -> None:
+    """Install the provider plugin for the Pulumi CLI, and look after it.
+
+    \b
+    Examples:
+      gpuform plugin install
+      gpuform plugin doctor
+    """
+
+
+@plugin.command()
+def install() -> None:
+    """Put the plugin where the Pulumi CLI finds it, with no virtualenv active.
+
+    It goes into the folder `plugins` of PULUMI_HOME (~/.pulumi), and runs with the Python that runs
+    this command. May be repeated; after an upgrade of gpuform it has to be.
+
+    \b
+    Examples:
+      gpuform plugin install
+      PULUMI_HOME=/opt/pulumi gpuform plugin install
+    """
+    from gpuform.providers.plugin import installing  # noqa: PLC0415 - not for help
+
+    done = installing.install(os.environ)
+    state = "is installed" if done.changed else "is installed already"
+    click.echo(f"gpuform {done.installed.version} {state}: {done.installed.folder}")
+    newer = [each for each in done.others if each > done.installed]
+    for each in newer:
+        click.echo(
+            f"warning: Pulumi takes the newest, which is {each.folder}\n"
+            f"  gpuform plugin uninstall {each.version}",
+            err=True,
+        )
+
+
+@plugin.command()
+@click.argument("version", required=False)
+def uninstall(version: str | None) -> int:
+    """Remove a version of the plugin from the Pulumi CLI's folder, or all of them.
+
+    \b
+    Examples:
+      gpuform plugin uninstall 0.1.0
+      gpuform plugin uninstall
+    """
+    from gpuform.providers.plugin import installing  # noqa: PLC0415 - not for help
+
+    removed = installing.uninstall(os.environ, version)
+    for each in removed:
+        click.echo(f"removed {each.folder}")
+    if removed:
+        return SUCCESS
+    click.echo(f"error: {version or 'the plugin'} is not installed", err=True)
+    return FAILED
+
+
+@plugin.command()
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of text.")
+def doctor(as_json: bool) -> int:
+    """Say which plugin the Pulumi CLI takes, whether it works, and what to do if not.
+
+    The plugin is started and asked for its version; nothing is changed. Exits with 1 when there is
+    a problem; warnings are none.
+
+    \b
+    Examples:
+      gpuform plugin doctor
+      gpuform plugin doctor --json
+    """
+    from gpuform.stacks.cli.session import session  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.terminal.findings_view import show_findings  # noqa: PLC0415 - not for help
+    from gpuform.stacks.doctor.plugin import Surroundings, examine_plugin  # noqa: PLC0415
+
+    with session() as current:
+        found = examine_plugin(Surroundings(os.environ, _project()))
+        return show_findings(found, current.screen, as_json=as_json)
+
+
+def _project() -> Path | None:
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - as above
+
+    try:
+        return find_project(Path.cwd()).path
+    except EngineError:
+        return None
+
+
+_WIDTH: Final = 100
+_PARTS: Final = ("", "start", "guides", "concepts", "reference")
+"""The folders of pages, in the order of a reader."""
+
+
+def _complete(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Commands and pages; behind a command, those below it."""
+    given: Sequence[str] = context.params.get("page") or ()
+    path = _path_of(context, given)
+    names = _below(context, path) if path is not None else []
+    if not given:
+        names += page_names()
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command("help")
+@click.argument("page", nargs=-1, shell_complete=_complete)
+@common_flags
+@click.pass_context
+def help_(context: click.Context, page: tuple[str, ...]) -> None:
+    """Show a page of the documentation, or list the pages.
+
+    PAGE is a name of the list (guides/adopt), or the end of one where only one page has it (adopt).
+    It is also a command, or a command with its subcommand. #ANCHOR chooses a part of the page. On
+    a terminal the page comes in a pager, the one of the variable PAGER or else less; elsewhere it
+    is Markdown.
+
+    \b
+    Examples:
+      gpuform help
+      gpuform help adopt
+      gpuform help stack init
+      gpuform help concepts/intents#what-is-kept
+    """
+    with session() as current:
+        _show(current, _chosen(context, page) if page else "\n".join(_list()))
+
+
+def _chosen(context: click.Context, words: tuple[str, ...]) -> str:
+    wanted, _, anchor = words[0].partition("#")
+    path = _path_of(context, (wanted, *words[1:]))
+    if path is None and len(words) > 1:
+        raise NoSuchPage(f"there is no command {' '.join(words)}", hint="all pages: gpuform help")
+    if path is None:
+        return _part(read_page(find_page(wanted)), anchor)
+    if len(path) > 1:
+        anchor = "-".join(["gpuform", *path])
+    return _part(read_page(page_of(path[0])), anchor) + _others(path)
+
+
+def _part(page: Page, anchor: str) -> str:
+    return page.section(anchor) if anchor else page.text
+
+
+def _others(path: tuple[str, ...]) -> str:
+    """Other pages that have the name of a command."""
+    named = [each for each in page_names() if each.endswith(f"/{path[-1]}")]
+    others = [each for each in named if each != page_of(path[0])] if len(path) == 1 else []
+    return "".join(f"\nSee also: `gpuform help {each}`\n" for each in others)
+
+
+def _list() -> Iterator[str]:
+    yield "# The documentation of gpuform\n"
+    yield "`gpuform help PAGE` shows a page, and `gpuform help COMMAND` a command's.\n"
+    names = page_names()
+    widest = max(map(len, names))
+    names.sort(key=lambda name: _PARTS.index(_part_of(name)))
+    for part, inside in groupby(names, _part_of):
+        if part:
+            yield f"## {part.capitalize()}\n"
+        yield "```text"
+        yield from (f"{name:<{widest}}  {read_page(name).title}" for name in inside)
+        yield "```\n"
+
+
+def _part_of(name: str) -> str:
+    return name.partition("/")[0] if "/" in name else ""
+
+
+def _show(current: Session, markdown: str) -> None:
+    screen = current.screen
+    if not screen.is_terminal:
+        screen.write(markdown.rstrip() + "\n")
+        return
+    text = _rendered(screen.harmless(markdown), color=screen.paint.color)
+    if not screen.interactive:
+        screen.mark(text.rstrip())
+        return
+    os.environ.setdefault("LESS", "FRX")  # as git has it: a short page stays on the screen
+    click.echo_via_pager(text, color=screen.paint.color)
+
+
+def _rendered(markdown: str, *, color: bool) -> str:
+    """For a terminal, as wide as it is; a long line is hard to read."""
+    from rich.console import Console  # noqa: PLC0415 - slow, and only a terminal needs it
+    from rich.markdown import Markdown  # noqa: PLC0415 - as above
+
+    console = Console(force_terminal=color, color_system="standard" if color else None)
+    console.width = min(console.width, _WIDTH)
+    with console.capture() as capture:
+        console.print(Markdown(markdown, hyperlinks=False, code_theme="ansi_dark"))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def _path_of(context: click.Context, words: Sequence[str]) -> tuple[str, ...] | None:
+    """The command that is named, by its own names; None when there is none."""
+    command: click.Command | None = context.find_root().command
+    path = []
+    for word in words:
+        command = command.get_command(context, word) if isinstance(command, click.Group) else None
+        if command is None or command.name is None:
+            return None
+        path.append(command.name)
+    return tuple(path)
+
+
+def _below(context: click.Context, path: tuple[str, ...]) -> list[str]:
+    command: click.Command | None = context.find_root().command
+    for word in path:
+        command = command.get_command(context, word) if isinstance(command, click.Group) else None
+    return command.list_commands(context) if isinstance(command, click.Group) else []
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@common_flags
+def completion(shell: str) -> None:
+    """Print the script that makes a shell complete gpuform's commands.
+
+    It completes commands, flags and pages of `gpuform help`, and for `gpuform offers` what the
+    platforms offered lately.
+
+    \b
+    Install it, once for each user:
+      bash (4.4 or newer):  echo 'eval "$(gpuform completion bash)"' >> ~/.bashrc
+      zsh:                  echo 'eval "$(gpuform completion zsh)"' >> ~/.zshrc
+      fish:                 gpuform completion fish > ~/.config/fish/completions/gpuform.fish
+
+    In zsh, the line comes after `compinit`. A new shell completes with Tab.
+
+    \b
+    Examples:
+      eval "$(gpuform completion bash)"
+      gpuform completion fish > ~/.config/fish/completions/gpuform.fish
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - not for help
+
+    chosen = get_completion_class(shell)
+    assert chosen is not None  # noqa: S101 - click has the three
+    root = click.get_current_context().find_root().command
+    with session() as current:
+        # By this variable the shell asks `gpuform` how a line goes on; click answers.
+        current.screen.write(chosen(root, {}, "gpuform", "_GPUFORM_COMPLETE").source() + "\n")
+
+
+@click.command()
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of text.")
+@stack_flags
+def about(as_json: bool) -> None:
+    """Show versions, the machine, the project, its backend and its stack.
+
+    For those who help: nothing is asked, and no value of the configuration or the environment is
+    shown. `gpuform doctor` says what is wrong.
+
+    \b
+    Example:
+      gpuform about
+    """
+    from gpuform.stacks.operations.about_facts import about as facts  # noqa: PLC0415 - not for help
+
+    with session() as current:
+        found = facts(Path.cwd(), current.environ, current.stack)
+        if as_json:
+            current.screen.print(format_json(found, indent=2))
+            return
+        for section, rows in found.items():
+            current.screen.print(current.screen.paint("bold", section))
+            for name, value in rows.items():
+                text = ", ".join(value) if isinstance(value, list) else str(value)
+                current.screen.print(f"  {name.replace('_', ' '):<18}  {text}".rstrip())
+
+
+@click.command()
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON, with the backend.")
+@common_flags
+def whoami(as_json: bool) -> None:
+    """Show as whom runs are recorded; with --verbose, in which backend.
+
+    \b
+    Example:
+      gpuform whoami --verbose
+    """
+    from gpuform.stacks.engine.project import NoProject, find_project  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.about_facts import describe_user  # noqa: PLC0415 - not for help
+
+    with session() as current:
+        try:
+            project = find_project(Path.cwd())
+        except NoProject:
+            project = None
+        found = describe_user(project, current.environ)
+        if as_json:
+            current.screen.print(format_json(found, indent=2))
+        elif current.verbose:
+            current.screen.print(f"User: {found['user']}\nBackend URL: {found['url']}")
+        else:
+            current.screen.print(found["user"])
+
+
+_LOCAL = "file://~"
+
+
+@click.command()
+@click.argument("url", required=False)
+@click.option("--local", "-l", is_flag=True, help="Keep state in your home folder: file://~.")
+@common_flags
+def login(url: str | None, local: bool) -> None:
+    """Choose where stacks live: a folder or a bucket.
+
+    URL is file://DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or azblob://CONTAINER/PREFIX, as
+    for the Pulumi CLI, which takes the same choice from the same file. It holds where neither
+    PULUMI_BACKEND_URL nor backend.url in Pulumi.yaml says another. The place is tried; credentials
+    stay where the cloud's own tools have them.
+
+    \b
+    Examples:
+      gpuform login 's3://team-state/gpu?region=eu-central-1'
+      gpuform login --local
+    """
+    if local and url is not None:
+        raise click.UsageError("--local and a URL exclude each other")
+    with session() as current:
+        chosen = _LOCAL if local else url or credentials.current_url(current.environ) or _LOCAL
+        chosen = anchor(chosen, Path.cwd())
+        Backend.open(chosen, current.environ)
+        credentials.log_in(chosen, current.environ)
+        current.screen.print(f"Logged in to {without_credentials(chosen)}.")
+        given = current.environ.get("PULUMI_BACKEND_URL")
+        if given and given != chosen:
+            current.screen.warn(
+                f"warning: PULUMI_BACKEND_URL is set, and {without_credentials(given)} is used"
+            )
+
+
+@click.command()
+@click.argument("url", required=False)
+@click.option("--all", "everywhere", is_flag=True, help="Forget every backend.")
+@click.option("--local", "-l", is_flag=True, help="Forget your home folder: file://~.")
+@common_flags
+def logout(url: str | None, everywhere: bool, local: bool) -> None:
+    """Forget the backend that `login` chose.
+
+    State and credentials stay.
+
+    \b
+    Example:
+      gpuform logout
+    """
+    if sum((everywhere, local, url is not None)) > 1:
+        raise click.UsageError("give a URL, --local or --all, not several")
+    with session() as current:
+        if everywhere:
+            credentials.log_out_of_all(current.environ)
+            current.screen.print("Logged out of everything.")
+            return
+        chosen = _LOCAL if local else url or credentials.current_url(current.environ)
+        whole = anchor(chosen, Path.cwd())
+        if not any(credentials.log_out(each, current.environ) for each in (chosen, whole) if each):
+            which = without_credentials(chosen) if chosen else "any backend"
+            raise EngineError(f"not logged in to {which}")
+        current.screen.print(f"Logged out of {without_credentials(chosen)}.")

@@ -1,1 +1,0 @@
-"""Commands about stacks as a whole: made, selected, exported, logged in to, told of."""

@@ -1,0 +1,326 @@
+"""Run `gpuform stack`: create, list, select, rename and remove stacks."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuform.providers.environment import StackEnvironment, record_environment
+from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.cli.commands.stack_data_commands import (
+    change_secrets_provider,
+    checked_provider,
+    export,
+    history,
+    import_state,
+    output,
+)
+from gpuform.stacks.cli.flags import (
+    AliasedGroup,
+    adopt_flag,
+    anew_flag,
+    emulate_flag,
+    lock_flag,
+    patience,
+)
+from gpuform.stacks.cli.opening import chosen_stack, opened_for_change, told_on, workspace_of
+from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.records import errors_of_engine, intents_of
+from gpuform.stacks.engine.stack import (
+    StackNotFound,
+    Workspace,
+    parse_new_name,
+    rename_stack,
+    short_name,
+)
+from gpuform.stacks.engine.state import load_checkpoint
+from gpuform.stacks.engine.store import Backend, full_name, name_the_last_good
+from gpuform.stacks.multi_stack import read_estate
+from gpuform.stacks.operations.opening.selecting import passphrase_of
+from gpuform.stacks.operations.opening.variables import set_variables
+from gpuform.stacks.operations.runs.settling import answers, settle_left
+
+_PROVIDER = click.option(
+    "--secrets-provider",
+    metavar="PROVIDER",
+    callback=checked_provider,
+    help="What protects the new stack's secrets: passphrase, which is the default, or the URL of a "
+    "key (awskms://, azurekeyvault://, gcpkms://, hashivault://).",
+)
+
+
+@click.group(cls=AliasedGroup, invoke_without_command=True)
+@stack_flags
+@click.pass_context
+def stack(context: click.Context) -> None:
+    """Make, list, select, rename, remove and read stacks.
+
+    A stack is one instance of the project, with its own configuration and state.
+
+    \b
+    Examples:
+      gpuform stack init dev
+      gpuform stack init trial --emulate
+      gpuform stack output --json
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (output, export, import_state, history, change_secrets_provider):
+    stack.add_command(_command)
+
+
+@stack.command()
+@click.argument("name", required=False)
+@_PROVIDER
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="It lives on the emulator: every command on it wants --emulate.",
+)
+@click.option(
+    "--all",
+    "every_stack",
+    is_flag=True,
+    help="Every stack that stacks.yaml names and that is not there yet.",
+)
+@common_flags
+def init(name: str | None, secrets_provider: str | None, emulate: bool, every_stack: bool) -> None:
+    """Make an empty stack and select it.
+
+    A stack lives on real platforms or on the emulator, from its first run on. Writes
+    Pulumi.NAME.yaml, which says how its secrets are encrypted, and an empty state. A passphrase
+    comes from PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE, or is asked.
+
+    \b
+    Examples:
+      gpuform stack init dev
+      gpuform stack init prod --secrets-provider "awskms://alias/team?region=eu-central-1"
+      gpuform stack init --all
+    """
+    if (name is None) is not every_stack:
+        raise click.UsageError("give the NAME of the stack, or --all")
+    with session() as current:
+        if name is None:
+            _init_all(current, secrets_provider, emulate=emulate)
+            return
+        _init(
+            workspace_of(current, runs_program=False),
+            name,
+            current,
+            secrets_provider,
+            emulate=emulate,
+        )
+
+
+@stack.command("ls")
+@click.option("--all", "-a", "everything", is_flag=True, help="Those of all projects.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of a table.")
+@common_flags
+def list_stacks(everything: bool, as_json: bool) -> None:
+    """List the project's stacks, or all of the backend's.
+
+    \b
+    Examples:
+      gpuform stack ls --json
+      gpuform stack ls --all
+    """
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        project, selected = workspace.project.name, None
+        with contextlib.suppress(StackNotFound):  # selected is a stack of another project
+            selected = workspace.selected()
+        if everything:
+            own = None if selected is None else full_name(project, selected)
+            found = [(each, each.split("/")) for each in workspace.backend.stacks()]
+            rows = [_row(workspace, parts[1], parts[2], each, own) for each, parts in found]
+        else:
+            names = workspace.stacks()
+            rows = [_row(workspace, project, name, name, selected) for name in names]
+        if as_json:
+            current.screen.print(format_json(rows, indent=2))
+            return
+        width = max([len(row["name"]) for row in rows] + [4]) + 1
+        current.screen.print(f"{'NAME':<{width}}  RESOURCES  LAST UPDATE")
+        for row in rows:
+            name = row["name"] + ("*" if row["current"] else "")
+            current.screen.print(f"{name:<{width}}  {row['resourceCount']:>9}  {row['lastUpdate']}")
+
+
+@stack.command()
+@click.argument("name")
+@click.option("--create", "-c", is_flag=True, help="Make the stack if there is none.")
+@_PROVIDER
+@common_flags
+def select(name: str, create: bool, secrets_provider: str | None) -> None:
+    """Select the stack that other commands work on.
+
+    The choice is kept where the Pulumi CLI keeps it, so both agree.
+
+    \b
+    Example:
+      gpuform stack select --create dev
+    """
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        if create and short_name(workspace.project, name) not in workspace.stacks():
+            _init(workspace, name, current, secrets_provider)
+            return
+        workspace.select(name)
+
+
+@stack.command()
+@common_flags
+def unselect() -> None:
+    """Select no stack: each command wants --stack until one is selected again.
+
+    \b
+    Example:
+      gpuform stack unselect
+    """
+    with session() as current:
+        workspace_of(current, runs_program=False).unselect()
+
+
+@stack.command("rm")
+@click.argument("name", required=False)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option(
+    "--force",
+    "-f",
+    is_flag=True,
+    help="Forget its resources too; they go on existing, and costing.",
+)
+@adopt_flag
+@anew_flag
+@emulate_flag
+@lock_flag
+@stack_flags
+def remove(
+    name: str | None,
+    yes: bool,
+    force: bool,
+    adopt: tuple[str, ...],
+    create_anew: bool,
+    emulate: bool,
+) -> int:
+    """Remove a stack with its settings and history.
+
+    Refused while the stack has resources, those that interrupted runs have made among them:
+    `gpuform destroy` deletes them.
+
+    \b
+    Example:
+      gpuform stack rm dev --yes
+    """
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        name = workspace.resolve(name or current.stack)
+        screen = current.screen
+        if not yes and not screen.interactive:
+            raise EngineError(
+                f"removing stack '{name}' wants a confirmation, and nobody is here to give it",
+                hint="add --yes",
+            )
+        if not yes:
+            answer = screen.ask(f"This removes stack {name}. Type its name to go on: ")
+            if answer != name:
+                screen.print("Nothing was changed.")
+                return 1
+        selected = chosen_stack(current, workspace, name)
+        caller = told_on(screen)
+        with set_variables(answers(adopt, create_anew=create_anew)):
+            workspace.remove(
+                name,
+                force=force,
+                patience=patience(screen),
+                settle=lambda lock: settle_left(selected, caller, lock, emulate=emulate),
+            )
+        screen.print(f"Stack {name} is removed.")
+        return 0
+
+
+@stack.command()
+@click.argument("name")
+@lock_flag
+@stack_flags
+def rename(name: str) -> None:
+    """Give the stack another name, and select it.
+
+    The stack keeps its state, settings and history; nothing changes on a platform. The next `up`
+    recreates resources whose names the program makes from the stack's name.
+
+    `organization/PROJECT/NAME` renames the stack's project as well. Then write the project's new
+    name in Pulumi.yaml, and in the stack's settings the keys that begin with the old one.
+
+    \b
+    Examples:
+      gpuform stack rename staging --stack dev
+      gpuform stack rename organization/training/prod --stack prod
+    """
+    with session() as current, opened_for_change(current) as opened:
+        old_project = opened.project.name
+        new_project, new = parse_new_name(opened.project, name)
+        if (new_project, new) == (old_project, opened.name):
+            raise EngineError(f"the stack's name is '{new}' already")
+        rename_stack(opened, new_project, new, current.environ, patience(current.screen))
+        if new_project == old_project:
+            current.screen.print(f"Stack {opened.name} is now {new}, and selected.")
+            return
+        full = full_name(new_project, new)
+        settings = opened.project.settings_path(new).name
+        current.screen.print(
+            f"Stack {opened.name} is now {full}, and selected.\n"
+            f"Write `name: {new_project}` in {opened.project.path.name} before you run it again; "
+            f"keys of {settings} that begin with `{old_project}:` begin with `{new_project}:` then."
+        )
+
+
+def _init(
+    workspace: Workspace,
+    name: str,
+    current: Session,
+    provider: str | None,
+    *,
+    emulate: bool = False,
+) -> None:
+    name = short_name(workspace.project, name)
+    workspace.init(
+        name, passphrase_of(workspace, current.screen.passphrase(), twice=True), provider or ""
+    )
+    if emulate:
+        with errors_of_engine():
+            records = intents_of(workspace.backend, workspace.project.name, name).records
+            record_environment(records, StackEnvironment(emulated=True, emulator=""))
+    where = " on the emulator" if emulate else ""
+    current.screen.print(f"Stack {name} is made{where} and selected.")
+
+
+def _init_all(current: Session, provider: str | None, *, emulate: bool) -> None:
+    members = read_estate(Path.cwd(), current.environ).members.values()
+    for member in members:
+        backend = Backend.open(member.backend, current.environ)
+        workspace = Workspace(member.project, backend, current.environ)
+        if member.stack in workspace.stacks():
+            current.screen.print(f"{member.name} is there already.")
+            continue
+        current.screen.print(f"{member.name}:")
+        _init(workspace, member.stack, current, provider, emulate=emulate)
+
+
+def _row(
+    workspace: Workspace, project: str, name: str, shown: str, selected: str | None
+) -> dict[str, Any]:
+    data = workspace.backend.read(project, name)
+    with name_the_last_good(workspace.backend, project, name):
+        latest = load_checkpoint(data).latest if data is not None else {}
+    resources = latest.get("resources") or []
+    return {
+        "name": shown,
+        "current": shown == selected,
+        "lastUpdate": (latest.get("manifest") or {}).get("time", "") if resources else "",
+        "resourceCount": len(resources),  # as the CLI counts: the stack and providers, too
+    }

@@ -1,0 +1,352 @@
+"""Run the commands that read or copy what a stack holds: history, logs, outputs, secrets, export
+and import.
+"""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.cli.flags import lock_flag
+from gpuform.stacks.cli.opening import chosen_stack, opened_for_change, workspace_of
+from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.terminal.stopping import unwinding
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import is_secure, to_text
+from gpuform.stacks.engine.secrets import is_passphrase, new_crypter, refuse_unknown
+from gpuform.stacks.engine.stack import SecretsChange, Workspace
+from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
+from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.values import Crypter, Json, PropertyMap
+from gpuform.stacks.operations.opening.selecting import passphrase_of
+from gpuform.stacks.operations.transfer import export_deployment, import_deployment
+from gpuform.stacks.review.text.history_text import history_lines
+from gpuform.stacks.review.value_text import outputs_lines, shown
+
+_UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
+"""Pulumi's word for a secret that the present passphrase does not open."""
+
+
+@click.command()
+@click.option("--json", "-j", "as_json", is_flag=True, help="Pulumi's JSON instead of a table.")
+@click.option("--show-secrets", is_flag=True, help="Show secret configuration, in JSON.")
+@click.option(
+    "--page-size",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Operations on a page.",
+)
+@click.option(
+    "--page",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="The page to show.",
+)
+@click.option(
+    "--full-dates",
+    is_flag=True,
+    expose_value=False,
+    help="Accepted for Pulumi's sake: dates are always full.",
+)
+@stack_flags
+def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> None:
+    """Show what was done to the stack, the latest first.
+
+    Who did it, when, from where (account, machine, CI job, commit), with which saved plan, how it
+    ended and how much it changed; all that is known is in --json. `gpuform logs NUMBER` shows what
+    happened.
+
+    \b
+    Examples:
+      gpuform stack history
+      gpuform stack history --json --page-size 100
+    """
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        name = workspace.resolve(current.stack)
+        runs, skip = workspace.backend.runs(workspace.project.name, name), (page - 1) * page_size
+        latest = len(runs.names) - skip
+        found = runs.latest(skip, page_size)
+        if as_json:
+            crypter = _crypter(workspace, current) if show_secrets else None
+            rows = [_document(entry, latest - n, crypter) for n, entry in enumerate(found)]
+            current.screen.print(format_json(rows, indent=2))
+            return
+        if not found:
+            here = f"on page {page}" if page > 1 else "yet"
+            current.screen.print(f"Nothing was done to stack {name} {here}.")
+            return
+        current.screen.print("\n".join(history_lines(found, latest)))
+
+
+def _crypter(workspace: Workspace, current: Session) -> Crypter:
+    opened = workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
+    opened.crypter.check()
+    return opened.crypter
+
+
+def _document(entry: HistoryEntry, number: int, crypter: Crypter | None) -> dict[str, Any]:
+    """As `pulumi stack history --json` has it; `version` is the number, which no file holds."""
+    made: dict[str, Any] = {
+        "version": entry.version or number,
+        "kind": entry.kind,
+        "startTime": _time(entry.start_time),
+        "message": entry.message,
+        "environment": dict(entry.environment),
+        "config": {key: _value(value, crypter) for key, value in sorted(entry.config.items())},
+        "result": entry.result,
+    }
+    if entry.result != IN_PROGRESS:
+        made["endTime"] = _time(entry.end_time)
+        made["resourceChanges"] = dict(entry.resource_changes)
+    return made
+
+
+def _value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
+    secret = is_secure(value)
+    if secret and crypter is None:
+        return {"secret": True}
+    try:
+        text = to_text(value, crypter)
+    except EngineError:  # of a passphrase that was changed since
+        return {"value": _UNREADABLE, "secret": secret}
+    made: dict[str, Any] = {"value": text, "secret": secret}
+    if isinstance(value, dict | list) and text[:1] in ("{", "["):
+        made["objectValue"] = json.loads(text)
+    return made
+
+
+def _time(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.000Z"
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(1), required=False)
+@click.option("--json", "-j", "as_json", is_flag=True, help="One JSON object instead of text.")
+@stack_flags
+def logs(number: int | None, as_json: bool) -> None:
+    """Show what happened in a run: what it changed, step by step, and what was said.
+
+    NUMBER is that of `gpuform stack history`; the latest run when not given. It is what gpuform
+    keeps beside the history, secrets masked; runs of the Pulumi CLI have none.
+
+    \b
+    Examples:
+      gpuform logs
+      gpuform logs 1 --stack prod
+    """
+    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.run_reading import read_run  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.history_text import log_lines, run_lines  # noqa: PLC0415 - as above
+
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        stack = workspace.resolve(current.stack)
+        run = read_run(workspace, stack, number)
+        if as_json:
+            document = run.log.model_dump(mode="json") if run.log else None
+            found = {"number": run.number, "run": json.loads(run.entry.to_json()), "log": document}
+            found["run"].pop("config")
+            current.screen.print(format_json(found, indent=2))
+            return
+        paint = current.screen.paint
+        current.screen.print("\n".join(run_lines(run.entry, run.number, stack, paint=paint)))
+        told = list(log_lines(run.log, paint=paint)) if run.log else ["No log of it was kept."]
+        if told:
+            current.screen.print("\n" + "\n".join(told))
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of text.")
+@click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
+@stack_flags
+def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
+    """Show the stack's outputs, or the one named.
+
+    A single text is printed as it is, ready for a file.
+
+    \b
+    Examples:
+      gpuform stack output
+      gpuform stack output kubeconfig --show-secrets > kubeconfig.yaml
+    """
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        opened = workspace.open(
+            current.stack, passphrase_of(workspace, current.screen.passphrase())
+        )
+        outputs: PropertyMap = next(
+            (r.outputs for r in opened.snapshot.resources if r.type == STACK_TYPE), {}
+        )
+        if name is None:
+            _print_outputs(current, outputs, as_json=as_json, show_secrets=show_secrets)
+            return
+        if name not in outputs:
+            known = f"its outputs: {', '.join(sorted(outputs))}" if outputs else "it has none yet"
+            raise EngineError(f"stack '{opened.name}' has no output '{name}'", hint=known)
+        value = shown(outputs[name], show_secrets=show_secrets)
+        is_text = isinstance(value, str) and not as_json
+        current.screen.write(f"{value if is_text else format_json(value)}\n")
+
+
+def _print_outputs(
+    current: Session, outputs: PropertyMap, *, as_json: bool, show_secrets: bool
+) -> None:
+    if as_json:
+        plain = {key: shown(v, show_secrets=show_secrets) for key, v in sorted(outputs.items())}
+        current.screen.print(format_json(plain, indent=2))
+        return
+    lines = list(outputs_lines(outputs, show_secrets=show_secrets, paint=current.screen.paint))
+    current.screen.print("\n".join(lines) if lines else "The stack has no outputs.")
+
+
+NEW_PASSPHRASE = "GPUFORM_NEW_PASSPHRASE"  # noqa: S105 - the name of a variable
+
+
+def checked_provider(
+    _context: click.Context, _parameter: click.Parameter, given: str | None
+) -> Any:
+    """A callback of click: raises EngineError for what is no secrets provider."""
+    refuse_unknown(given or "")
+    return given
+
+
+@click.command("change-secrets-provider")
+@click.argument("provider", callback=checked_provider)
+@lock_flag
+@stack_flags
+def change_secrets_provider(provider: str) -> None:
+    """Protect the stack's secrets by a new passphrase, or by a key of a key management service.
+
+    PROVIDER is `passphrase` or the URL of a key, as the Pulumi CLI has them: awskms://,
+    azurekeyvault://, gcpkms://, hashivault://. The settings and the state are encrypted anew, both
+    or neither, also when the provider is the present one. A new passphrase comes from
+    GPUFORM_NEW_PASSPHRASE, or is asked, or is the first line of stdin.
+
+    \b
+    Examples:
+      gpuform stack change-secrets-provider passphrase
+      gpuform stack change-secrets-provider "awskms://alias/team?region=eu-central-1"
+    """
+    with session() as current, opened_for_change(current) as stack:
+        stack.refuse_overtaken()
+        new = new_crypter(provider, lambda: _new_passphrase(current))
+        SecretsChange(stack.backend, stack.project, stack.name).make(
+            stack.settings, stack.snapshot, stack.crypter, new
+        )
+        current.screen.print(
+            f"The secrets of stack {stack.name} {_now(provider)}.\n"
+            "Earlier states, in the .bak file and in .pulumi/backups, are encrypted as before."
+        )
+
+
+def _now(provider: str) -> str:
+    if is_passphrase(provider):
+        return "have a new passphrase: set PULUMI_CONFIG_PASSPHRASE to it"
+    return f"are under a new key, which {provider.partition('?')[0]} protects"
+
+
+def _new_passphrase(current: Session) -> str:
+    given = current.environ.get(NEW_PASSPHRASE)
+    if given is not None:
+        return given
+    ask = current.screen.passphrase()
+    if ask is None:
+        missing = "the new passphrase is missing"
+        hint = f"Set {NEW_PASSPHRASE} to it (it may be empty), or write it to stdin."
+        given = current.screen.given(missing, hint)
+        if not given:
+            raise EngineError(missing, hint=hint)
+        return given.partition("\n")[0].strip()
+    first = ask("Enter the new passphrase for the stack's secrets")
+    if ask("Enter it again") != first:
+        raise EngineError("the two passphrases differ", hint="run the command again")
+    return first
+
+
+@click.command()
+@click.option(
+    "--file",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file instead of stdout.",
+)
+@click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
+@stack_flags
+def export(file: Path | None, show_secrets: bool) -> None:
+    """Write the stack's state as Pulumi's deployment JSON.
+
+    Secrets stay encrypted unless --show-secrets is given.
+
+    \b
+    Example:
+      gpuform stack export --file dev.json
+    """
+    with session() as current:
+        selected = chosen_stack(current, workspace_of(current, runs_program=False))
+        tell = current.screen.warn
+        document = export_deployment(selected, tell, show_secrets=show_secrets)
+        text = format_json(document, indent=4)
+        if file is None:
+            current.screen.print(text)
+            return
+        _write(file, text + "\n", private=show_secrets)
+
+
+@click.command("import")
+@click.option(
+    "--file",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Read this file instead of stdin.",
+)
+@click.option("--force", "-f", is_flag=True, help="Also what breaks rules, or is of another stack.")
+@lock_flag
+@stack_flags
+def import_state(file: Path | None, force: bool) -> None:
+    """Replace the stack's state by an exported one.
+
+    It is checked first: version, integrity, and whether its resources are this stack's. Secrets
+    are encrypted for this stack, plain ones too. Pending operations are dropped: an export and an
+    import settle them. The state that was there stays as a .bak file.
+
+    \b
+    Example:
+      gpuform stack import --file dev.json
+    """
+    with session() as current:
+        selected = chosen_stack(current, workspace_of(current, runs_program=False))
+        text, where = _read(file)
+        with unwinding():
+            count = import_deployment(selected, text, where, current.screen.warn, force=force)
+        entries = "1 entry" if count == 1 else f"{count} entries"
+        current.screen.print(f"Stack {selected.name} has the state of {where}: {entries}.")
+
+
+def _write(file: Path, text: str, *, private: bool) -> None:
+    try:
+        with file.open("w", encoding="utf-8") as stream:
+            if private:
+                file.chmod(0o600)
+            stream.write(text)
+    except OSError as error:
+        raise EngineError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def _read(file: Path | None) -> tuple[bytes, str]:
+    """The text, and what it is called in messages."""
+    if file is None:
+        return sys.stdin.buffer.read(), "stdin"
+    try:
+        return file.read_bytes(), str(file)
+    except OSError as error:
+        raise EngineError(f"{file} cannot be read: {error.strerror}") from error

@@ -1,1 +1,0 @@
-"""Commands that look at a stack's state and edit it."""

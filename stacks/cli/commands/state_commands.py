@@ -1,0 +1,316 @@
+"""Run `gpuform state`: show, recover and repair a stack's state."""
+
+from collections.abc import Sequence
+
+import click
+
+from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.cli.commands.state_edit_commands import (
+    delete,
+    move,
+    protect,
+    rename,
+    taint,
+    unprotect,
+    untaint,
+)
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import AliasedGroup, lock_flag
+from gpuform.stacks.cli.opening import locked, sealed_snapshot, workspace_of
+from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
+from gpuform.stacks.cli.terminal.asking import agreed
+from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import yaml_text
+from gpuform.stacks.engine.stack import Workspace, path_of_unsaved
+from gpuform.stacks.engine.stack import recover as recovered
+from gpuform.stacks.engine.state import Snapshot, journal, load_checkpoint, locate, refuse_newer
+from gpuform.stacks.engine.state import repair as repaired
+from gpuform.stacks.engine.store import (
+    SEALED,
+    Backup,
+    find_backups,
+    load_backup,
+    name_the_last_good,
+)
+from gpuform.stacks.operations.opening.selecting import passphrase_of, read_for_showing
+from gpuform.stacks.review.text.plan_text import entry_document, state_lines, state_rows
+from gpuform.stacks.review.value_text import counted
+
+
+@click.command()
+@lock_flag
+@stack_flags
+def recover() -> int:
+    """Bring back what a run did while its state could not be kept.
+
+    When the store of the state fails in the middle of a run, the run starts nothing more and keeps
+    what it did in the project's .gpuform/unsaved/. This puts it into the state, once the store
+    answers again. Nothing is created, changed or deleted on a platform.
+
+    \b
+    Example:
+      gpuform state recover --stack prod
+    """
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        name = workspace.resolve(current.stack)
+        path = path_of_unsaved(workspace.project, name)
+        with locked(current, workspace, name):
+            workspace.finish_secrets_change(name, exclusive=True)
+            count = recovered(workspace.backend, workspace.project.name, name, path)
+        if count:
+            changes = counted(count, "change")
+            current.screen.print(f"The state of stack {name} has {changes} more.")
+            current.screen.print("`gpuform refresh` compares it with what the platforms have.")
+        else:
+            current.screen.print(f"The state of stack {name} has everything already.")
+        return SUCCESS
+
+
+@click.command()
+@click.option(
+    "--from-backup",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Bring back an earlier state: this one, or the last good one.",
+)
+@click.option(
+    "--discard-journal",
+    is_flag=True,
+    help="Give up what the journal of an interrupted run tells; it is kept beside its place.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@lock_flag
+@stack_flags
+def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
+    """Put a damaged state right.
+
+    Sorts its entries and drops references to what is not there, and says what it did. What would
+    lose something is left to you. Nothing is written to a state that is sound.
+
+    --from-backup lists the earlier states, the .bak file and those in .pulumi/backups, and brings
+    one back; the state that it replaces is kept beside it.
+
+    \b
+    Examples:
+      gpuform state repair
+      gpuform state repair --from-backup
+      gpuform state repair --from-backup .pulumi/stacks/training/dev.json.bak
+    """
+    if from_backup is not None and discard_journal:
+        raise click.UsageError("--from-backup and --discard-journal exclude each other")
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        name = workspace.resolve(current.stack)
+        with locked(current, workspace, name):
+            workspace.finish_secrets_change(name, exclusive=True)
+            if discard_journal:
+                return _discard_journal(current.screen, workspace, name, yes=yes)
+            if from_backup is not None:
+                return _restore(current.screen, workspace, name, from_backup, yes=yes)
+            return _repair(current.screen, workspace, name, yes=yes)
+
+
+def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
+    backend, project = workspace.backend, workspace.project.name
+    with name_the_last_good(backend, project, name):
+        found = read_for_showing(workspace, name, screen.warn)
+    result = repaired(found.snapshot)
+    if not result.done:
+        screen.print("The state is sound: there is nothing to repair.")
+        return SUCCESS
+    refuse_newer(load_checkpoint(found.data))
+    for line in result.done:
+        screen.print(line)
+    if not agreed(screen, "Write the repaired state?", yes=yes):
+        return FAILED
+    kept = backend.restore(project, name, result.snapshot.to_json(SEALED))
+    if found.recovered and not found.overtaken:  # its changes are in what was written
+        backend.journal(project, name).remove()
+    screen.print(f"The state is repaired. What was there is kept in {kept}.")
+    return SUCCESS
+
+
+def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes: bool) -> int:
+    backend, project = workspace.backend, workspace.project.name
+    where = given or _chosen(screen, find_backups(backend, project, name), yes=yes)
+    if where is None:
+        return FAILED
+    snapshot = load_backup(backend, where)
+    _refuse_another_stack([entry.urn for entry in snapshot.resources], where, project, name)
+    if given:
+        question = f"Bring back {where} with {len(snapshot.resources)} resources?"
+        if not agreed(screen, question, yes=yes):
+            return FAILED
+    kept = backend.restore(project, name, backend.read_backup(where))
+    screen.print(f"Stack {name} has the state of {where} again.")
+    if kept is not None:
+        screen.print(f"What was there is kept in {kept}.")
+    found = read_for_showing(workspace, name, screen.warn)
+    if found.recovered:
+        screen.print(f"{found.recovered} changes of the journal belong to it and are kept.")
+    screen.print("`gpuform refresh` compares it with what the platforms have.")
+    return SUCCESS
+
+
+def _chosen(screen: Screen, backups: Sequence[Backup], *, yes: bool) -> str | None:
+    """The earlier state to bring back: the person's choice of those that are listed."""
+    good = [backup for backup in backups if not backup.fault]
+    for number, backup in enumerate(good, 1):
+        screen.print(f"{number}  {backup.describe()}")
+    for backup in backups:
+        if backup.fault:
+            screen.print(f"-  {backup.describe()}")
+    if not good:
+        raise EngineError("there is no earlier state that can be used")
+    if yes:
+        return good[0].where
+    if not screen.interactive:
+        raise EngineError(
+            "which one is to be brought back?", hint="name it: --from-backup FILE --yes"
+        )
+    answer = screen.ask(f"Bring back which one? [1-{len(good)}/no] ")
+    if answer.isdigit() and 1 <= int(answer) <= len(good):
+        return good[int(answer) - 1].where
+    screen.print("Nothing was changed.")
+    return None
+
+
+def _refuse_another_stack(urns: Sequence[str], where: str, project: str, name: str) -> None:
+    foreign = [urn for urn in urns if not urn.startswith(f"urn:pulumi:{name}::{project}::")]
+    if foreign:
+        raise EngineError(
+            f"{where} is not a state of stack {name} of {project}: it has {foreign[0]}",
+            hint="Name another file.",
+        )
+
+
+def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
+    backend, project = workspace.backend, workspace.project.name
+    log = backend.journal(project, name)
+    if not log.read():
+        screen.print(f"Stack {name} has no journal of an interrupted run.")
+        return SUCCESS
+    screen.print(f"{log.where} tells of these objects:")
+    for urn, id_ in journal.find_objects(log):
+        screen.print(f"  {urn} (id {id_})")
+    if not agreed(screen, "Give up what it tells?", yes=yes):
+        return FAILED
+    screen.print(f"The journal is kept in {log.set_aside()}.")
+    return SUCCESS
+
+
+@click.command()
+@common_flags
+def upgrade() -> None:
+    """Bring the backend to the latest layout.
+
+    gpuform knows one layout, in which stacks belong to projects. Stacks of Pulumi's first layout
+    are named and left to `pulumi state upgrade`.
+
+    \b
+    Example:
+      gpuform state upgrade
+    """
+    with session() as current:
+        workspace = workspace_of(current, runs_program=False)
+        legacy = workspace.backend.legacy_stacks()
+        if legacy:
+            raise EngineError(
+                "these stacks have the layout of old Pulumi CLIs, which knows no projects:"
+                + "".join(f"\n  {path}" for path in legacy),
+                hint="bring them up to date with `pulumi state upgrade`",
+            )
+        current.screen.print("The backend has the latest layout: there is nothing to do.")
+
+
+@click.group(cls=AliasedGroup, invoke_without_command=True)
+@stack_flags
+@click.pass_context
+def state(context: click.Context) -> None:
+    """Look at a stack's state and edit it.
+
+    The state says which objects on the platforms are the stack's. Edits change only what it says:
+    nothing is created, changed or deleted on a platform. Each keeps the state that was there as a
+    .bak file. Resources are named by their URN, or by a name that only one of them has.
+
+    \b
+    Examples:
+      gpuform state list
+      gpuform state delete train --yes
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (
+    delete,
+    protect,
+    unprotect,
+    taint,
+    untaint,
+    rename,
+    move,
+    recover,
+    repair,
+    upgrade,
+):
+    state.add_command(_command)
+
+
+@state.command("list")
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@stack_flags
+def list_entries(as_json: bool) -> None:
+    """List every entry of the state: URN, id and what is special about it.
+
+    \b
+    Example:
+      gpuform state list --stack dev
+    """
+    with session() as current:
+        snapshot = sealed_snapshot(current)
+        if not as_json:
+            lines = state_lines(snapshot.resources, snapshot.pending_operations)
+            current.screen.print("\n".join(lines))
+            return
+        pending = [{"urn": o.resource.urn, "type": o.type} for o in snapshot.pending_operations]
+        document = {"resources": state_rows(snapshot.resources), "pendingOperations": pending}
+        current.screen.print(format_json(document, indent=2))
+
+
+@state.command()
+@click.argument("resource")
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of YAML.")
+@click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
+@stack_flags
+def show(resource: str, as_json: bool, show_secrets: bool) -> None:
+    """Show what the state says of one resource.
+
+    RESOURCE is a URN, or a name. Old objects of it that wait for their deletion are shown, too.
+
+    \b
+    Examples:
+      gpuform state show train
+      gpuform state show train --json --show-secrets
+    """
+    with session() as current:
+        entries = locate(_state(current, show_secrets=show_secrets).resources, resource)
+        found = [entry_document(entry, show_secrets=show_secrets) for entry in entries]
+        if as_json:
+            document = found[0] if len(found) == 1 else found
+            current.screen.print(format_json(document, indent=2))
+        else:
+            current.screen.write("---\n".join(map(yaml_text.dump, found)))
+
+
+def _state(current: Session, *, show_secrets: bool) -> Snapshot:
+    """With its secrets, or without the need of a passphrase."""
+    if not show_secrets:
+        return sealed_snapshot(current)
+    workspace = workspace_of(current, runs_program=False)
+    return workspace.open(
+        current.stack, passphrase_of(workspace, current.screen.passphrase())
+    ).snapshot

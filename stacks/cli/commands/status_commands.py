@@ -1,0 +1,322 @@
+"""Run `gpuform status` and `graph`: commands that show what a stack has."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.cli.failures import FAILED, OUT_OF_CREDIT, SUCCESS
+from gpuform.stacks.cli.flags import check_several, emulate_flag, output_flag, several_flags
+from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.terminal.screen import content_of, deliver
+
+if TYPE_CHECKING:
+    from gpuform.schemas.plan import Plan
+    from gpuform.stacks.document.diagnostics import Diagnostics
+    from gpuform.stacks.engine.state import ResourceState
+    from gpuform.stacks.graph.arranging import Drawing
+    from gpuform.stacks.multi_stack import Member
+    from gpuform.stacks.review.text.several_status_text import StackStatus
+
+
+@click.command()
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option(
+    "--refresh",
+    "-r",
+    is_flag=True,
+    help="Ask the platforms now; the state stays as it is.",
+)
+@emulate_flag
+@several_flags
+@stack_flags
+def status(
+    as_json: bool, refresh: bool, emulate: bool, every_stack: bool, filters: tuple[str, ...]
+) -> int:
+    """Show the stack's resources: state, readiness, GPUs, cost, alerts.
+
+    It shows what the state says, or with --refresh what the platforms say and measure now. Where
+    Lens is configured (LENS_URL or lens:url), idle and busy nodes, the hottest GPUs and the top
+    consumers are shown, too. Nothing is locked and nothing is changed. Exits with 1 when --refresh
+    could not look at something, and with 9 when something has stopped because no credit is left.
+
+    With --all it shows each stack under its name, and what all of them come to. One that cannot be
+    read holds no other, and it exits with 1; one that is not made yet is told.
+
+    \b
+    Examples:
+      gpuform status --stack dev
+      gpuform status --refresh --json
+      gpuform status --all
+    """
+    check_several(every_stack=every_stack, filters=filters)
+    with session() as current:
+        if every_stack:
+            return _all(current, filters, as_json=as_json, refresh=refresh, emulate=emulate)
+        return _one(current, as_json=as_json, refresh=refresh, emulate=emulate)
+
+
+def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> int:
+    from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - the engine, not for help
+        chosen_stack,
+        workspace_of,
+    )
+    from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.status_text import (  # noqa: PLC0415 - as above
+        status_document,
+        status_lines,
+    )
+    from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - as above
+
+    selected = chosen_stack(current, workspace_of(current, runs_program=False))
+    found = read_status(selected, refresh=refresh, emulate=emulate)
+    if as_json:
+        document = status_document(found)
+        current.screen.print(format_json(document, indent=2))
+    else:
+        lines = status_lines(found, paint=current.screen.paint)
+        current.screen.print("\n".join(lines))
+    unseen = found.unseen if refresh else ()
+    if unseen:
+        current.screen.warn(f"error: could not look at {', '.join(unseen)}")
+        return FAILED
+    return OUT_OF_CREDIT if is_out_of_credit(found.notices) else SUCCESS
+
+
+def _all(
+    current: Session, filters: Sequence[str], *, as_json: bool, refresh: bool, emulate: bool
+) -> int:
+    from gpuform.stacks.cli.choosing import chosen_of, refuse_unknown  # noqa: PLC0415 - not for help
+    from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.status_reading import Looking, read_several  # noqa: PLC0415
+    from gpuform.stacks.review.text.several_status_text import (  # noqa: PLC0415 - as above
+        StackStatus,
+        Totals,
+        several_document,
+        stack_lines,
+        totals_line,
+    )
+
+    problems = Diagnostics()
+    chosen = chosen_of(current, filters, problems)
+    refuse_unknown(chosen, problems)
+    ask = current.screen.passphrase()
+    looking = Looking(
+        chosen.order.estate.root,
+        current.environ,
+        refresh,
+        emulate,
+        None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
+    )
+    found: list[StackStatus] = []
+    for each in read_several(chosen.members, looking):
+        if not as_json:
+            shown = [s.status.monitoring for s in found if s.status and s.status.monitoring]
+            lines = stack_lines(each, shown, paint=current.screen.paint)
+            current.screen.print("\n".join([*lines, ""]))
+        found.append(each)
+    if as_json:
+        current.screen.print(format_json(several_document(found), indent=2))
+    else:
+        current.screen.print(totals_line(Totals.of(found)))
+    return _code_of_all(current, found, problems, refresh=refresh)
+
+
+def _code_of_all(
+    current: Session, found: Sequence["StackStatus"], problems: "Diagnostics", *, refresh: bool
+) -> int:
+    """The worst of all; what failed is told."""
+    from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - not for help
+
+    failed = [str(each) for each in problems]
+    failed += [f"{each.name} could not be read" for each in found if each.is_unread]
+    read = {each.name: each.status for each in found if each.status is not None}
+    failed += [
+        f"{name}: could not look at {', '.join(status.unseen)}"
+        for name, status in read.items()
+        if refresh and status.unseen
+    ]
+    for text in failed:
+        current.screen.warn(f"error: {text}")
+    if failed:
+        return FAILED
+    is_out = any(is_out_of_credit(status.notices) for status in read.values())
+    return OUT_OF_CREDIT if is_out else SUCCESS
+
+
+_MOST = 60
+
+
+@click.command()
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(["dot", "mermaid", "html"]),
+    default="dot",
+    show_default=True,
+    help="dot is Graphviz's, mermaid is for Markdown; html is one page with nothing to load.",
+)
+@click.option(
+    "--plan",
+    "plan_file",
+    metavar="FILE",
+    help="Draw what this plan does, in the colours and symbols of a review; - is stdin.",
+)
+@output_flag
+@click.option(
+    "--most",
+    type=click.IntRange(min=0),
+    default=_MOST,
+    show_default=True,
+    help="Where there are more shapes, like resources are one shape with a count; 0 never.",
+)
+@several_flags
+@stack_flags
+def graph(
+    form: str,
+    plan_file: str | None,
+    output: Path | None,
+    most: int,
+    every_stack: bool,
+    filters: tuple[str, ...],
+) -> int:
+    """Draw the stack: clusters with what is in them, volumes and fabrics beside.
+
+    It draws the state, which needs no passphrase; nothing is asked of a platform and no secret is
+    shown. With --plan it draws what a saved plan, or the output of `gpuform preview --json` or
+    `pulumi preview --json`, would do; in its project, with what the state knows. An arrow leads
+    from what needs something to what it needs.
+
+    With --all each stack is a box with its resources inside, and an arrow leads to each stack that
+    comes before it. A stack that is not made yet is an empty box. Exits with 1 when one could not
+    be read.
+
+    \b
+    Examples:
+      gpuform graph --format html --output stack.html
+      gpuform graph | dot -Tsvg > stack.svg
+      gpuform preview --save-plan plan.json && gpuform graph --plan plan.json --format mermaid
+      gpuform graph --all --format mermaid
+    """
+    check_several(every_stack=every_stack, filters=filters)
+    if every_stack and plan_file is not None:
+        raise click.UsageError("--all draws states: it does not go with --plan")
+    with session() as current:
+        if every_stack:
+            drawing, code = _show_graphs(current, filters, most)
+        else:
+            drawing, code = _show_graph(current, plan_file, most), SUCCESS
+        deliver([_drawn(drawing, form, current)], output, current.screen)
+    return code
+
+
+def _show_graph(current: Session, plan_file: str | None, most: int) -> "Drawing":
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.arranging import arrange  # noqa: PLC0415 - not for help
+    from gpuform.stacks.graph.things import things_of_plan, things_of_state  # noqa: PLC0415
+    from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
+
+    if plan_file is None:
+        title, entries = _state(current)
+        things = things_of_state(entries)
+    else:
+        plan = read_plan("stdin" if plan_file == "-" else plan_file, content_of(plan_file))
+        if plan.errors:
+            raise EngineError(
+                f"there is no graph of a plan that is not whole: its preview has failed: "
+                f"{plan.errors[0]}",
+                "`gpuform review` shows how far it came",
+            )
+        title = f"{plan.project}/{plan.stack}"
+        things = things_of_plan(plan, _known(current, plan))
+    return arrange(title, things, most or len(things))
+
+
+def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["Drawing", int]:
+    """The drawing of all stacks, and the exit code; what cannot be read is told."""
+    from gpuform.stacks.cli.choosing import chosen_of, refuse_unknown  # noqa: PLC0415 - not for help
+    from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.arranging import StackPart, arrange_stacks  # noqa: PLC0415
+    from gpuform.stacks.graph.things import things_of_state  # noqa: PLC0415 - as above
+
+    problems = Diagnostics()
+    chosen = chosen_of(current, filters, problems)
+    refuse_unknown(chosen, problems)
+    failed = [str(each) for each in problems]
+    parts = []
+    for member in chosen.members:
+        entries, note = None, "could not be read"
+        try:
+            entries = _entries(current, member)
+            note = "not made yet" if entries is None else ""
+        except EngineError as error:
+            failed.append(f"{member.name}: {error}")
+        things = things_of_state(entries or ())
+        parts.append(StackPart(member.name, things, chosen.reads(member.name), note))
+    for text in failed:
+        current.screen.warn(f"error: {text}")
+    count = sum(len(part.things) for part in parts)
+    drawing = arrange_stacks(chosen.order.estate.root.name, parts, most or count)
+    return drawing, FAILED if failed else SUCCESS
+
+
+def _entries(current: Session, member: "Member") -> "list[ResourceState] | None":
+    """What its state holds; None where nobody has made it yet."""
+    from gpuform.stacks.engine.store import name_the_last_good  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.opening.selecting import read_for_showing  # noqa: PLC0415
+
+    workspace = member.workspace(current.environ)
+    if member.stack not in workspace.stacks():
+        return None
+
+    def warn(text: str) -> None:
+        current.screen.warn(f"{member.name}: {text}")
+
+    with name_the_last_good(workspace.backend, member.project.name, member.stack):
+        return read_for_showing(workspace, member.stack, warn).snapshot.resources
+
+
+def _state(current: Session) -> tuple[str, list["ResourceState"]]:
+    from gpuform.stacks.cli.opening import sealed_snapshot, workspace_of  # noqa: PLC0415
+
+    workspace = workspace_of(current)
+    name = workspace.resolve(current.stack)
+    return f"{workspace.project.name}/{name}", sealed_snapshot(current, workspace).resources
+
+
+def _known(current: Session, plan: "Plan") -> list["ResourceState"]:
+    """What the state of the plan's stack holds, where the command runs in its project."""
+    from gpuform.stacks.cli.opening import sealed_snapshot, workspace_of  # noqa: PLC0415
+    from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
+
+    try:
+        workspace = workspace_of(current)
+    except ProjectError:
+        return []
+    if plan.project != workspace.project.name or plan.stack not in workspace.stacks():
+        return []
+    return sealed_snapshot(replace(current, stack=plan.stack), workspace).resources
+
+
+def _drawn(drawing: "Drawing", form: str, current: Session) -> str:
+    if form == "html":
+        from gpuform.stacks.graph.page import page  # noqa: PLC0415 - not for help
+
+        return page(drawing)
+    if form == "dot":
+        from gpuform.stacks.graph.diagrams import dot  # noqa: PLC0415 - as above
+
+        return dot(drawing)
+    from gpuform.stacks.graph.diagrams import fits, mermaid  # noqa: PLC0415 - as above
+
+    text = mermaid(drawing)
+    if not fits(text, drawing):
+        current.screen.warn(
+            "warning: Mermaid refuses drawings of this size as it comes: give a smaller --most"
+        )
+    return text

@@ -1,0 +1,249 @@
+"""Run `gpuform test`: play the test cases of a project on the emulator."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import in_seconds
+from gpuform.stacks.cli.session import Session, common_flags, session
+from gpuform.stacks.cli.terminal.stopping import unwinding
+from gpuform.stacks.review.paint import Paint
+
+if TYPE_CHECKING:
+    from gpuform.stacks.testing.cases import Case
+    from gpuform.stacks.testing.coverage import Coverage
+    from gpuform.stacks.testing.running import Result
+
+_STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skipped": "dim"}
+
+
+@click.command()
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
+@click.option(
+    "--filter",
+    "-k",
+    "patterns",
+    multiple=True,
+    metavar="TEXT",
+    help="Only cases of which this is part of FILE/NAME, with those that they start from.",
+)
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    help="How many cases are played at a time; as many as there are processors when not given.",
+)
+@click.option(
+    "--timeout",
+    "limit",
+    callback=in_seconds,
+    default="5m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long a case may take, in real time. One that takes longer is ended, as broken.",
+)
+@click.option("--update", "-u", is_flag=True, help="Write the snapshots anew.")
+@click.option("--coverage", is_flag=True, help="Show what of the stack no case exercises.")
+@click.option(
+    "--junit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the results as JUnit XML into this file.",
+)
+@click.option("--list", "only_list", is_flag=True, help="List the cases instead of playing them.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
+@common_flags
+def test(  # noqa: PLR0913, PLR0917 - the flags
+    paths: tuple[Path, ...],
+    patterns: tuple[str, ...],
+    jobs: int | None,
+    limit: float,
+    update: bool,
+    coverage: bool,
+    junit: Path | None,
+    only_list: bool,
+    as_json: bool,
+) -> int:
+    """Play the cases of a stack: what it does when stock is out, a node dies, a run is killed.
+
+    PATH is a test file, or the folder of a project, whose tests/*.yaml are played; the current
+    project when not given. Each case is a run of the real engine on an emulator of its own, with a
+    state of its own: no platform is asked, nothing of the project is changed, and a create of 20
+    minutes takes a second. Exits with 1 when a case does not pass.
+
+    \b
+    Examples:
+      gpuform test
+      gpuform test -k comes_up --coverage
+      gpuform test projects/* --junit build/tests.xml
+    """
+    from gpuform.stacks.operations.opening.emulating import require_emulator  # noqa: PLC0415 - not for help
+    from gpuform.stacks.testing.cases import chosen, read_cases  # noqa: PLC0415 - as above
+
+    with session() as current:
+        require_emulator()
+        cases = chosen(read_cases(paths, Path.cwd()), patterns)
+        if only_list:
+            _list(current, cases, as_json=as_json)
+            return SUCCESS
+        if _moves(cases):
+            return SUCCESS
+        wanted = _Wanted(jobs, limit, update, coverage, junit, as_json, is_whole=not patterns)
+        with unwinding():
+            return _play(current, cases, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the flags say."""
+
+    jobs: int | None
+    limit: float
+    update: bool
+    coverage: bool
+    junit: Path | None
+    as_json: bool
+    is_whole: bool
+
+
+def _moves(cases: Sequence["Case"]) -> bool:
+    """Whether the command goes on in the project's own interpreter."""
+    from gpuform.stacks.cli.running import goes_on_elsewhere  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter  # noqa: PLC0415 - as above
+
+    projects = {case.project.path: case.project for case in cases}.values()
+    if len(projects) == 1:
+        return any(goes_on_elsewhere(project) for project in projects)
+    for project in projects:
+        refuse_other_interpreter(project)
+    return False
+
+
+def _list(current: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
+    if as_json:
+        listed = [
+            {"name": case.address, "file": str(case.file), "description": case.inputs.description}
+            for case in cases
+        ]
+        current.screen.print(json.dumps(listed, indent=2))
+        return
+    for case in cases:
+        about = case.inputs.description
+        current.screen.print(f"{case.address}  {about}" if about else case.address)
+
+
+def _play(current: Session, cases: Sequence["Case"], wanted: _Wanted) -> int:
+    from gpuform.stacks.testing.coverage import coverage_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.testing.running import Playing, Status  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.snapshots import remove, stale  # noqa: PLC0415 - as above
+
+    paint = current.screen.paint
+    width = max(len(case.address) for case in cases)
+
+    def show(result: "Result") -> None:
+        if not wanted.as_json:
+            current.screen.print("\n".join(_lines(result, width, paint)))
+
+    jobs = wanted.jobs or os.cpu_count() or 1
+    playing = Playing(jobs, update=wanted.update, limit=wanted.limit, heard=show)
+    results = playing.play(cases)
+    covered = coverage_of(results) if wanted.coverage else []
+    unused = stale(cases) if wanted.is_whole else []
+    if wanted.update:
+        remove(unused)
+    if wanted.junit is not None:
+        _write_junit(wanted.junit, results)
+    if wanted.as_json:
+        current.screen.print(json.dumps(_document(results, covered, unused), indent=2))
+    else:
+        for each in covered:
+            current.screen.print("\n".join(each.lines()))
+        for path in unused:
+            current.screen.print(_unused(path, is_removed=wanted.update))
+        current.screen.print(_summary(results))
+    is_passed = all(result.status is Status.PASSED for result in results)
+    return SUCCESS if is_passed else FAILED
+
+
+def _lines(result: "Result", width: int, paint: Paint) -> Iterator[str]:
+    from gpuform.stacks.testing.comparing import durations_text  # noqa: PLC0415 - the engine, not for help
+
+    style = _STYLES[result.status]
+    line = f"{paint(style, f'{result.status:<8}')}{result.case.address:<{width}}"
+    if result.report is not None:
+        line += paint("dim", f"  {durations_text(result.report.left.seconds)}")
+    if result.is_updated:
+        line += "  snapshot written"
+    yield line.rstrip()
+    if result.status == "skipped":
+        yield f"  {result.case.first} did not pass"
+    for finding in result.findings:
+        yield from (f"  {text}" for text in str(finding).splitlines())
+    yield from (f"  {text}" for text in result.told.splitlines())
+
+
+def _unused(path: Path, *, is_removed: bool) -> str:
+    from gpuform.stacks.topology.files import shown  # noqa: PLC0415 - the engine, not for help
+
+    done = "it is removed" if is_removed else "`gpuform test --update` removes it"
+    return f"no case has the snapshot {shown(path)} any more: {done}"
+
+
+def _summary(results: Sequence["Result"]) -> str:
+    from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
+
+    counts = Counter(result.status for result in results)
+    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"{counted(len(results), 'case')}: {told}"
+
+
+def _document(
+    results: Iterable["Result"], covered: Iterable["Coverage"], unused: Iterable[Path]
+) -> dict[str, Any]:
+    document: dict[str, Any] = {"cases": [_entry(result) for result in results]}
+    if paths := [str(path) for path in unused]:
+        document["unused_snapshots"] = paths
+    if covered := list(covered):
+        document["coverage"] = [
+            {
+                "project": each.project,
+                "entries": {
+                    entry.address: sorted(entry.instances)
+                    for entry in (each.entries or {}).values()
+                },
+                "missing": each.missing,
+            }
+            for each in covered
+        ]
+    return document
+
+
+def _entry(result: "Result") -> dict[str, Any]:
+    report = result.report
+    return {
+        "name": result.case.address,
+        "file": str(result.case.file),
+        "line": result.case.place().line,
+        "status": result.status,
+        "findings": [str(each) for each in result.findings],
+        "seconds": round(result.seconds, 3),
+        "platform_seconds": None if report is None else report.left.seconds,
+        **({"told": result.told} if result.told else {}),
+    }
+
+
+def _write_junit(path: Path, results: Sequence["Result"]) -> None:
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+    from gpuform.stacks.testing.running import junit_text  # noqa: PLC0415 - as above
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(junit_text(results), encoding="utf-8")
+    except OSError as error:
+        raise EngineError(f"the results cannot be written to {path}: {error.strerror}") from error

@@ -1,0 +1,216 @@
+"""Run `gpuform topology`: show or write where a stack's nodes are."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuform.schemas.safe_text import escape_invisible, format_json
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import emulate_flag, lock_flag, output_flag, yes_flag
+from gpuform.stacks.cli.session import Session, session, stack_flags
+
+if TYPE_CHECKING:
+    from gpuform.schemas.policies.drain import KubernetesInputs
+    from gpuform.stacks.operations.opening.selecting import SelectedStack
+    from gpuform.stacks.operations.placing import AppliedTopology, TopologyOptions
+    from gpuform.stacks.topology_export.applying import Change
+
+_FORMATS = (
+    "slurm-tree",
+    "slurm-block",
+    "slinky",
+    "kubernetes-labels",
+    "kueue",
+    "topograph",
+    "inventory",
+)
+
+
+@click.command()
+@click.argument("resources", nargs=-1, metavar="[RESOURCE]...")
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(_FORMATS),
+    required=True,
+    help="For whom: Slurm, Slinky, Kubernetes, Kueue, Topograph, Ansible.",
+)
+@click.option(
+    "--refresh",
+    "-r",
+    is_flag=True,
+    help="Ask the platforms now, and the clusters for the labels of their nodes.",
+)
+@click.option("--apply", "apply_", is_flag=True, help="Write it into the cluster's Kubernetes.")
+@click.option("--remove", is_flag=True, help="Take back what --apply wrote in this format.")
+@yes_flag
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    help="The Kubernetes of the nodes; the cluster's own, or drain.kubernetes, when not given.",
+)
+@click.option("--context", metavar="NAME", help="Context in it; the current one when not given.")
+@click.option(
+    "--namespace",
+    default="slurm",
+    show_default=True,
+    metavar="NAME",
+    help="slinky: the namespace of Slurm.",
+)
+@click.option(
+    "--json",
+    "-j",
+    "as_json",
+    is_flag=True,
+    help="The nodes, the text, and what is not known, as JSON; or what was written.",
+)
+@output_flag
+@emulate_flag
+@lock_flag
+@stack_flags
+def topology(  # noqa: PLR0913 - a flag each
+    *,
+    resources: tuple[str, ...],
+    form: str,
+    refresh: bool,
+    apply_: bool,
+    remove: bool,
+    yes: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str,
+    as_json: bool,
+    output: Path | None,
+    emulate: bool,
+) -> int:
+    """Tell schedulers where the stack's nodes are.
+
+    Writes the topology of the nodes in the format of a scheduler: region, vendor pool, fabric,
+    switches, NVLink domain. What is not known is left out, and said on stderr. The state tells it;
+    --refresh asks the platforms, and reads the labels of the clusters' nodes. RESOURCE is a cluster
+    or a pool; all when not given.
+
+    With --apply the labels, annotations and objects are written into the cluster's Kubernetes,
+    after a preview and a question. Nothing that somebody else has set is overwritten, and nodes
+    that left the stack lose what gpuform wrote. Exits with 1 when something could not be written.
+
+    \b
+    Examples:
+      gpuform topology --format slurm-tree --output topology.conf
+      gpuform topology train --format kubernetes-labels --apply
+      gpuform topology --format kueue --apply --yes
+      gpuform topology --format inventory --refresh
+    """
+    from gpuform.stacks.cli.opening import chosen_stack, workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.placing import TopologyOptions  # noqa: PLC0415 - as above
+
+    if apply_ and remove:
+        raise click.UsageError("--apply and --remove are two things: give one")
+    is_writing = apply_ or remove
+    if is_writing and output is not None:
+        raise click.UsageError("--output takes a text, and --apply and --remove write none")
+    if yes and not is_writing:
+        raise click.UsageError("--yes goes with --apply or --remove")
+    with session() as current:
+        selected = chosen_stack(current, workspace_of(current))
+        options = TopologyOptions(
+            form=form,
+            resources=resources,
+            refresh=refresh,
+            emulate=emulate,
+            kubernetes=_kubernetes(kubeconfig, context),
+            namespace=namespace,
+        )
+        if not is_writing:
+            return _read(current, selected, options, output, as_json=as_json)
+        if as_json and not yes:
+            raise click.UsageError("--json cannot ask: add --yes")
+        return _write(current, selected, options, remove=remove, yes=yes, as_json=as_json)
+
+
+def _kubernetes(kubeconfig: str | None, context: str | None) -> "KubernetesInputs | None":
+    from gpuform.schemas.policies.drain import KubernetesInputs  # noqa: PLC0415 - not for help
+
+    if kubeconfig is None and context is None:
+        return None
+    return KubernetesInputs(kubeconfig=kubeconfig, context=context)
+
+
+def _read(
+    current: Session,
+    selected: "SelectedStack",
+    options: "TopologyOptions",
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    from gpuform.stacks.cli.terminal.screen import deliver  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.placing import read_topology  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.orphans_text import topology_document  # noqa: PLC0415 - as above
+
+    found = read_topology(selected, options)
+    if as_json:
+        text = format_json(topology_document(found), indent=2) + "\n"
+        deliver([text], output, current.screen)
+        return SUCCESS
+    deliver([found.text], output, current.screen)
+    _tell_unknown(current, found.unknown)
+    return SUCCESS
+
+
+def _write(
+    current: Session,
+    selected: "SelectedStack",
+    options: "TopologyOptions",
+    *,
+    remove: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    from gpuform.stacks.cli.terminal.asking import agreed  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.terminal.stopping import unwinding  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.placing import apply_topology  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
+        changes_document,
+        changes_lines,
+        problems_lines,
+    )
+
+    screen = current.screen
+
+    def confirm(wanted: "AppliedTopology") -> bool:
+        if as_json:
+            return yes
+        screen.print(f"In the Kubernetes of {escape_invisible(wanted.kubernetes)}:")
+        screen.print("\n".join(changes_lines(wanted.changes, screen.paint)))
+        return agreed(screen, "Write this?", yes=yes)
+
+    with unwinding():
+        found = apply_topology(selected, options, confirm=confirm, tell=screen.warn, remove=remove)
+    problems = list(problems_lines(found.changes))
+    if as_json:
+        document = changes_document(found.kubernetes, found.changes, found.unknown)
+        screen.print(format_json(document, indent=2))
+    elif found.is_done:
+        screen.print(_summary(found.changes))
+    if not as_json:
+        _tell_unknown(current, found.unknown)
+    for problem in problems:
+        screen.warn(f"error: {problem}")
+    return FAILED if problems or not found.is_done else SUCCESS
+
+
+def _summary(changes: "Sequence[Change]") -> str:
+    from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - as above
+    from gpuform.stacks.topology_export.applying import DONE  # noqa: PLC0415 - not for help
+
+    done = sum(each.action in DONE for each in changes)
+    return f"{counted(done, 'change')} written." if done else "Nothing is to be written."
+
+
+def _tell_unknown(current: Session, unknown: Sequence[str]) -> None:
+    for each in unknown:
+        current.screen.warn(f"note: {escape_invisible(each)}")

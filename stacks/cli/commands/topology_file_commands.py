@@ -1,0 +1,339 @@
+"""Run `gpuform validate`, `fmt` and `schema`: commands that check and format topology files."""
+
+import contextlib
+import difflib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gpuform.stacks.cli.failures import FAILED, SUCCESS, explain
+from gpuform.stacks.cli.flags import check_several, output_flag, several_flags
+from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
+from gpuform.stacks.cli.terminal.screen import Screen, deliver
+
+if TYPE_CHECKING:
+    from gpuform.stacks.cli.choosing import Chosen
+    from gpuform.stacks.document.diagnostics import Diagnostic
+    from gpuform.stacks.topology.planning import Planned
+
+_FORMATS = ("text", "json", "sarif", "github")
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="text",
+    show_default=True,
+    help="How problems are told: sarif for code scanning, github for a workflow's log.",
+)
+@several_flags
+@stack_flags
+def validate(
+    files: tuple[Path, ...], form: str, every_stack: bool, filters: tuple[str, ...]
+) -> int:
+    """Check topology files: every problem at once, with file, line and column.
+
+    Without FILE it checks the project's topology.yaml. The project's gates.yaml and prices.yaml
+    are checked with it. Nothing is asked of a platform and no passphrase is needed; values that
+    the stack named by --stack sets in the clear are used, any others count as not known yet.
+    Exits 1 when there are problems. A warning is none: it tells a value that no platform offered
+    when `gpuform offers` asked lately, and that looks like one that was.
+
+    With --all it checks all stacks, with what they read of each other: circles, stacks and outputs
+    that are not there, also of Python programs. It then shows the stacks in their order.
+
+    \b
+    Examples:
+      gpuform validate
+      gpuform validate --stack prod --format github
+      gpuform validate --all
+    """
+    check_several(every_stack=every_stack, filters=filters)
+    if every_stack and files:
+        raise click.UsageError("--all checks the topologies of all stacks: name no FILE with it")
+    with session() as current:
+        return _all(current, filters, form) if every_stack else _files(current, files, form)
+
+
+def _files(current: Session, files: tuple[Path, ...], form: str) -> int:
+    from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
+    from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
+    from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
+    from gpuform.stacks.topology.offline import (  # noqa: PLC0415 - as above
+        own_topology,
+        project_folder,
+        surroundings_of,
+    )
+    from gpuform.stacks.topology.planning import plan  # noqa: PLC0415 - as above
+
+    problems, warnings, valid = Diagnostics(), Diagnostics(), []
+    for file in files or (own_topology(Path.cwd()),):
+        found = Diagnostics()
+        planned = plan(file, surroundings_of(file, current.stack), found)
+        problems.extend(found)
+        folder = project_folder(file)
+        warnings.extend(misspelt(planned, seen_lately(folder, time())))
+        if not found:
+            valid.append(_summary(str(file), planned))
+        check_gates(folder, problems)
+    return _told(current, list(problems), list(warnings), valid, form)
+
+
+def _all(current: Session, filters: Sequence[str], form: str) -> int:
+    from gpuform.stacks.cli.choosing import chosen_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
+    from gpuform.stacks.multi_stack import check_estate  # noqa: PLC0415 - as above
+    from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
+
+    problems, warnings = Diagnostics(), Diagnostics()
+    chosen = chosen_of(current, filters, problems)
+    found = check_estate(chosen.order, chosen.names, problems)
+    for member in chosen.members:
+        if member.name in found:
+            seen = seen_lately(member.project.directory, time())
+            warnings.extend(misspelt(found[member.name], seen))
+    valid = [] if problems else list(_lines(chosen, found))
+    return _told(current, list(problems), list(warnings), valid, form)
+
+
+def _lines(chosen: "Chosen", found: Mapping[str, "Planned"]) -> Iterator[str]:
+    """A line for each stack: what it declares, and what it reads."""
+    if not chosen.names:
+        yield "No stack is touched: nothing is to be checked."
+    for name in chosen.names:
+        planned = found.get(name)
+        line = _summary(name, planned) if planned else f"{name} is a Python program"
+        before = chosen.reads(name)
+        yield f"{line}; after {', '.join(before)}" if before else line
+
+
+def _told(
+    current: Session,
+    problems: Sequence["Diagnostic"],
+    warnings: Sequence["Diagnostic"],
+    valid: Sequence[str],
+    form: str,
+) -> int:
+    from gpuform.stacks.document.diagnostics import FORMATS  # noqa: PLC0415 - not for help
+    from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
+
+    told = [*problems, *warnings]
+    if told or form != "text":
+        current.screen.print(FORMATS[form](told))
+    if problems:
+        current.screen.warn(f"error: {counted(len(problems), 'problem')}")
+    elif form == "text":
+        current.screen.print("\n".join(valid))
+    return FAILED if problems else SUCCESS
+
+
+def _summary(what: str, planned: "Planned") -> str:
+    from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
+
+    summary = f"{what} is valid: {counted(len(planned.resources), 'resource')}"
+    later = planned.open_groups()
+    return f"{summary}, and those of {', '.join(later)}, not known here" if later else summary
+
+
+_STDIN: Final = "-"
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file would change.")
+@click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
+@common_flags
+def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
+    """Format topology files in place, and print the names of those that changed.
+
+    Without FILE: topology.yaml of the current folder, else of the project around it, and the files
+    that it includes. `-` formats stdin to stdout.
+
+    Indentation becomes two spaces, also of lists; spaces at the ends of lines and empty lines in a
+    row go; braces that are too long for 100 columns are broken. Comments, the order of keys,
+    quotes and the text of every value stay as they are. A file that would not mean exactly the
+    same afterwards is left alone, and named.
+
+    \b
+    Examples:
+      gpuform fmt
+      gpuform fmt --check --diff topology.yaml volumes.yaml
+    """
+    if _STDIN in files and len(files) > 1:
+        raise click.UsageError("`-` stands alone")
+    with session() as current:
+        run = _Run(current.screen, check=check, diff=diff)
+        if files == (_STDIN,):
+            run.stdin()
+        elif files:
+            for path in dict.fromkeys(map(Path, files)):
+                run.file(path)
+        else:
+            run.topology()
+        return int(run.failed or (check and run.changed))
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run over several files: a bad one does not keep the others from being formatted."""
+
+    screen: Screen
+    check: bool
+    diff: bool
+    changed: bool = False
+    failed: bool = False
+
+    def stdin(self) -> None:
+        data = sys.stdin.buffer.read()
+        with self._failing("stdin"):
+            made = self._formatted(data, "stdin")
+            if not (self.check or self.diff):
+                self.screen.write(made.decode())
+
+    def topology(self) -> None:
+        """The topology of the current folder, or of the project around it; what that includes."""
+        from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+        from gpuform.stacks.engine.project import topology_in  # noqa: PLC0415 - as above
+        from gpuform.stacks.topology.offline import own_topology  # noqa: PLC0415 - as above
+
+        try:
+            found = topology_in(Path()) or own_topology(Path.cwd())
+        except EngineError as error:
+            raise EngineError(
+                f"there is no topology.yaml in {Path.cwd()} or the project around it",
+                hint="name the files: gpuform fmt FILE...",
+            ) from error
+        seen: set[Path] = set()
+        waiting = [found]
+        while waiting:
+            path = waiting.pop(0)
+            if path.resolve() not in seen:
+                seen.add(path.resolve())
+                waiting += self.file(path)
+
+    def file(self, path: Path) -> list[Path]:
+        """Formats a file; returns those that it includes."""
+        from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
+        from gpuform.stacks.formatting.meaning import included  # noqa: PLC0415 - as above
+
+        with self._failing(str(path)):
+            data = _read(path)
+            made = self._formatted(data, str(path))
+            if made != data and not (self.check or self.diff):
+                replace_file(path, made)
+                self.screen.print(str(path))
+            return [path.parent / name for name in included(made)]
+        return []
+
+    def _formatted(self, data: bytes, where: str) -> bytes:
+        """The new text, shown as the flags want it."""
+        from gpuform.stacks.formatting import formatted  # noqa: PLC0415 - not for help
+
+        made = formatted(data, where)
+        if made != data:
+            self.changed = True
+            if self.diff:
+                self.screen.write("".join(_diff(where, data.decode(), made.decode())))
+            elif self.check:
+                self.screen.print(where)
+        return made
+
+    @contextlib.contextmanager
+    def _failing(self, where: str) -> Iterator[None]:
+        """Tells what is wrong with one file."""
+        from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+
+        try:
+            yield
+        except (EngineError, OSError) as error:
+            self.failed = True
+            told = (
+                EngineError(f"{where}: {error.strerror}") if isinstance(error, OSError) else error
+            )
+            for line in explain(told, verbose=False)[1]:
+                self.screen.warn(line)
+
+
+def _read(path: Path) -> bytes:
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+
+    if path.is_dir():
+        raise EngineError(
+            f"{path} is a folder", hint=f"name the files in it: gpuform fmt {path}/*.yaml"
+        )
+    return path.read_bytes()
+
+
+def _diff(where: str, before: str, after: str) -> Iterator[str]:
+    lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
+    for line in difflib.unified_diff(*lines, fromfile=where, tofile=f"{where} (formatted)"):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+@click.command()
+@output_flag
+@click.option(
+    "--of",
+    "what",
+    type=click.Choice(["topology", "prices", "gates", "stacks", "tests", "plan"]),
+    default="topology",
+    show_default=True,
+    help="Of which files: topologies, prices.yaml, gates.yaml, stacks.yaml, tests/*.yaml, plans.",
+)
+@click.option(
+    "--link",
+    is_flag=True,
+    help="Write .gpuform/topology.schema.json instead, which refers to the schema installed here.",
+)
+@common_flags
+def schema(output: Path | None, what: str, link: bool) -> None:
+    """Print the JSON Schema of topology files, for editors.
+
+    An editor with a YAML language server then completes, explains and checks such files. Their
+    first line says where the schema is, as in the examples. The file that --link writes is of this
+    machine alone: whoever clones the project makes their own.
+
+    \b
+    Examples:
+      gpuform schema --link
+      # yaml-language-server: $schema=.gpuform/topology.schema.json
+      gpuform schema --output topology.schema.json
+      # yaml-language-server: $schema=topology.schema.json
+    """
+    with session() as current:
+        if link:
+            if output is not None or what != "topology":
+                raise click.UsageError("--link stands for topologies, and names its file itself")
+            current.screen.print(f"Editors find the schema by {_linked()}.")
+            return
+        deliver([_text(what)], output, current.screen)
+
+
+def _linked() -> Path:
+    from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - not for help
+    from gpuform.stacks.projects import link_schema  # noqa: PLC0415 - as above
+
+    return link_schema(find_project(Path.cwd()).directory)
+
+
+def _text(what: str) -> str:
+    from gpuform.stacks.language import json_schema, plan_schema  # noqa: PLC0415 - not for help
+
+    texts = {
+        "topology": json_schema.schema_text,
+        "prices": json_schema.prices_schema_text,
+        "gates": json_schema.gates_schema_text,
+        "stacks": json_schema.stacks_schema_text,
+        "tests": json_schema.cases_schema_text,
+        "plan": plan_schema.plan_schema_text,
+    }
+    return texts[what]()

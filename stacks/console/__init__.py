@@ -1,1 +1,0 @@
-"""Expressions of topologies, evaluated against what a stack's state has."""

@@ -1,1 +1,0 @@
-"""What the platforms offer: asked for, kept for a while, and held against what is declared."""
