@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, SequenceNode
 
-from gpuform.stacks.document.nodes import break_of, line_start, listed_span, without_spans
+from gpuform.stacks.document.text_edits import (
+    find_dash,
+    find_item,
+    find_line_start,
+    find_member,
+    find_next_line,
+    insert_lines,
+    remove_spans,
+)
 from gpuform.stacks.engine.errors import EngineError
 
 SECTIONS: Final = ("clusters", "contexts", "users")
@@ -147,7 +155,6 @@ def _place(where: str, mark: Any) -> str:
 
 
 _START: Final = re.compile(r"^---[^\r\n]*", re.MULTILINE)
-_DASH: Final = re.compile(r"^ *-(?=\s)", re.MULTILINE)
 
 
 class Source(Parts):
@@ -163,17 +170,19 @@ class Source(Parts):
         pair = self.pairs.get(section)
         if pair is None:
             return self.with_key(section, [entry])
-        value = pair.value
+        value: Any = pair.value
         if self.is_flow_list(pair):
             at = self.body.index("[", value.start_mark.index) + 1
             return self._into_flow(at, json.dumps(entry, ensure_ascii=False), bool(value.value))
         if not pair.is_empty:
-            return self._with_lines(pair.colon, _block([entry], self._column_of(value)))
+            dash = find_dash(self.body, value, 0)
+            lines = _block([entry], dash - find_line_start(self.body, dash))
+            return insert_lines(self.body, find_next_line(self.body, pair.colon), lines)
         head, tail = self.body[: pair.colon], self.body[pair.end :]
         if self.is_flow:
             return f"{head} {json.dumps([entry], ensure_ascii=False)}{tail}"
         lines = _block([entry], pair.key.start_mark.column)
-        return self._with_lines(pair.colon, lines, head + tail)
+        return insert_lines(head + tail, find_next_line(head + tail, pair.colon), lines)
 
     def is_flow_list(self, pair: Pair) -> bool:
         """Whether entries are put into its brackets: in lines they are easier to read."""
@@ -182,51 +191,43 @@ class Source(Parts):
         return is_flow and (bool(value.value) or self.is_flow)
 
     def without_item(self, section: str, at: int) -> str:
-        """Without one of several."""
+        """Return the text without one entry of several."""
         sequence: Any = self.pairs[section].value
-        items = sequence.value
-        if not sequence.flow_style:
-            return self._without_lines(self._dash(sequence, at), _end_of(items[at]))
-        spans = [(item.start_mark.index, item.end_mark.index) for item in items]
-        return without_spans(self.body, [listed_span(spans, at)])
+        return remove_spans(self.body, [find_item(self.body, sequence, at)])
 
-    def emptied(self, section: str, item: Node, before: str | None) -> str:
-        """Without the only entry; `before` is what stood in the place of the list."""
+    def emptied(self, section: str, before: str | None) -> str:
+        """Return the text without the only entry of a section.
+
+        `before` is what stood in the place of the list; None leaves an empty list.
+        """
         pair = self.pairs[section]
-        if getattr(pair.value, "flow_style", False):
-            if before is None:
-                return without_spans(self.body, [(item.start_mark.index, item.end_mark.index)])
+        sequence: Any = pair.value
+        if sequence.flow_style and before is not None:
             return self.body[: pair.colon] + before + self.body[pair.end :]
-        text = self._without_lines(self._dash(pair.value, 0), _end_of(item))
+        text = remove_spans(self.body, [find_item(self.body, sequence, 0)])
+        if sequence.flow_style:
+            return text
         return text[: pair.colon] + (" []" if before is None else before) + text[pair.colon :]
 
     def with_key(self, key: str, value: Any) -> str:
-        """With a new key, before all others."""
+        """Return the text with a new key before all others."""
         if self.is_flow and self.root is not None:
             at = self.body.index("{", self.root.start_mark.index) + 1
             member = f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
             return self._into_flow(at, member, bool(self.root.value))
         if self.root is None:
-            lines = _block({key: value}, 0)
             start = _START.search(self.body)
-            if start:
-                return self._with_lines(start.end(), lines)
-            return "".join(self._ended(lines)) + self.body
-        first = self.root.value[0][0]
-        at = line_start(self.body, first.start_mark.index)
-        lines = self._ended(_block({key: value}, first.start_mark.column))
-        return self.body[:at] + "".join(lines) + self.body[at:]
+            at = find_next_line(self.body, start.end()) if start else 0
+            return insert_lines(self.body, at, _block({key: value}, 0))
+        first = self.root.value[0][0].start_mark
+        lines = _block({key: value}, first.column)
+        return insert_lines(self.body, find_line_start(self.body, first.index), lines)
 
     def without_key(self, key: str) -> str:
-        pair = self.pairs[key]
-        if not self.is_flow:
-            end = max(pair.colon, _end_of(pair.value))
-            return self._without_lines(pair.key.start_mark.index, end)
-        members = self.root.value if self.root else []
-        at = next(n for n, (each, _) in enumerate(members) if each is pair.key)
-        spans = [(each.start_mark.index, value.end_mark.index) for each, value in members]
-        spans[at] = (pair.key.start_mark.index, pair.end)
-        return without_spans(self.body, [listed_span(spans, at)])
+        """Return the text without a key and its value."""
+        root: Any = self.root
+        at = next(n for n, (each, _) in enumerate(root.value) if each is self.pairs[key].key)
+        return remove_spans(self.body, [find_member(self.body, root, at)])
 
     @property
     def is_flow(self) -> bool:
@@ -237,39 +238,6 @@ class Source(Parts):
         space = re.compile(r"\s*").match(self.body, at)
         lead = space[0] if space and is_followed else ""
         return self.body[:at] + lead + member + ("," if is_followed else "") + self.body[at:]
-
-    def _with_lines(self, after: int, lines: list[str], text: str | None = None) -> str:
-        """With these lines after the one in which something stands."""
-        text = self.body if text is None else text
-        at = text.find("\n", after) + 1
-        if at:
-            return text[:at] + "".join(self._ended(lines)) + text[at:]
-        return break_of(self.body).join([text, *lines])
-
-    def _without_lines(self, begin: int, end: int) -> str:
-        """Without the lines from one place to another."""
-        first = line_start(self.body, begin)
-        last = self.body.find("\n", end) + 1
-        if last:
-            return self.body[:first] + self.body[last:]
-        return self.body[:first].removesuffix("\n").removesuffix("\r")
-
-    def _ended(self, lines: list[str]) -> list[str]:
-        return [line + break_of(self.body) for line in lines]
-
-    def _dash(self, sequence: Node, at: int) -> int:
-        """Where the dash of an item stands: between it and what is before it."""
-        item = sequence.value[at]
-        before = _end_of(sequence.value[at - 1]) if at else sequence.start_mark.index
-        begin = before if at else line_start(self.body, before)
-        found = _DASH.search(self.body, begin, item.start_mark.index)
-        if found is None:
-            raise self.problem("an entry cannot be told from what is around it", item)
-        return found.end() - 1
-
-    def _column_of(self, sequence: Node) -> int:
-        dash = self._dash(sequence, 0)
-        return dash - line_start(self.body, dash)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -295,13 +263,3 @@ def _block(value: Any, column: int) -> list[str]:
     """Lines of YAML, so far from the left, without their breaks."""
     text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=sys.maxsize)
     return [" " * column + line for line in text.splitlines()]
-
-
-def _end_of(node: Any) -> int:
-    """Where its last character is: the end of a block is behind what follows it."""
-    while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
-        last = node.value[-1]
-        node = last[1] if isinstance(node, MappingNode) else last
-    end = int(node.end_mark.index)
-    is_open = isinstance(node, ScalarNode) and node.style in ("|", ">")
-    return end - 1 if is_open else end

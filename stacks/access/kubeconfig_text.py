@@ -76,14 +76,14 @@ class KubeconfigText:
 
     def without(self, section: str, name: str, before: Before) -> Self:
         """Without an entry; an emptied section is as it was before, if that is known."""
-        at, item = self._source.item(section, name)
+        at, _ = self._source.item(section, name)
         left = [each for n, each in enumerate(self.meaning[section]) if n != at]
         if left:
             wanted = {**self.meaning, section: left}
             return self._saying(self._source.without_item(section, at), wanted)
         if section in before and before[section] is None:
             return self._without_key(section)
-        body = self._source.emptied(section, item, before.get(section))
+        body = self._source.emptied(section, before.get(section))
         return self._saying(body, self.meaning, emptied=section)
 
     def with_current(self, name: str) -> Self:

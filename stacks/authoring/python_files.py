@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gpuform.providers.platform import KINDS, platforms
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.authoring.python_text import PythonNames, body_of, platform_imports
-from gpuform.stacks.document.nodes import Span, line_start, listed_span, without_spans
+from gpuform.stacks.document.text_edits import Span, find_line_start, find_listed, remove_spans
 from gpuform.stacks.engine.errors import EngineError
 
 
@@ -85,7 +85,7 @@ def without_import(source: str, names: Iterable[tuple[str, str, str]], where: st
     wanted = set(names)
     calls = [each.call for each in made_in(source, where) if each.imports and _key(each) in wanted]
     lines = source.splitlines(keepends=True)
-    return _checked(without_spans(source, (_span(call, lines) for call in calls)), where)
+    return _checked(remove_spans(source, (_span(call, lines) for call in calls)), where)
 
 
 class _Imports:
@@ -158,12 +158,12 @@ def _span(call: ast.Call, lines: Sequence[str]) -> Span:
     opts, keywords = _options(call)
     at = next(n for n, each in enumerate(keywords) if each.arg == "import_")
     if len(keywords) > 1:
-        return listed_span([(_begin(each, lines), _end(each, lines)) for each in keywords], at)
+        return find_listed([(_begin(each, lines), _end(each, lines)) for each in keywords], at)
     if opts is None:
         raise AssertionError("what has the option has options")
     begin, end = _begin(opts, lines), _end(opts, lines)
     source = "".join(lines)
-    first = line_start(source, begin)
+    first = find_line_start(source, begin)
     last = source.find("\n", end) + 1
     rest = source[first:begin] + source[end:last]
     if last and rest.strip() in ("", ","):

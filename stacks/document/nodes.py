@@ -4,14 +4,12 @@ Plain scalars are read more narrowly than by YAML 1.1 and 1.2, so that nothing t
 else unnoticed: `no`, `1e3`, `0o7`, `007`, `1_000`, `1:30`, dates and numbers that a double cannot
 hold stay the text they are. Where a field wants a number or true and false, its own check then says
 how to write it.
-
-A span is where something begins and where it ends, in characters.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 
@@ -167,30 +165,3 @@ def items(node: Node | None, what: str, problems: Diagnostics) -> tuple[Node, ..
 def is_null(node: Node) -> bool:
     """Whether nothing is written there, or null."""
     return isinstance(node, ScalarNode) and node.value is None
-
-
-Span: TypeAlias = tuple[int, int]
-
-
-def without_spans(text: str, spans: Iterable[Span]) -> str:
-    """The text without these, none of which overlap."""
-    for begin, end in sorted(spans, reverse=True):
-        text = text[:begin] + text[end:]
-    return text
-
-
-def listed_span(members: Sequence[Span], at: int) -> Span:
-    """What goes with one of several members that commas part: the comma beside it goes, too."""
-    if at + 1 < len(members):
-        return members[at][0], members[at + 1][0]
-    return (members[at - 1][1] if at else members[at][0]), members[at][1]
-
-
-def line_start(text: str, at: int) -> int:
-    """Where the line of a place begins."""
-    return text.rfind("\n", 0, at) + 1
-
-
-def break_of(text: str) -> str:
-    """What its lines end with."""
-    return "\r\n" if "\r\n" in text else "\n"

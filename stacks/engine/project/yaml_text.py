@@ -11,6 +11,13 @@ from typing import Any, cast
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from gpuform.stacks.document.text_edits import (
+    append_lines,
+    find_end,
+    find_line_break,
+    find_member,
+    remove_spans,
+)
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import Json
 
@@ -142,20 +149,17 @@ def set_entry(text: str, path: Sequence[str], value: Json, where: str) -> str:
 
 
 def remove_entry(text: str, path: Sequence[str], where: str) -> str:
-    """The file's text without one entry, and without a mapping that is then empty."""
+    """Return the file's text without one entry, and without a mapping that is then empty."""
     root = parse(text, where)
-    node = None if root is None else _find(root, path, where)
-    if root is None or node is None:
+    if root is None or _find(root, path, where) is None:
         return text
-    parent = _find(root, path[:-1], where)
-    if len(path) > 1 and isinstance(parent, MappingNode) and len(parent.value) == 1:
+    parent = cast("MappingNode", _find(root, path[:-1], where))
+    if len(path) > 1 and len(parent.value) == 1:
         return remove_entry(text, path[:-1], where)
     wanted = construct(root, where)
     _drop(wanted, path)
-    key = _key_of(root, path, where)
-    start = text.rfind("\n", 0, key.start_mark.index) + 1
-    stop = text.find("\n", _end(text, node)) + 1 or len(text)
-    return _verified(text[:start] + text[stop:], wanted, where)
+    at = list(entries(parent, where)).index(path[-1])
+    return _verified(remove_spans(text, [find_member(text, parent, at)]), wanted, where)
 
 
 def _verified(edited: str, wanted: Json, where: str) -> str:
@@ -194,11 +198,6 @@ def _find(node: Node, path: Sequence[str], where: str) -> Node | None:
     return node
 
 
-def _key_of(root: MappingNode, path: Sequence[str], where: str) -> ScalarNode:
-    parent = _find(root, path[:-1], where)
-    return entries(cast("MappingNode", parent), where)[path[-1]][0]
-
-
 def _insert(
     text: str, root: MappingNode | None, path: Sequence[str], value: Json, where: str
 ) -> str:
@@ -209,26 +208,16 @@ def _insert(
         if isinstance(parent, MappingNode) and parent.value and not parent.flow_style:
             return _write(text, parent, path[depth - 1], nested, where)
         nested = {path[depth - 1]: nested}
-    return text + ("\n" if text and not text.endswith("\n") else "") + dump(nested)
+    return append_lines(text, root, dump(nested).rstrip("\n").split("\n"))
 
 
 def _write(text: str, parent: MappingNode, key: str, value: Json, where: str) -> str:
+    """Return the text with a member of a block: in the place of the old one, or as the last one."""
     column = parent.value[0][0].start_mark.column
-    lines = dump({key: value}).rstrip("\n").replace("\n", "\n" + " " * column)
+    lines = dump({key: value}).rstrip("\n").split("\n")
     found = entries(parent, where)
-    if key in found:
-        start, stop = found[key][0].start_mark.index, _end(text, found[key][1])
-        return text[:start] + lines + text[stop:]
-    last = _end(text, parent.value[-1][1])
-    line_end = text.find("\n", last)
-    at = line_end if line_end >= 0 else len(text)
-    return f"{text[:at]}\n{' ' * column}{lines}{text[at:] or chr(10)}"
-
-
-def _end(text: str, node: Node) -> int:
-    """Where the node's own text ends: PyYAML counts what follows a block as a part of it."""
-    start, stop = node.start_mark.index, node.end_mark.index
-    lines = text[start:stop].split("\n")
-    while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
-        lines.pop()
-    return start + len("\n".join(lines).rstrip())
+    if key not in found:
+        return append_lines(text, parent, [" " * column + line for line in lines], column)
+    start, stop = found[key][0].start_mark.index, find_end(text, found[key][1])
+    member = f"{find_line_break(text)}{' ' * column}".join(lines)
+    return text[:start] + member + text[stop:]

@@ -68,7 +68,9 @@ def test_entries_go_to_the_end_of_their_sections_in_the_file_s_own_indentation()
     assert lines.index("# Outputs come last.") > lines.index("    data:")
 
 
-@pytest.mark.parametrize("before", ["", "# nothing yet\n", "clusters:\nshared_volumes:\n", "x: 1"])
+@pytest.mark.parametrize(
+    "before", ["", "# nothing yet\n", "--- # now\n", "clusters:\nshared_volumes:\n", "x: 1"]
+)
 def test_a_file_may_be_empty_or_have_empty_sections_or_no_line_break_at_its_end(
     before: str,
 ) -> None:

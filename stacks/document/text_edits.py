@@ -1,0 +1,140 @@
+"""Edit text in place: every character that an edit is not about stays.
+
+The editors of topologies, of stacks' settings and of kubeconfigs call it with the nodes that PyYAML
+composes of the text; the editor of Python programs uses the spans alone. An edit does not know what
+the text means: each editor reads the result and compares it with what it intended.
+
+ruamel.yaml's round trip cannot do the same. It moves aligned values, indents whole files alike, and
+takes a comment above the next section for a part of the section before.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+Span: TypeAlias = tuple[int, int]
+"""Where something begins and where it ends, in characters."""
+
+_DASH: Final = re.compile(r"^ *-(?=\s)", re.MULTILINE)
+_LINE: Final = re.compile(r"[^\n]*\n?")
+
+
+def remove_spans(text: str, spans: Iterable[Span]) -> str:
+    """Return the text without these spans, none of which overlap."""
+    for begin, end in sorted(spans, reverse=True):
+        text = text[:begin] + text[end:]
+    return text
+
+
+def insert_lines(text: str, at: int, lines: Sequence[str]) -> str:
+    """Return the text with lines inserted at the beginning of a line or at the end of the text.
+
+    Behind a last line without a line break, the inserted last line has none either.
+    """
+    line_break = find_line_break(text)
+    if at and text[at - 1] != "\n":
+        return line_break.join([text[:at], *lines]) + text[at:]
+    return text[:at] + "".join(line + line_break for line in lines) + text[at:]
+
+
+def find_line_break(text: str) -> str:
+    """Return the line break of a text."""
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def find_line_start(text: str, at: int) -> int:
+    """Return where the line of a place begins."""
+    return text.rfind("\n", 0, at) + 1
+
+
+def find_next_line(text: str, at: int) -> int:
+    """Return where the line after the line of a place begins, or the end of the text."""
+    return text.find("\n", at) + 1 or len(text)
+
+
+def find_lines(text: str, begin: int, end: int) -> Span:
+    """Return the span of the lines from one place to another.
+
+    With a last line that has no line break goes the break before it.
+    """
+    first, last = find_line_start(text, begin), find_next_line(text, end)
+    if not text.endswith("\n") and last == len(text):
+        first = len(text[:first].removesuffix("\n").removesuffix("\r"))
+    return first, last
+
+
+def find_listed(members: Sequence[Span], at: int) -> Span:
+    """Return the span of one of several members between commas, with the comma beside it."""
+    if at + 1 < len(members):
+        return members[at][0], members[at + 1][0]
+    return (members[at - 1][1] if at else members[at][0]), members[at][1]
+
+
+def find_end(text: str, node: Node) -> int:
+    """Return where the last character of a node ends.
+
+    PyYAML's end mark of a block is behind the comments and empty lines that follow the block. An
+    alias has the marks of what it stands for, so that its key is the last thing in sight.
+    """
+    end = 0
+    while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
+        last: Any = node.value[-1]
+        if isinstance(node, MappingNode):
+            end = max(end, last[0].end_mark.index)
+            last = last[1]
+        node = last
+    stop = int(node.end_mark.index)
+    if isinstance(node, ScalarNode) and node.style in ("|", ">"):
+        stop = len(text[:stop].rstrip())
+    return max(end, stop)
+
+
+def find_member(text: str, mapping: MappingNode, at: int) -> Span:
+    """Return the span of a member: its lines, or in braces its part of a line with a comma."""
+    if mapping.flow_style:
+        members = [
+            (key.start_mark.index, max(key.end_mark.index, value.end_mark.index))
+            for key, value in mapping.value
+        ]
+        return find_listed(members, at)
+    key, value = mapping.value[at]
+    return find_lines(text, key.start_mark.index, max(key.end_mark.index, find_end(text, value)))
+
+
+def find_item(text: str, sequence: SequenceNode, at: int) -> Span:
+    """Return the span of an item: its lines, or in brackets its part of a line with a comma."""
+    if sequence.flow_style:
+        items = [(item.start_mark.index, item.end_mark.index) for item in sequence.value]
+        return find_listed(items, at)
+    return find_lines(text, find_dash(text, sequence, at), find_end(text, sequence.value[at]))
+
+
+def find_dash(text: str, sequence: SequenceNode, at: int) -> int:
+    """Return where the dash of an item begins its line, or the item itself if no dash does."""
+    begin = find_line_start(text, sequence.start_mark.index)
+    if at:
+        begin = find_end(text, sequence.value[at - 1])
+    end = int(sequence.value[at].start_mark.index)
+    dash = _DASH.search(text, begin, end)
+    return dash.end() - 1 if dash else end
+
+
+def append_lines(text: str, node: Node | None, lines: Sequence[str], column: int = 0) -> str:
+    """Return the text with lines behind a block, or at the end of a document without any.
+
+    Comments behind the block that stand at `column` or further to the right belong to the block.
+    """
+    at = 0 if node is None else find_next_line(text, find_end(text, node))
+    for line in _LINE.finditer(text, at):
+        words = line[0].lstrip(" ")
+        is_of_block = words.startswith("#") and len(line[0]) - len(words) >= column
+        if is_of_block or (node is None and words.startswith("---")):
+            at = line.end()
+        elif words.strip():
+            break
+    if not text.endswith("\n") and text and at == len(text):
+        text += find_line_break(text)
+        at = len(text)
+    return insert_lines(text, at, lines)
