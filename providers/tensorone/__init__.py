@@ -1,4 +1,8 @@
-"""TensorOne's GPU clusters as Pulumi resources."""
+"""Export TensorOne's clusters for Pulumi programs, and the functions that look up what exists.
+
+Pulumi programs import this package. Classes and functions are imported on first use, so that
+reading a state file loads no more than the lifecycles.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,10 +1,12 @@
-"""Call TensorOne's cluster API: one method per endpoint, with the age of each cached answer.
+"""Call TensorOne's cluster API: one method for each endpoint, with the age of each cached answer.
 
-Facts are from TensorOne's documentation ('GPU Clusters'); that an update is a PUT of the changed
-fields is our reading of its table of limits. The base URL may come with or without `/v1`.
+The lifecycle, the lookups and the commands call `client_for`, which returns one client for each
+address and API key. Facts are from TensorOne's documentation ('GPU Clusters'); that an update is a
+PUT of the changed fields is our reading of its table of limits. The base URL may end with or
+without `/v1`.
 
-An answer says how old its data is (`meta.data_freshness_seconds`, `meta.cache_hit` of the platform
-document).
+An answer reports the age of its data (`meta.data_freshness_seconds` and `meta.cache_hit`, document
+000).
 """
 
 import threading
@@ -26,52 +28,61 @@ from gpuform.providers.http import (
     with_path,
 )
 from gpuform.providers.operations import Settings
-from gpuform.providers.tensorone.pacing import Pace, SparingRhythm
+from gpuform.providers.tensorone.pacing import RateLimitedPollSchedule, RateLimits
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.statuses import is_before
 
 if TYPE_CHECKING:
     import httpx
 
-ROUNDING = 1.0
-"""Seconds: ages are whole."""
+AGE_ROUNDING_S = 1.0
+"""Seconds to add to an age: the platform reports whole seconds."""
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """A cluster as an answer shows it, with the answer's `read_at`."""
+class ClusterReading:
+    """A cluster as one answer shows it, with the time at which the platform read it.
+
+    `as_of` is the result of `compute_read_time` for the answer.
+    """
 
     cluster: wire.Cluster
     as_of: float | None
 
 
-def read_at(meta: wire.Meta, sent_at: float) -> float | None:
-    """A time after which the platform read the data of an answer to a request sent at `sent_at`.
+def compute_read_time(meta: wire.Meta, sent_at: float) -> float | None:
+    """Return a time in our clock after which the platform read the data of an answer.
 
-    Both in our own time. None when the answer is of the moment.
+    Args:
+        meta: the part of the answer that describes its age.
+        sent_at: when the request was sent.
+
+    Returns:
+        None if the answer is not cached and has no age.
     """
     age = meta.data_freshness_seconds
-    return sent_at - age - ROUNDING if meta.cache_hit or age > 0 else None
+    return sent_at - age - AGE_ROUNDING_S if meta.cache_hit or age > 0 else None
 
 
-class Writes:
+class WriteLog:
     """When this process last changed which cluster; safe for many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._moments: dict[str, float] = {}
+        self._changed_at: dict[str, float] = {}
 
-    def note(self, cluster_id: str, now: float) -> None:
+    def record(self, cluster_id: str, moment: float) -> None:
         with self._lock:
-            self._moments[cluster_id] = now
+            self._changed_at[cluster_id] = moment
 
-    def is_stale(self, seen: Sighting, known: Mapping[str, Any]) -> bool:
-        """Whether it may miss a change of ours, or is older than what is `known` (outputs)."""
+    def is_stale(self, reading: ClusterReading, outputs: Mapping[str, Any]) -> bool:
+        """Return True if a reading may lack our last change, or is older than known `outputs`."""
         with self._lock:
-            moment = self._moments.get(seen.cluster.id)
-        if moment is not None and seen.as_of is not None and seen.as_of <= moment:
+            changed_at = self._changed_at.get(reading.cluster.id)
+        # a cached answer from before our own request shows the cluster without the change
+        if changed_at is not None and reading.as_of is not None and reading.as_of <= changed_at:
             return True
-        return is_before(seen.cluster.updated_at, known.get("updated_at"))
+        return is_before(reading.cluster.updated_at, outputs.get("updated_at"))
 
 
 DEFAULT_BASE_URL = "https://api.tensorone.ai/v1"
@@ -79,16 +90,16 @@ BASE_URL_VARIABLE = "TENSORONE_BASE_URL"
 KEY_VARIABLE = "TENSORONE_API_KEY"
 KEY_CONFIG = "tensorone:apiKey"
 PAGE_SIZE = 100
-INTERVAL = 60.0
-"""Seconds between looks at the most: a free key may read 100 times an hour."""
+POLL_INTERVAL_S = 60.0
+"""Longest pause between two polls, in seconds: a free key may read 100 times an hour."""
 
-NO_CAPACITY = "SEMANTIC_ERROR"
-"""The code of a 422 that says that there are not enough GPUs ('Error Handling')."""
+NO_CAPACITY_CODE = "SEMANTIC_ERROR"
+"""Code of a 422 which means that there are not enough GPUs ('Error Handling')."""
 
-NO_OBJECT = "RESOURCE_NOT_FOUND"
-"""The code of a 404 of the platform's own ('Error Handling')."""
+NOT_FOUND_CODE = "RESOURCE_NOT_FOUND"
+"""Code of a 404 of the platform itself ('Error Handling'); a proxy's 404 has none."""
 
-_CLUSTERS = "/clusters"
+_CLUSTERS_PATH = "/clusters"
 _HINTS: Final[Mapping[int, str]] = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
     403: "the key may not do this: use one with the permission clusters:write",
@@ -103,16 +114,16 @@ Answer = TypeVar("Answer", wire.ClusterAnswer, wire.ClusterListAnswer, wire.Acce
 
 
 class TensorOneClient:
-    """The API for one key; safe for many threads. Every method raises `GpuformError`s only.
+    """The API for one key; safe for many threads. Its methods raise `GpuformError`s only.
 
-    Requests wait for their turn where the key's limits are used up.
+    Requests wait for their turn while the limits of the key are used up.
     """
 
     def __init__(
         self, base_url: str, key: str | None, transport: "httpx.BaseTransport | None" = None
     ) -> None:
         self._key = key
-        self._pace = Pace()
+        self._rate_limits = RateLimits()
         self._api = ApiClient(
             base_url,
             errors=ErrorAnswers(
@@ -121,101 +132,146 @@ class TensorOneClient:
                 secrets=(key,) if key else (),
                 secret_members=requests.SECRET_MEMBERS,
                 hints=_HINTS,
-                hint_of=_hint,
-                says_gone=lambda body: body.get("error") == NO_OBJECT,
+                hint_of=_find_hint,
+                says_gone=lambda body: body.get("error") == NOT_FOUND_CODE,
             ),
-            headers=self._headers,
-            sign=self._pace.take,
-            on_answer=self._pace.learn,
+            headers=self._build_headers,
+            sign=self._rate_limits.wait_for_turn,
+            on_answer=self._rate_limits.record_answer,
             transport=transport,
         )
-        self._rhythm = SparingRhythm(INTERVAL, self._pace)
-        self._shared = Listing(self.clusters, self.cluster, lambda each: each.cluster.id)
-        self.writes = Writes()
+        self._poll_schedule = RateLimitedPollSchedule(POLL_INTERVAL_S, self._rate_limits)
+        self._shared = Listing(
+            self.list_clusters, self.get_cluster, lambda reading: reading.cluster.id
+        )
+        self.writes = WriteLog()
 
     @property
-    def shared_clusters(self) -> Listing[Sighting]:
+    def shared_clusters(self) -> Listing[ClusterReading]:
         """The clusters for readers that may share their requests."""
         return self._shared
 
     @property
-    def rhythm(self) -> PollSchedule:
-        """The beat of all that wait for this client's clusters."""
-        return self._rhythm
+    def poll_schedule(self) -> PollSchedule:
+        """The poll schedule that all waiters of this client share."""
+        return self._poll_schedule
 
     def create(self, body: Mapping[str, Any]) -> wire.Cluster:
-        """Sent once: an answer that is lost is an UnknownOutcome."""
-        return self._changed("POST", _CLUSTERS, body, Retry.CREATE)
+        """Send the request to create a cluster, once.
 
-    def clusters(self) -> Sequence[Sighting]:
-        """All clusters that the key may see, from as many pages as there are."""
-        return self.listed()[0]
+        Raises:
+            UnknownOutcome: the answer was lost.
+        """
+        return self._send_change("POST", _CLUSTERS_PATH, body, Retry.CREATE)
 
-    def listed(self) -> tuple[Sequence[Sighting], float | None]:
-        """The same, and the oldest `read_at` of the pages: what was there before is among them."""
-        oldest: float | None = None
-        found: dict[str, Sighting] = {}
-        page, pages = 1, 1
-        while page <= pages:
+    def list_clusters(self) -> Sequence[ClusterReading]:
+        """Return every cluster that the key may see, from as many pages as there are."""
+        return self.list_clusters_with_age()[0]
+
+    def list_clusters_with_age(self) -> tuple[Sequence[ClusterReading], float | None]:
+        """Return every cluster and the oldest read time of the pages.
+
+        A cluster that existed before the returned time is in the list. None means that no page was
+        cached.
+        """
+        oldest_read_at: float | None = None
+        reading_by_id: dict[str, ClusterReading] = {}
+        page, page_count = 1, 1
+        while page <= page_count:
             sent_at = get_current_context().clock.now()
             params = {"page": str(page), "limit": str(PAGE_SIZE)}
-            answer = self._ask(wire.ClusterListAnswer, "GET", _CLUSTERS, params=params)
-            as_of = read_at(answer.meta, sent_at)
+            answer = self._send_request(
+                wire.ClusterListAnswer, "GET", _CLUSTERS_PATH, params=params
+            )
+            as_of = compute_read_time(answer.meta, sent_at)
             if as_of is not None:
-                oldest = as_of if oldest is None else min(oldest, as_of)
-            found |= {each.id: Sighting(each, as_of) for each in answer.data.clusters}
-            page, pages = page + 1, answer.data.pagination.total_pages
-        return list(found.values()), oldest
+                oldest_read_at = as_of if oldest_read_at is None else min(oldest_read_at, as_of)
+            # a cluster may be on two pages if another one is deleted between the requests
+            reading_by_id |= {
+                cluster.id: ClusterReading(cluster, as_of) for cluster in answer.data.clusters
+            }
+            page, page_count = page + 1, answer.data.pagination.total_pages
+        return list(reading_by_id.values()), oldest_read_at
 
-    def cluster(self, cluster_id: str, metrics_window: str = "") -> Sighting:
-        """One cluster; NotFound when it is gone. A window is such as 24h; the platform's own when
-        none is given."""
+    def get_cluster(self, cluster_id: str, metrics_window: str = "") -> ClusterReading:
+        """Return one cluster, with metrics over a window such as `24h`.
+
+        Without a window the platform chooses one.
+
+        Raises:
+            NotFound: the cluster does not exist.
+        """
         sent_at = get_current_context().clock.now()
         params = {"metrics_window": metrics_window} if metrics_window else {}
-        answer = self._ask(wire.ClusterAnswer, "GET", _CLUSTERS + at(cluster_id), params=params)
-        return Sighting(answer.data, read_at(answer.meta, sent_at))
+        answer = self._send_request(
+            wire.ClusterAnswer, "GET", _CLUSTERS_PATH + at(cluster_id), params=params
+        )
+        return ClusterReading(answer.data, compute_read_time(answer.meta, sent_at))
 
     def update(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
-        """Sends the changed fields; the platform keeps the others."""
-        return self._changed("PUT", _CLUSTERS + at(cluster_id), body)
+        """Send the changed fields only; the platform keeps the others."""
+        return self._send_change("PUT", _CLUSTERS_PATH + at(cluster_id), body)
 
     def start(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
-        """Begins to start a stopped cluster. Sent once; Conflict when it is not stopped."""
-        return self._changed("POST", f"{_CLUSTERS}{at(cluster_id)}/start", body, Retry.CREATE)
+        """Begin to start a stopped cluster; the request is sent once.
+
+        Raises:
+            Conflict: the cluster is not stopped.
+        """
+        return self._send_change(
+            "POST", f"{_CLUSTERS_PATH}{at(cluster_id)}/start", body, Retry.CREATE
+        )
 
     def stop(self, cluster_id: str) -> wire.Cluster:
-        """Begins to stop a running cluster. Sent once; Conflict when it does not run."""
-        return self._changed("POST", f"{_CLUSTERS}{at(cluster_id)}/stop", {}, Retry.CREATE)
+        """Begin to stop a running cluster; the request is sent once.
+
+        Raises:
+            Conflict: the cluster does not run.
+        """
+        return self._send_change("POST", f"{_CLUSTERS_PATH}{at(cluster_id)}/stop", {}, Retry.CREATE)
 
     def delete(self, cluster_id: str, body: Mapping[str, Any]) -> None:
-        """Begins the deletion; NotFound when it is gone, Conflict when it has to be stopped."""
-        self._ask(wire.Accepted, "DELETE", _CLUSTERS + at(cluster_id), body=body)
-        self.writes.note(cluster_id, get_current_context().clock.now())
+        """Begin to delete a cluster.
+
+        Raises:
+            NotFound: the cluster does not exist.
+            Conflict: the cluster has to be stopped first.
+        """
+        self._send_request(wire.Accepted, "DELETE", _CLUSTERS_PATH + at(cluster_id), body=body)
+        self.writes.record(cluster_id, get_current_context().clock.now())
 
     @property
     def clock_ahead(self) -> float | None:
-        """How far this machine's clock is ahead of the platform's, in seconds; None: not told."""
+        """Seconds that this machine's clock is ahead of the platform's; None while unknown."""
         return self._api.clock_ahead
 
     def probe(self) -> Answered:
-        """The cheapest look that needs the key. Raises what is wrong with it, or with the way."""
-        one = {"page": "1", "limit": "1"}
-        self._ask(wire.ClusterListAnswer, "GET", _CLUSTERS, params=one, retry=Retry.NEVER)
+        """Send the cheapest request that needs the key.
+
+        Raises:
+            GpuformError: the key or the connection is unusable.
+        """
+        params = {"page": "1", "limit": "1"}
+        self._send_request(
+            wire.ClusterListAnswer, "GET", _CLUSTERS_PATH, params=params, retry=Retry.NEVER
+        )
         return Answered(self._api.address, self._api.clock_ahead)
 
     def close(self) -> None:
-        """Closes its connections; it may be used again."""
+        """Close the connections; the client opens new ones when it is used again."""
         self._api.close()
 
-    def _changed(
+    def _send_change(
         self, method: str, path: str, body: Mapping[str, Any], retry: Retry = Retry.SAFE
     ) -> wire.Cluster:
-        cluster = self._ask(wire.ClusterAnswer, method, path, body=body, retry=retry).data
-        self.writes.note(cluster.id, get_current_context().clock.now())
+        cluster = self._send_request(wire.ClusterAnswer, method, path, body=body, retry=retry).data
+        # readings from before this moment are not believed any more
+        self.writes.record(cluster.id, get_current_context().clock.now())
         return cluster
 
-    def _ask(self, model: type[Answer], method: str, path: str, **rest: Any) -> Answer:
-        answer = self._api.ask(model, method, path, **rest)
+    def _send_request(self, model: type[Answer], method: str, path: str, **options: Any) -> Answer:
+        answer = self._api.ask(model, method, path, **options)
+        # the envelope of every answer has `success` beside the HTTP status (document 000)
         if not answer.success:
             raise ServerError(
                 f"tensorone: {method} {path} answered 200 and that it had no success",
@@ -225,7 +281,7 @@ class TensorOneClient:
             )
         return answer
 
-    def _headers(self) -> Mapping[str, str]:
+    def _build_headers(self) -> Mapping[str, str]:
         if not self._key:
             raise MissingCredentials(
                 f"there is no API key for TensorOne: set {KEY_VARIABLE}",
@@ -235,27 +291,28 @@ class TensorOneClient:
         return {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
 
 
-def base_url(settings: Settings) -> str:
-    """The API's address, ending in /v1."""
+def get_base_url(settings: Settings) -> str:
+    """Return the address of the API, ending in `/v1`."""
     return with_path(settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
 
 
-address = base_url
+address = get_base_url
 
 _clients: Clients[TensorOneClient] = Clients()
 
 
 def client_for(settings: Settings) -> TensorOneClient:
-    """The client of these settings: one per process and credentials."""
-    url = base_url(settings)
+    """Return the client for these settings: one for each address and key in a process."""
+    url = get_base_url(settings)
     key = settings.value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(TensorOneClient, url, key))
 
 
-def _hint(response: "httpx.Response") -> str | None:
+def _find_hint(response: "httpx.Response") -> str | None:
     try:
         body = response.json()
     except ValueError:
         return None
+    # one status has several causes: only the code in the body names the right hint
     code = body.get("error") if isinstance(body, dict) else None
     return _CODE_HINTS.get(code) if isinstance(code, str) else None

@@ -36,20 +36,30 @@ from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStops, Repairs, Target
 from gpuform.providers.repairing import Decision
-from gpuform.providers.tensorone.client import Sighting, client_for
+from gpuform.providers.tensorone.client import ClusterReading, client_for
 from gpuform.providers.tensorone.cluster_facts import (
-    cluster_access,
-    cluster_exposure,
-    cluster_footprint,
-    cluster_notices,
-    clusters_live,
-    how_started,
-    state_changes,
+    describe_cluster_access,
+    describe_cluster_exposure,
+    describe_cluster_usage,
+    describe_start_effect,
+    find_cluster_notices,
+    plan_state_changes,
+    read_live_figures,
 )
-from gpuform.providers.tensorone.course import Course, out_of_stock, patience, shortage
-from gpuform.providers.tensorone.idleness import judged, stopped_for
+from gpuform.providers.tensorone.course import (
+    StartStopSequence,
+    build_out_of_stock_error,
+    get_capacity_wait,
+    to_out_of_capacity,
+)
+from gpuform.providers.tensorone.idleness import evaluate_idleness, find_idle_stop_reason
 from gpuform.providers.tensorone.repairing import Restarting, cluster_repairs, observe_use
-from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of, unhealthy
+from gpuform.providers.tensorone.shown import (
+    build_outputs,
+    extract_inputs,
+    find_failed_checks,
+    find_failure,
+)
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.changes import compute_changes as by_rules
@@ -112,7 +122,7 @@ class ClusterActions:
                 )
                 for placed in inputs.placements()
             ],
-            patience=patience(inputs),
+            patience=get_capacity_wait(inputs),
             clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
@@ -120,14 +130,14 @@ class ClusterActions:
                 return create_once(call, creation)
         except OutOfCapacity as error:
             places = [(each.gpu_type, each.region) for each in inputs.placements()]
-            raise out_of_stock(error, inputs, places, "created") from None
+            raise build_out_of_stock_error(error, inputs, places, "created") from None
 
     def wait_until_ready(
         self, call: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> Seen:
         """Running or stopped, as declared, with everything that changes at a start alone."""
-        course = Course(self._client, call, object_id, inputs)
-        last: list[Sighting] = []
+        course = StartStopSequence(self._client, call, object_id, inputs)
+        last: list[ClusterReading] = []
 
         def probe() -> PollResult[Seen]:
             seen = self._find(object_id)
@@ -135,26 +145,32 @@ class ClusterActions:
                 raise NotReady(f"cluster {object_id} is gone from the platform")
             last[:] = [seen]
             cluster = seen.cluster
-            phase, failed = cluster.status or "no status", failure(cluster)
+            phase, failed = cluster.status or "no status", find_failure(cluster)
             done = False
             if self._client.writes.is_stale(seen, call.known):
                 phase, failed = f"{phase}, as it was before the last change", None
             elif cluster.status in AT_REST:
-                step = course.go_on(cluster)
+                step = course.request_next_step(cluster)
                 phase = f"{phase}; asked to {step}" if step else phase
-                failed = None if step else course.unmet(cluster)
-                ill = None if step or failed else unhealthy(cluster, inputs.require_healthy or ())
+                failed = None if step else course.describe_unmet_inputs(cluster)
+                ill = (
+                    None
+                    if step or failed
+                    else find_failed_checks(cluster, inputs.require_healthy or ())
+                )
                 phase = f"{phase}; {ill}" if ill else phase
                 done = not (step or failed or ill)
             reason = None if done else failed or phase
-            by = course.left_stopped_by(cluster) if done else None
+            by = course.find_accepted_stop_reason(cluster) if done else None
             made_from = call.known.get("made_from_version")
-            outputs = outputs_of(cluster, reason, by, course.restored, made_from=made_from)
+            outputs = build_outputs(
+                cluster, reason, by, course.restored_snapshot, created_version=made_from
+            )
             return PollResult(Observed({}, outputs), phase, is_done=done, failure=failed)
 
-        with call.searching(patience(inputs)):
+        with call.searching(get_capacity_wait(inputs)):
             found = wait_until_done(
-                call, probe, label=f"cluster {inputs.name}", interval=self._client.rhythm
+                call, probe, label=f"cluster {inputs.name}", interval=self._client.poll_schedule
             )
         restarting = self._restarting(call, object_id, inputs.name)
         restarting.end()
@@ -169,21 +185,21 @@ class ClusterActions:
         if seen is None:
             return None
         cluster = seen.cluster
-        inputs = inputs_of(cluster, known_inputs)
+        inputs = extract_inputs(cluster, known_inputs)
         if known_inputs:
             inputs = _without_placement(inputs, known_inputs, call.known)
         by = (
             stopped_by(cluster) if known_inputs and known_inputs.get("state") != "stopped" else None
         )
         if by is None and known_inputs.get("idle") is not None:
-            by = stopped_for(cluster, IdleStops.beside(call.intents), call.known)
+            by = find_idle_stop_reason(cluster, IdleStops.beside(call.intents), call.known)
         if by is not None:
             del inputs["state"]
         at_rest = cluster.status in AT_REST
-        ill = unhealthy(cluster, known_inputs.get("require_healthy") or ())
-        reason = ill if at_rest else failure(cluster) or f"it is {cluster.status or 'unknown'}"
+        ill = find_failed_checks(cluster, known_inputs.get("require_healthy") or ())
+        reason = ill if at_rest else find_failure(cluster) or f"it is {cluster.status or 'unknown'}"
         restored, made_from = map(call.known.get, ("restored_snapshot", "made_from_version"))
-        outputs = outputs_of(cluster, reason, by, restored, made_from=made_from)
+        outputs = build_outputs(cluster, reason, by, restored, created_version=made_from)
         restarting = self._restarting(call, object_id, known_inputs.get("name") or cluster.name)
         return restarting.inspected(seen, Observed(inputs, outputs), call.known)
 
@@ -235,7 +251,7 @@ class ClusterActions:
             return PollResult(None, status)
 
         what = f"cluster {known_inputs.get('name') or object_id}"
-        wait_until_gone(call, probe, label=what, interval=self._client.rhythm)
+        wait_until_gone(call, probe, label=what, interval=self._client.poll_schedule)
         IdleStops.beside(call.intents).forget(object_id)
         Repairs.beside(call.intents).forget(object_id)
 
@@ -246,7 +262,7 @@ class ClusterActions:
         try:
             return self._client.create(requests.cluster_create(want)).id
         except ApiError as error:
-            raise shortage(error) from None
+            raise to_out_of_capacity(error) from None
 
     def _begin_deletion(self, id_: str, body: Mapping[str, Any]) -> Conflict | None:
         """Why the cluster has to be stopped first, if so."""
@@ -262,7 +278,7 @@ class ClusterActions:
             return error
         return None
 
-    def _find(self, id_: str) -> Sighting | None:
+    def _find(self, id_: str) -> ClusterReading | None:
         try:
             seen = self._client.shared_clusters.one(id_)
             if seen.cluster.status in AT_REST and not seen.cluster.is_whole:
@@ -272,7 +288,7 @@ class ClusterActions:
             return None
         return seen
 
-    def _fresh(self, call: ProviderContext, id_: str) -> Sighting | None:
+    def _fresh(self, call: ProviderContext, id_: str) -> ClusterReading | None:
         """As `_find`, from an answer that shows our last change."""
         for _since in _attempts(call, f"cluster {id_}"):
             seen = self._find(id_)
@@ -280,10 +296,10 @@ class ClusterActions:
                 return seen
         raise AssertionError("unreachable")
 
-    def _listed(self, call: ProviderContext) -> Sequence[Sighting]:
+    def _listed(self, call: ProviderContext) -> Sequence[ClusterReading]:
         """The clusters from a list that has all which were there when it was asked for."""
         for since in _attempts(call, "the list of clusters"):
-            seen, as_of = self._client.listed()
+            seen, as_of = self._client.list_clusters_with_age()
             if as_of is None or as_of > since:
                 return seen
         raise AssertionError("unreachable")
@@ -311,12 +327,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """At the platform's own rate while that holds."""
-        return cluster_footprint(values, seen)
+        return describe_cluster_usage(values, seen)
 
     @classmethod
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
         """Its one host by SSH, and its mapped ports."""
-        return cluster_access(seen)
+        return describe_cluster_access(seen)
 
     @classmethod
     def in_use(cls, settings: Settings, id_: str) -> float | None:
@@ -346,12 +362,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
         """By its metrics, and all that may contradict them."""
-        return judged(client_for(settings), id_, idleness)
+        return evaluate_idleness(client_for(settings), id_, idleness)
 
     @classmethod
     def live(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:
         """What the platform measures, and what it has cost so far."""
-        return clusters_live(client_for(settings), ids)
+        return read_live_figures(client_for(settings), ids)
 
     @classmethod
     def owner(cls, seen: Mapping[str, Any]) -> str:
@@ -378,12 +394,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
         """Its end, the end that its own limits set, and a template that has moved on."""
-        return (*super().notices(values, seen, now), *cluster_notices(seen, now))
+        return (*super().notices(values, seen, now), *find_cluster_notices(seen, now))
 
     @classmethod
     def exposure(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Exposure | None:
         """By its firewall rules."""
-        return cluster_exposure(values, seen)
+        return describe_cluster_exposure(values, seen)
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:
@@ -400,14 +416,14 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         cls, old: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterator[FieldChange]:
         """Whether it is to be started or stopped, and what changes only by that."""
-        yield from state_changes(old, declared)
+        yield from plan_state_changes(old, declared)
         parts = ({k: v for k, v in each.items() if k in BY_START} for each in (old, declared))
         for change in by_rules(ClusterInputs, *parts):
             if change.action is Action.KEEP:
                 if change.path in CONFIGURED:
                     yield change
             else:
-                because = change.because or how_started(change.path, old, declared)
+                because = change.because or describe_start_effect(change.path, old, declared)
                 yield replace(change, because=because)
 
 
@@ -425,7 +441,7 @@ def _without_placement(
     return {name: value for name, value in inputs.items() if name not in own}
 
 
-def _candidate(seen: Sighting) -> Candidate:
+def _candidate(seen: ClusterReading) -> Candidate:
     cluster = seen.cluster
     place = cluster.configuration or wire.Configuration()
     return Candidate(

@@ -1,14 +1,12 @@
-"""Report the access, exposure, resource usage, live figures, notices and power of a TensorOne
-cluster (documentation, 'Get Cluster Details'). A figure that an answer leaves out is unknown.
+"""Describe access, ports, usage, metrics, notices and power changes of a TensorOne cluster.
 
-From TensorOne's documentation, 'Get Cluster' (`network.ssh_connection`, `network.port_mappings`).
+The lifecycle (`cluster`) calls this module with stored inputs and outputs; only `read_live_figures`
+sends requests.
 
-The document shows the rules of a cluster that is there (`network.firewall_rules`), and not what it
-opens for a new one.
-
-All are of TensorOne's document ('Get Cluster Details'): `metrics`, `cost`, `auto_terminate`,
-`uptime_seconds` and `last_accessed`. Utilization is in percent. A figure that an answer leaves out
-is not told.
+The fields are from TensorOne's documentation ('Get Cluster Details', document 000): `network`,
+`metrics`, `cost`, `auto_terminate`, `uptime_seconds` and `last_accessed`. Utilization is in
+percent. A figure that an answer omits is unknown. The documentation shows the firewall rules of an
+existing cluster, and not which ports the platform opens for a new one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,270 +32,330 @@ from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal
 _NO_KUBERNETES = "TensorOne's clusters are hosts of their own, without Kubernetes"
 
 
-def cluster_access(seen: Mapping[str, Any]) -> Access:
-    """The ports as they were when the cluster was last seen."""
-    host, urls = _host(seen), seen.get("port_urls") or {}
+def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
+    """Return how people connect to a cluster: its SSH host and its mapped ports.
+
+    Ports are those of the last observation.
+    """
+    host, urls = _find_ssh_host(outputs), outputs.get("port_urls") or {}
     return Access(
-        name=text_of(seen, "name"),
+        name=text_of(outputs, "name"),
         no_kubeconfig=_NO_KUBERNETES,
         hosts=(host,) if host else (),
-        no_hosts=_why(seen),
+        no_hosts=_explain_missing_host(outputs),
         ports=tuple(
             Port.of(number, str(url))
-            for number, url in sorted((int(n), url) for n, url in urls.items() if n.isdecimal())
+            for number, url in sorted(
+                (int(internal_port), url)
+                for internal_port, url in urls.items()
+                if internal_port.isdecimal()
+            )
         ),
     )
 
 
-def _host(seen: Mapping[str, Any]) -> Host | None:
-    told = seen.get("ssh_connection") or {}
-    address, user = text_of(told, "host"), text_of(told, "username")
+def _find_ssh_host(outputs: Mapping[str, Any]) -> Host | None:
+    connection = outputs.get("ssh_connection") or {}
+    address, user = text_of(connection, "host"), text_of(connection, "username")
+    # both end up in an SSH configuration: anything but a plain host and user is dropped
     if not is_host(address) or (user and not is_user(user)):
         return None
-    status = text_of(seen, "status")
-    because = f"it is {status}" if status != ClusterStatus.RUNNING else ""
-    port = told.get("port") or 22
+    status = text_of(outputs, "status")
+    reason = f"it is {status}" if status != ClusterStatus.RUNNING else ""
+    port = connection.get("port") or 22
     if not isinstance(port, int | float) or not 0 < port < 65536:
         return None
-    name = text_of(seen, "name")
+    name = text_of(outputs, "name")
     return Host(
-        node=name, address=address, port=int(port), user=user, role="machine", because=because
+        node=name, address=address, port=int(port), user=user, role="machine", because=reason
     )
 
 
-def _why(seen: Mapping[str, Any]) -> str:
-    if seen.get("ssh_enabled") is False:
+def _explain_missing_host(outputs: Mapping[str, Any]) -> str:
+    if outputs.get("ssh_enabled") is False:
         return "it is declared with ssh_enabled: false"
-    if "ssh_command" in seen:
+    # outputs of older versions of gpuform have the command, but not its parts
+    if "ssh_command" in outputs:
         return "the state is older than this ability: `gpuform refresh` asks where it is"
-    return f"the platform tells no SSH connection: it is {text_of(seen, 'status') or 'not there'}"
+    return (
+        f"the platform tells no SSH connection: it is {text_of(outputs, 'status') or 'not there'}"
+    )
 
 
-_OPENING: Final = ("port_mappings", "security_groups")
-_OUTWARD: Final = ("outbound", "egress")
+_PORT_OPENING_FIELDS: Final = ("port_mappings", "security_groups")
+_OUTBOUND_DIRECTIONS: Final = ("outbound", "egress")
 
 
-def cluster_exposure(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Exposure | None:
-    """By what was seen; of a cluster that is not there, only that nothing is to be opened."""
-    if not seen:
-        opening = any(values.get(name) not in (None, []) for name in _OPENING)
-        is_closed = values.get("ssh_enabled") is False and not opening
+def describe_cluster_exposure(
+    values: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> Exposure | None:
+    """Return the ports that every address reaches, or None if there are none.
+
+    For a cluster that does not exist yet nobody knows the ports, unless the declaration opens none.
+    """
+    if not outputs:
+        opens_ports = any(values.get(name) not in (None, []) for name in _PORT_OPENING_FIELDS)
+        is_closed = values.get("ssh_enabled") is False and not opens_ports
         text = "TensorOne shows the firewall rules of a cluster once it is there"
         return None if is_closed else Exposure(unknown=text)
-    rules = seen.get("firewall_rules")
+    rules = outputs.get("firewall_rules")
     if not isinstance(rules, list):
         return Exposure(unknown="they were not seen yet: run `gpuform refresh`")
-    ports = tuple(dict.fromkeys(_open_ports(rules)))
-    changed = [name for name in _OPENING if _is_changed(values, seen, name)]
-    text = f"a change of {' and '.join(changed)} may open some" if changed else ""
+    ports = tuple(dict.fromkeys(_list_open_ports(rules)))
+    # the observed rules do not show yet what this plan changes
+    changed_fields = [name for name in _PORT_OPENING_FIELDS if _is_changed(values, outputs, name)]
+    text = f"a change of {' and '.join(changed_fields)} may open some" if changed_fields else ""
     return Exposure(ports=ports, unknown=text) if ports or text else None
 
 
-def _is_changed(values: Mapping[str, Any], seen: Mapping[str, Any], name: str) -> bool:
-    declared, known = values.get(name), seen.get(name)
+def _is_changed(values: Mapping[str, Any], outputs: Mapping[str, Any], name: str) -> bool:
+    declared, observed = values.get(name), outputs.get(name)
     if declared is None:
         return False
-    if contains_unknown(declared) or not isinstance(known, list):
+    if contains_unknown(declared) or not isinstance(observed, list):
         return True
-    return not is_equal(sorted(declared, key=repr), sorted(known, key=repr))
+    return not is_equal(sorted(declared, key=repr), sorted(observed, key=repr))
 
 
-def _open_ports(rules: list[Any]) -> Iterator[str]:
-    """Such as `22/tcp`. A rule that does not say for whom it is, is for all."""
+def _list_open_ports(rules: list[Any]) -> Iterator[str]:
+    """Yield the ports that every address reaches, as `22/tcp`."""
     for rule in rules:
         if not isinstance(rule, Mapping):
             continue
-        if str(rule.get("direction") or "").casefold() in _OUTWARD:
+        if str(rule.get("direction") or "").casefold() in _OUTBOUND_DIRECTIONS:
             continue
-        if _is_all_the_world(str(rule.get("source") or "")):
+        # a rule without a source is taken for a rule for every source
+        if _is_any_source(str(rule.get("source") or "")):
             ports = rule.get("port_range") or "all ports"
             protocol = rule.get("protocol")
             yield f"{ports}/{protocol}" if protocol else str(ports)
 
 
-def _is_all_the_world(source: str) -> bool:
+def _is_any_source(source: str) -> bool:
     try:
         return ip_network(source.strip(), strict=False).prefixlen == 0
     except ValueError:
         return source.strip().casefold() in ("", "*", "any", "all")
 
 
-_PRICED: Final = (
+_PRICED_FIELDS: Final = (
     *("region", "gpu_type", "gpu_count", "storage_gb", "cpu_cores", "memory_gb", "state"),
 )
-"""What a rate is for."""
+"""Fields that the platform's hourly rate depends on."""
 
-_LIMITS: Final = ("idle_minutes", "max_runtime_hours", "cost_limit_usd")
+_TERMINATION_LIMITS: Final = ("idle_minutes", "max_runtime_hours", "cost_limit_usd")
 
 
-def cluster_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
-    """Where a search for capacity may place it elsewhere, what was seen is true."""
-    values, seen = {**values, **placed(seen)}, {**seen, **placed(seen)}
+def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> Footprint:
+    """Return the resource usage and the expenses of a cluster with these inputs and outputs.
+
+    The observed region and GPU type count before the declared ones: a search for capacity may have
+    placed the cluster elsewhere.
+    """
+    values, outputs = {**values, **placed(outputs)}, {**outputs, **placed(outputs)}
     region, gpu_type = text_of(values, "region"), text_of(values, "gpu_type")
     tags = names_in(values, "tags")
-    runs = text_of(seen, "status") == "running"
+    is_running = text_of(outputs, "status") == "running"
     return Footprint(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
         tags=tags,
-        expires=has_end(values) or EXPIRES in tags or _ends(values.get("auto_terminate")),
-        running=runs,
+        expires=has_end(values)
+        or EXPIRES in tags
+        or _has_termination_limit(values.get("auto_terminate")),
+        running=is_running,
         unknown=not_known(
             values, region="region", gpu_types="gpu_type", tags="tags", expires="auto_terminate"
         ),
-        expenses=_expenses(values, seen, region, gpu_type),
+        expenses=_list_expenses(values, outputs, region, gpu_type),
     )
 
 
-def _expenses(
-    values: Mapping[str, Any], seen: Mapping[str, Any], region: str, gpu_type: str
+def _list_expenses(
+    values: Mapping[str, Any], outputs: Mapping[str, Any], region: str, gpu_type: str
 ) -> tuple[Expense, ...]:
-    place = {"platform": "tensorone", "region": region}
-    rate = seen.get("current_hourly_rate")
-    if isinstance(rate, int | float) and _is_as_seen(values, seen):
-        is_stopped = text_of(seen, "status") == "stopped"
+    location = {"platform": "tensorone", "region": region}
+    hourly_rate = outputs.get("current_hourly_rate")
+    # float) and | the reported rate is for the cluster as it is: after a change of anything priced
+    # only the price book can tell
+    if isinstance(hourly_rate, int | float) and _is_reported_rate_valid(values, outputs):
+        is_stopped = text_of(outputs, "status") == "stopped"
         billing = Billing.STOPPED if is_stopped else Billing.ON_DEMAND
-        count, size = number_of(seen, "gpu_count"), number_of(seen, "storage_gb")
-        told = {**place, "currency": text_of(seen, "currency"), "source": "tensorone"}
-        whole = {"hourly": float(rate), "gpu_type": gpu_type, "billing": billing}
+        count, size = number_of(outputs, "gpu_count"), number_of(outputs, "storage_gb")
+        reported_details = {
+            **location,
+            "currency": text_of(outputs, "currency"),
+            "source": "tensorone",
+        }
+        rate_details = {"hourly": float(hourly_rate), "gpu_type": gpu_type, "billing": billing}
         return (
-            Expense(what="whole", amount=count, **whole, **told),
-            Expense(what="storage", amount=size, unit="GB", hourly=0.0, **told),  # in that price
+            Expense(what="whole", amount=count, **rate_details, **reported_details),
+            Expense(
+                what="storage", amount=size, unit="GB", hourly=0.0, **reported_details
+            ),  # in that price
         )
     is_stopped = text_of(values, "state") == "stopped"
     billing = Billing.STOPPED if is_stopped else Billing.ON_DEMAND
     count, size = number_of(values, "gpu_count"), number_of(values, "storage_gb")
     return (
-        Expense(what="gpus", amount=count, gpu_type=gpu_type, billing=billing, **place),
-        Expense(what="storage", amount=size, unit="GB", **place),
+        Expense(what="gpus", amount=count, gpu_type=gpu_type, billing=billing, **location),
+        Expense(what="storage", amount=size, unit="GB", **location),
     )
 
 
-def _is_as_seen(values: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
-    """Whether all that is priced is declared as it is."""
-    declared = (name for name in _PRICED if values.get(name) is not None)
-    return all(is_equal(values[name], seen.get(name)) for name in declared)
+def _is_reported_rate_valid(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
+    """Return True if everything that the rate depends on is declared as observed."""
+    declared_fields = (name for name in _PRICED_FIELDS if values.get(name) is not None)
+    return all(is_equal(values[name], outputs.get(name)) for name in declared_fields)
 
 
-def _ends(limits: Any) -> bool:
+def _has_termination_limit(limits: Any) -> bool:
     if not isinstance(limits, Mapping) or limits is UNKNOWN:
         return False
-    return limits.get("enabled") is not False and any(limits.get(name) for name in _LIMITS)
+    return limits.get("enabled") is not False and any(
+        limits.get(name) for name in _TERMINATION_LIMITS
+    )
 
 
-def clusters_live(client: TensorOneClient, ids: Sequence[str]) -> Mapping[str, Live]:
-    """Those of the clusters that are there. One list has all of several; nothing says that a list
-    tells what is measured, so one without it is looked at alone."""
-    several = client.clusters() if len(ids) > 1 else ()
-    listed = {each.cluster.id: each.cluster for each in several}
-    found: dict[str, Live] = {}
+def read_live_figures(client: TensorOneClient, ids: Sequence[str]) -> Mapping[str, Live]:
+    """Return the metrics and the cost of existing clusters, by id.
+
+    One list serves several clusters. No document says that the list has metrics, so a cluster
+    listed without them is read again.
+
+    Raises:
+        GpuformError: the platform does not answer.
+    """
+    readings = client.list_clusters() if len(ids) > 1 else ()
+    listed_clusters = {reading.cluster.id: reading.cluster for reading in readings}
+    live_by_id: dict[str, Live] = {}
     for id_ in ids:
-        cluster = listed.get(id_)
+        cluster = listed_clusters.get(id_)
         if cluster is None or cluster.metrics is None:
             try:
-                cluster = client.cluster(id_).cluster
+                cluster = client.get_cluster(id_).cluster
             except NotFound:
                 continue
-        told = ClusterMetrics.of(cluster)
-        runs = cluster.status == ClusterStatus.RUNNING
-        lines = ("; ".join(_use(told, runs=runs)), "; ".join(_cost(told)))
-        found[id_] = Live(tuple(filter(None, lines)), told.model_dump(mode="json"))
-    return found
-
-
-def _use(told: ClusterMetrics, *, runs: bool) -> Iterator[str]:
-    """What it does, while it runs."""
-    now = told.metrics.current
-    if runs:
-        figures = (
-            (now.gpu_utilization, "GPUs {:g}%"),
-            (now.gpu_memory_utilization, "GPU memory {:g}%"),
-            (now.temperature_celsius, "{:g} °C"),
-            (now.power_usage_watts, "{:g} W"),
+        metrics = ClusterMetrics.of(cluster)
+        is_running = cluster.status == ClusterStatus.RUNNING
+        lines = (
+            "; ".join(_format_use(metrics, is_running=is_running)),
+            "; ".join(_format_cost(metrics)),
         )
-        if parts := [text.format(value) for value, text in figures if value is not None]:
-            yield ", ".join(parts)
-        idle = told.auto_terminate.current_idle_minutes
-        times = ((told.uptime_seconds, "up"), (idle and idle * 60, "idle"))
-        if parts := [f"{word} {left(seconds)}" for seconds, word in times if seconds]:
-            yield ", ".join(parts)
-    if told.last_accessed:
-        yield f"last accessed {told.last_accessed}"
+        live_by_id[id_] = Live(tuple(filter(None, lines)), metrics.model_dump(mode="json"))
+    return live_by_id
 
 
-def _cost(told: ClusterMetrics) -> Iterator[str]:
-    """What it has cost, and how well that was used."""
-    cost, well = told.cost, told.metrics.historical.cost_efficiency
+def _format_use(metrics: ClusterMetrics, *, is_running: bool) -> Iterator[str]:
+    """Yield the use of a cluster's GPUs, and its times while it runs."""
+    current = metrics.metrics.current
+    # the last figures of a stopped cluster say nothing about now
+    if is_running:
+        figures = (
+            (current.gpu_utilization, "GPUs {:g}%"),
+            (current.gpu_memory_utilization, "GPU memory {:g}%"),
+            (current.temperature_celsius, "{:g} °C"),
+            (current.power_usage_watts, "{:g} W"),
+        )
+        if parts := [template.format(value) for value, template in figures if value is not None]:
+            yield ", ".join(parts)
+        idle = metrics.auto_terminate.current_idle_minutes
+        times = ((metrics.uptime_seconds, "up"), (idle and idle * 60, "idle"))
+        if parts := [f"{label} {left(seconds)}" for seconds, label in times if seconds]:
+            yield ", ".join(parts)
+    if metrics.last_accessed:
+        yield f"last accessed {metrics.last_accessed}"
+
+
+def _format_cost(metrics: ClusterMetrics) -> Iterator[str]:
+    """Yield what a cluster has cost and how well it was used."""
+    cost, efficiency = metrics.cost, metrics.metrics.historical.cost_efficiency
     sums = ((cost.session_cost, "this session"), (cost.total_lifetime_cost, "in all"))
-    if parts := [f"{_money(value, cost)} {word}" for value, word in sums if value is not None]:
+    if parts := [
+        f"{_format_money(value, cost)} {label}" for value, label in sums if value is not None
+    ]:
         yield ", ".join(parts)
-    if well.cost_per_compute_hour is not None:
-        yield f"{_money(well.cost_per_compute_hour, cost)} per compute hour"
-    if well.utilization_score is not None:
-        yield f"utilization score {well.utilization_score:g}"
+    if efficiency.cost_per_compute_hour is not None:
+        yield f"{_format_money(efficiency.cost_per_compute_hour, cost)} per compute hour"
+    if efficiency.utilization_score is not None:
+        yield f"utilization score {efficiency.utilization_score:g}"
 
 
-def _money(value: float, cost: wire.Cost) -> str:
+def _format_money(value: float, cost: wire.Cost) -> str:
     return f"{value:,.2f} {cost.currency or ''}".rstrip()
 
 
-def cluster_notices(seen: Mapping[str, Any], now: float) -> Iterator[Notice]:
-    """The end that the platform reckons with, and a template that has another version by now.
+def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Notice]:
+    """Yield the end that the platform expects, and a template with another version by now.
 
-    `estimated_termination` and `template_version` are of TensorOne's document ('Get Cluster
-    Details'). That a cluster keeps the version which it was made from is our reading.
+    `estimated_termination` and `template_version` are from TensorOne's documentation ('Get Cluster
+    Details'). That a cluster keeps the version of its creation is our reading.
     """
-    at = unix_time(_text(seen, "estimated_termination"))
-    if at is not None and at > now and _text(seen, "status") == ClusterStatus.RUNNING:
-        text = f"ends by itself in {left(at - now)}, at {written(at)} (auto_terminate)"
-        yield Notice(kind=NoticeKind.EXPIRY, text=text, at=written(at))
-    made, current = _text(seen, "made_from_version"), _text(seen, "template_version")
-    if made and current and made != current:
-        which = _text(seen, "template_name") or "its template"
+    ends_at = unix_time(_get_text(outputs, "estimated_termination"))
+    if (
+        ends_at is not None
+        and ends_at > now
+        and _get_text(outputs, "status") == ClusterStatus.RUNNING
+    ):
+        text = f"ends by itself in {left(ends_at - now)}, at {written(ends_at)} (auto_terminate)"
+        yield Notice(kind=NoticeKind.EXPIRY, text=text, at=written(ends_at))
+    created_version, current_version = (
+        _get_text(outputs, "made_from_version"),
+        _get_text(outputs, "template_version"),
+    )
+    if created_version and current_version and created_version != current_version:
+        template_label = _get_text(outputs, "template_name") or "its template"
         yield Notice(
             kind=NoticeKind.TEMPLATE,
-            text=f"{which} is {current} by now, and it was made from {made}: "
-            "`gpuform up --replace` with its name makes it anew",
+            text=f"{template_label} is {current_version} by now, and it was made from "
+            f"{created_version}: `gpuform up --replace` with its name makes it anew",
         )
 
 
-def _text(seen: Mapping[str, Any], name: str) -> str:
-    found = seen.get(name)
-    return found if isinstance(found, str) else ""
+def _get_text(outputs: Mapping[str, Any], name: str) -> str:
+    value = outputs.get(name)
+    return value if isinstance(value, str) else ""
 
 
-def state_changes(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[FieldChange]:
-    """Whether it is to be started or stopped, by what was last seen and what is declared."""
-    status, state = old.get("status"), declared.get("state", "running")
-    seen = status if status in AT_REST else old.get("state", "running")
-    before, by = old.get("state", seen), old.get("stopped_by")
+def plan_state_changes(
+    outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Iterator[FieldChange]:
+    """Yield whether the next run starts or stops a cluster, from outputs and declaration."""
+    status, state = outputs.get("status"), declared.get("state", "running")
+    # between two states the last recorded one counts: the cluster is on its way
+    observed_state = status if status in AT_REST else outputs.get("state", "running")
+    recorded_state, stop_reason = outputs.get("state", observed_state), outputs.get("stopped_by")
     if state is UNKNOWN:
         because = KNOWN_AFTER_APPLY
-        yield FieldChange("state", Action.UPDATE, before, state, because=because)
-    elif is_for_idleness(by) and declared.get("idle") is not None and state == "stopped":
+        yield FieldChange("state", Action.UPDATE, recorded_state, state, because=because)
+    elif is_for_idleness(stop_reason) and declared.get("idle") is not None and state == "stopped":
+        # the cluster stays as `gpuform expire` left it
         return  # as `gpuform expire` has left it: who declares idle cannot declare that
-    elif by and not (is_for_idleness(by) and declared.get("idle") is None):
-        yield _after_termination(by, state)
-    elif before != state:
-        yield FieldChange("state", Action.UPDATE, before, state)
-    elif seen != state:
-        yield FieldChange("state", Action.UPDATE, seen, state)
+    elif stop_reason and not (is_for_idleness(stop_reason) and declared.get("idle") is None):
+        yield _plan_change_after_termination(stop_reason, state)
+    elif recorded_state != state:
+        yield FieldChange("state", Action.UPDATE, recorded_state, state)
+    elif observed_state != state:
+        yield FieldChange("state", Action.UPDATE, observed_state, state)
 
 
-def _after_termination(by: str, state: str) -> FieldChange:
-    """What is done about a cluster that its own limit has stopped."""
-    because = f"stopped by {by}"
+def _plan_change_after_termination(stop_reason: str, state: str) -> FieldChange:
+    """Return the change for a cluster that its own limit has stopped."""
+    because = f"stopped by {stop_reason}"
     if state == "stopped":
         return FieldChange("state", Action.UPDATE, "running", state, because=because)
     if Permission.START_TERMINATED in permissions.given():
         return FieldChange("state", Action.UPDATE, "stopped", state, because=because)
     because = f"{because}; --allow {Permission.START_TERMINATED} starts it again"
+    # a start costs money again, which the limit was to prevent: people have to allow it
     return FieldChange("state", Action.KEEP, "stopped", "stopped", because=because)
 
 
-def how_started(path: str, old: Mapping[str, Any], declared: Mapping[str, Any]) -> str:
-    """What a change at a start takes, in the plan's words."""
-    is_stopped = old.get("status") == ClusterStatus.STOPPED
+def describe_start_effect(
+    path: str, outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> str:
+    """Return what a plan says about a change that only a start applies."""
+    is_stopped = outputs.get("status") == ClusterStatus.STOPPED
     if declared.get("state") == "stopped":
         if path == "restore_snapshot":
             return "at the next start"

@@ -1,6 +1,7 @@
-"""What brings a cluster to its declared state: stops and starts, one at a time.
+"""Bring a cluster to its declared state by stops and starts, one request at a time.
 
-Cores, memory, GPUs, storage and image change at a start alone, and a snapshot is restored by one
+The lifecycle (`cluster`) calls `StartStopSequence` from each poll while it waits for a cluster.
+Cores, memory, GPUs, storage and image change at a start only, and a start restores a snapshot
 (documentation, 'Start Cluster').
 """
 
@@ -12,150 +13,179 @@ from gpuform.providers.creating import ROUND, none_free, patience_of
 from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops
-from gpuform.providers.tensorone.client import NO_CAPACITY, TensorOneClient
-from gpuform.providers.tensorone.idleness import because_of, stopped_for
-from gpuform.providers.tensorone.shown import differences
+from gpuform.providers.tensorone.client import NO_CAPACITY_CODE, TensorOneClient
+from gpuform.providers.tensorone.idleness import describe_idle_stop, find_idle_stop_reason
+from gpuform.providers.tensorone.shown import find_start_changes
 from gpuform.schemas.policies.lifetime import idleness_of
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
 from gpuform.schemas.tensorone.statuses import ClusterStatus
 from gpuform.schemas.tensorone.termination import stopped_by
 
-PATIENCE = 120.0
-"""Seconds until a request that shows no effect is sent again."""
+RESEND_AFTER_S = 120.0
+"""Seconds after which a request without any effect is sent again."""
 
 
-class Course:
-    """The way of one cluster during one call."""
+class StartStopSequence:
+    """The starts and stops of one cluster during one operation."""
 
     def __init__(
-        self, client: TensorOneClient, call: ProviderContext, cluster_id: str, want: ClusterInputs
+        self, client: TensorOneClient, call: ProviderContext, cluster_id: str, inputs: ClusterInputs
     ) -> None:
         self._client = client
         self._call = call
         self._id = cluster_id
-        self._want = want
-        self._asked: tuple[str, str | None] | None = None
-        self._asked_at = 0.0
-        self._is_configured = False
-        self._short_since: float | None = None
+        self._inputs = inputs
+        self._last_request: tuple[str, str | None] | None = None
+        self._last_request_at = 0.0
+        self._has_sent_changes = False
+        self._short_of_capacity_since: float | None = None
         """When there were first no GPUs for its start."""
-        known = call.known.get("restored_snapshot")
-        self.restored: str | None = known if want.restore_snapshot else None
+        restored_before = call.known.get("restored_snapshot")
+        self.restored_snapshot: str | None = restored_before if inputs.restore_snapshot else None
         """The declared snapshot, once the cluster was started from it."""
 
-    def go_on(self, cluster: wire.Cluster) -> str | None:
-        """Asks a cluster at rest for its next step, and says which; None when it has arrived.
+    def request_next_step(self, cluster: wire.Cluster) -> str | None:
+        """Request the next step of a cluster at rest; return `start`, `stop`, or None if done.
 
-        Raises OutOfCapacity when there are no GPUs for a start, and other `GpuformError`s.
+        Raises:
+            OutOfCapacity: there are no GPUs for a start.
+            GpuformError: the platform refuses the step or does not answer.
         """
-        step = self._next(cluster)
-        asked = (step or "", cluster.status_details.last_status_change)
+        step = self._choose_next_step(cluster)
+        request = (step or "", cluster.status_details.last_status_change)
         now = self._call.clock.now()
-        pause = ROUND if self._short_since is not None else PATIENCE
-        if step is None or (asked == self._asked and now - self._asked_at < pause):
+        resend_after_s = ROUND if self._short_of_capacity_since is not None else RESEND_AFTER_S
+        # a cached answer may show the status from before the request: the same request is not sent
+        # again at once
+        if step is None or (
+            request == self._last_request and now - self._last_request_at < resend_after_s
+        ):
             return step
-        self._asked, self._asked_at = asked, now
+        self._last_request, self._last_request_at = request, now
         try:
             if step == "stop":
-                self._remember_idleness()
+                # recorded before the request: a run that is killed after it still knows why the
+                # cluster stopped
+                self._record_idle_stop()
                 self._client.stop(self._id)
             else:
-                self._start(cluster)
+                self._start_cluster(cluster)
         except OutOfCapacity as error:
             self._wait_for_capacity(error, cluster)
         except Conflict:
             pass  # it is on its way already: the next look shows where to
         return step
 
-    def unmet(self, cluster: wire.Cluster) -> str | None:
-        """What the platform has not done although it was asked, if so."""
-        left = differences(cluster, self._want)
-        if not left:
+    def describe_unmet_inputs(self, cluster: wire.Cluster) -> str | None:
+        """Return which declared fields the platform started the cluster without, or None."""
+        unmet_inputs = find_start_changes(cluster, self._inputs)
+        if not unmet_inputs:
             return None
-        wanted = ", ".join(f"{name} {value}" for name, value in left.items())
-        return f"the platform started it without {wanted}"
+        unmet_text = ", ".join(f"{name} {value}" for name, value in unmet_inputs.items())
+        return f"the platform started it without {unmet_text}"
 
-    def left_stopped_by(self, cluster: wire.Cluster) -> str | None:
-        """What has stopped it, when it stays so: until its start is allowed."""
-        known = self._call.known
-        if self._want.idle is not None:
-            idle = stopped_for(cluster, self._idle_stops, known)
+    def find_accepted_stop_reason(self, cluster: wire.Cluster) -> str | None:
+        """Return why a cluster may stay stopped although it should run, or None.
+
+        The permission `start-terminated` allows the start of a cluster that its own limits stopped.
+        """
+        outputs = self._call.known
+        if self._inputs.idle is not None:
+            idle_reason = find_idle_stop_reason(cluster, self._idle_stops, outputs)
             is_allowed = Permission.START_TERMINATED in permissions.given()
-            if idle is not None and (self._want.state == "stopped" or not is_allowed):
-                return idle
-        by = stopped_by(cluster)
-        was_meant = known.get("state") == "stopped" or self._want.state == "stopped"
-        ran = known.get("status") in (ClusterStatus.RUNNING, ClusterStatus.STOPPING)
-        if by is None or was_meant or not (ran or known.get("stopped_by")):
+            if idle_reason is not None and (self._inputs.state == "stopped" or not is_allowed):
+                return idle_reason
+        termination_reason = stopped_by(cluster)
+        is_stop_declared = outputs.get("state") == "stopped" or self._inputs.state == "stopped"
+        # a cluster that was not running before cannot have been stopped by its limits since
+        was_running = outputs.get("status") in (ClusterStatus.RUNNING, ClusterStatus.STOPPING)
+        if (
+            termination_reason is None
+            or is_stop_declared
+            or not (was_running or outputs.get("stopped_by"))
+        ):
             return None
-        return None if Permission.START_TERMINATED in permissions.given() else by
+        return None if Permission.START_TERMINATED in permissions.given() else termination_reason
 
     @property
     def _idle_stops(self) -> IdleStops:
         return IdleStops.beside(self._call.intents)
 
-    def _remember_idleness(self) -> None:
-        """What declares idle is never declared to be stopped: `gpuform expire` alone does that."""
-        idleness = idleness_of(self._want.dump_declared())
-        if idleness is not None and self._want.state == "stopped":
+    def _record_idle_stop(self) -> None:
+        """Record the reason if `gpuform expire` stops the cluster."""
+        idleness = idleness_of(self._inputs.dump_declared())
+        # a declaration with `idle` is never declared as stopped: only `gpuform expire` does that
+        if idleness is not None and self._inputs.state == "stopped":
             now = self._call.clock.now()
-            self._idle_stops.record(IdleStop(self._id, now, because_of(idleness, now)))
+            self._idle_stops.record(IdleStop(self._id, now, describe_idle_stop(idleness, now)))
 
-    def _next(self, cluster: wire.Cluster) -> str | None:
-        wants_running = self._want.state != "stopped"
+    def _choose_next_step(self, cluster: wire.Cluster) -> str | None:
+        wants_running = self._inputs.state != "stopped"
         is_running = cluster.status == ClusterStatus.RUNNING
-        has_changes = self._has_changes(cluster) or (wants_running and self._snapshot is not None)
+        has_changes = self._has_changes(cluster) or (
+            wants_running and self._snapshot_to_restore is not None
+        )
         if is_running:
+            # these changes apply at a start only: a running cluster has to stop first
             return "stop" if has_changes or not wants_running else None
         if has_changes:
             return "start"
-        is_meant = not wants_running or self.left_stopped_by(cluster) is not None
-        return None if is_meant else "start"
+        may_stay_stopped = not wants_running or self.find_accepted_stop_reason(cluster) is not None
+        return None if may_stay_stopped else "start"
 
     def _has_changes(self, cluster: wire.Cluster) -> bool:
-        """Whether there is something that a start would change, which is asked for once."""
-        return not self._is_configured and bool(differences(cluster, self._want))
+        """Return True if a start would change something that no start has been sent with yet."""
+        # sent once: a field that the platform ignores must not stop and start the cluster again and
+        # again
+        return not self._has_sent_changes and bool(find_start_changes(cluster, self._inputs))
 
     @property
-    def _snapshot(self) -> str | None:
-        """The snapshot to restore: one that was declared since the last time."""
-        wanted = self._want.restore_snapshot
-        return None if wanted == self.restored else wanted
+    def _snapshot_to_restore(self) -> str | None:
+        """The declared snapshot, unless the cluster was started from this snapshot before."""
+        declared_snapshot = self._inputs.restore_snapshot
+        return None if declared_snapshot == self.restored_snapshot else declared_snapshot
 
     def _wait_for_capacity(self, error: OutOfCapacity, cluster: wire.Cluster) -> None:
-        """Raises the error when it is not to be waited for, or no longer."""
+        """Report that a start waits for capacity, or raise the error when the wait is over."""
         now = self._call.clock.now()
-        if self._short_since is None:
-            self._short_since = now
-        left = self._short_since + patience(self._want) - now
-        if left <= 0:
-            place = cluster.configuration or wire.Configuration()
-            where = (place.gpu_type or self._want.gpu_type, place.region or self._want.region)
-            raise out_of_stock(error, self._want, [where], "started") from None
-        self._call.on_progress(f"out of stock; trying again for {format_duration(left)}")
+        if self._short_of_capacity_since is None:
+            self._short_of_capacity_since = now
+        remaining_s = self._short_of_capacity_since + get_capacity_wait(self._inputs) - now
+        if remaining_s <= 0:
+            configuration = cluster.configuration or wire.Configuration()
+            placement = (
+                configuration.gpu_type or self._inputs.gpu_type,
+                configuration.region or self._inputs.region,
+            )
+            raise build_out_of_stock_error(error, self._inputs, [placement], "started") from None
+        self._call.on_progress(f"out of stock; trying again for {format_duration(remaining_s)}")
 
-    def _start(self, cluster: wire.Cluster) -> None:
-        changed, snapshot = differences(cluster, self._want), self._snapshot
+    def _start_cluster(self, cluster: wire.Cluster) -> None:
+        changed_fields, snapshot = (
+            find_start_changes(cluster, self._inputs),
+            self._snapshot_to_restore,
+        )
         try:
-            self._client.start(self._id, requests.cluster_start(changed, snapshot))
+            self._client.start(self._id, requests.cluster_start(changed_fields, snapshot))
         except ApiError as error:
-            raise shortage(error) from None
-        self._is_configured = True
-        if self._want.idle is not None:
+            raise to_out_of_capacity(error) from None
+        self._has_sent_changes = True
+        if self._inputs.idle is not None:
+            # a started cluster has no idle stop any more, whoever stopped it next
             self._idle_stops.forget(self._id)
         if snapshot is not None:
-            self.restored = snapshot
+            self.restored_snapshot = snapshot
 
 
-def patience(want: ClusterInputs) -> float:
-    """How long it is waited for capacity, in seconds."""
-    return patience_of(want.dump_declared().get("on_no_capacity"))
+def get_capacity_wait(inputs: ClusterInputs) -> float:
+    """Return how long a search for capacity may take, in seconds."""
+    return patience_of(inputs.dump_declared().get("on_no_capacity"))
 
 
-def shortage(error: ApiError) -> ApiError:
-    """OutOfCapacity for the answer that says so ('Error Handling'); another error as it is."""
-    if error.status != 422 or error.code != NO_CAPACITY:
+def to_out_of_capacity(error: ApiError) -> ApiError:
+    """Return OutOfCapacity for a 422 about missing GPUs ('Error Handling'), or the error itself."""
+    if error.status != 422 or error.code != NO_CAPACITY_CODE:
         return error
     return OutOfCapacity(
         error.message,
@@ -167,12 +197,15 @@ def shortage(error: ApiError) -> ApiError:
     )
 
 
-def out_of_stock(
-    error: OutOfCapacity, want: ClusterInputs, places: Iterable[tuple[str, str]], done: str
+def build_out_of_stock_error(
+    error: OutOfCapacity, inputs: ClusterInputs, placements: Iterable[tuple[str, str]], verb: str
 ) -> OutOfCapacity:
-    """What TensorOne has not got: types of GPU, each in a region."""
-    many = "s" * (want.gpu_count != 1)
-    wanted = [f"{want.gpu_count} {type_} GPU{many} free in {region}" for type_, region in places]
+    """Return the error about the GPU types and regions in which TensorOne has no capacity."""
+    plural = "s" * (inputs.gpu_count != 1)
+    requested_capacity = [
+        f"{inputs.gpu_count} {gpu_type} GPU{plural} free in {region}"
+        for gpu_type, region in placements
+    ]
     hint = "try again later, or declare another region, another gpu_type or a smaller gpu_count"
-    is_searched = want.on_no_capacity is not None
-    return none_free(error, "TensorOne", wanted, done, hint, is_searched=is_searched)
+    is_searched = inputs.on_no_capacity is not None
+    return none_free(error, "TensorOne", requested_capacity, verb, hint, is_searched=is_searched)

@@ -1,9 +1,12 @@
-"""Whether a TensorOne cluster is idle: by its metrics, and by all that may contradict them.
+"""Decide whether a TensorOne cluster is idle, from metrics and all that may contradict idleness.
+
+`gpuform expire` asks through the lifecycle (`cluster`). Any doubt means that the cluster is not
+idle.
 
 `metrics.current`, `metrics.historical`, `metrics_window`, `last_accessed`, `uptime_seconds`,
-`status_details` and `auto_terminate` are of TensorOne's document ('Get Cluster Details'). It tells
-one figure for all GPUs, which we take for their mean: one of them may do all the work, so the
-figure counts times their number.
+`status_details` and `auto_terminate` are fields of TensorOne's documentation ('Get Cluster
+Details', document 000). The platform reports one figure for all GPUs, which gpuform takes for their
+mean: one GPU may do all the work, so the figure counts times their number.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,142 +20,166 @@ from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.statuses import ClusterStatus, unix_time
 
-STALE: Final = 900.0
-"""Seconds after which a figure no longer tells what is so now."""
+MAX_METRIC_AGE_S: Final = 900.0
+"""Seconds after which a measurement says nothing about the present."""
 
-AHEAD: Final = 60.0
+MAX_CLOCK_SKEW_S: Final = 60.0
 """Seconds that the platform's clock may be ahead of ours."""
 
-MOST_GPUS: Final = 8
-"""Of a cluster ('Create Cluster'): as many as it may have whose number is not told."""
+MAX_GPUS: Final = 8
+"""Largest number of GPUs of a cluster ('Create Cluster'), assumed where the number is unknown."""
 
-WINDOWS: Final = {"1h": 3600.0, "6h": 6 * 3600.0, "24h": 24 * 3600.0, "7d": 7 * 86400.0}
+WINDOW_SECONDS: Final = {"1h": 3600.0, "6h": 6 * 3600.0, "24h": 24 * 3600.0, "7d": 7 * 86400.0}
+"""Metrics window of the platform -> its seconds, from the shortest to the longest."""
 
-STOPPING: Final = 3600.0
-"""Seconds within which a stop is done that was asked for."""
+MAX_STOP_DURATION_S: Final = 3600.0
+"""Seconds within which the platform carries out a stop that gpuform requested."""
 
 
-def judged(client: TensorOneClient, id_: str, idleness: Idleness) -> Verdict:
-    """One look at the cluster, now. Raises GpuformError when the platform does not answer."""
-    window = next(name for name, seconds in WINDOWS.items() if seconds >= idleness.lasting)
-    cluster = client.cluster(id_, window).cluster
+def evaluate_idleness(client: TensorOneClient, id_: str, idleness: Idleness) -> Verdict:
+    """Return whether a cluster is idle now and why, from one request.
+
+    Raises:
+        GpuformError: the platform does not answer.
+    """
+    # the shortest window that covers the required time
+    window = next(name for name, seconds in WINDOW_SECONDS.items() if seconds >= idleness.lasting)
+    cluster = client.get_cluster(id_, window).cluster
     now, _ = get_current_context().platform_time(client.clock_ahead)
-    look = _Look(cluster, idleness, window, now)
-    doubt = next(look.doubts(), None)
+    check = _IdlenessCheck(cluster, idleness, window, now)
+    doubt = next(check.find_doubts(), None)
     if doubt is not None:
         return Verdict(is_idle=False, because=doubt)
-    within = "" if WINDOWS[window] == idleness.lasting else f" (of its last {window})"
-    because = f"each GPU used {idleness.text}{within}, at {written(now)}"
-    return Verdict(is_idle=True, because=because)
+    within = "" if WINDOW_SECONDS[window] == idleness.lasting else f" (of its last {window})"
+    reason = f"each GPU used {idleness.text}{within}, at {written(now)}"
+    return Verdict(is_idle=True, because=reason)
 
 
-def because_of(idleness: Idleness, now: float) -> str:
-    """The words for a stop that is asked for now."""
+def describe_idle_stop(idleness: Idleness, now: float) -> str:
+    """Return the recorded reason of a stop that is requested now because of idleness."""
     return f"{CAUSE}, each GPU used {idleness.text} up to {written(now)}"
 
 
-def stopped_for(cluster: wire.Cluster, stops: IdleStops, known: Mapping[str, Any]) -> str | None:
-    """Why `gpuform expire` has stopped a cluster; None where that has not, or somebody since.
+def find_idle_stop_reason(
+    cluster: wire.Cluster, stops: IdleStops, outputs: Mapping[str, Any]
+) -> str | None:
+    """Return why `gpuform expire` stopped a cluster, or None if it did not or somebody did since.
 
-    `known` are the outputs of a look before: what they say holds while the status is of then.
+    Args:
+        cluster: the cluster as the platform reports it.
+        stops: the stops that this stack recorded.
+        outputs: earlier outputs; their reason holds while the status has not changed since.
     """
     if cluster.status not in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
         return None
-    changed, said = cluster.status_details.last_status_change, known.get("stopped_by")
-    if is_for_idleness(said) and changed == known.get("last_status_change"):
-        return str(said)
-    stop, at = stops.find(cluster.id), unix_time(changed)
+    changed, recorded_reason = cluster.status_details.last_status_change, outputs.get("stopped_by")
+    if is_for_idleness(recorded_reason) and changed == outputs.get("last_status_change"):
+        return str(recorded_reason)
+    stop, changed_at = stops.find(cluster.id), unix_time(changed)
     if stop is None:
         return None
-    is_of_it = at is None or stop.at - AHEAD <= at <= stop.at + STOPPING
-    return stop.because if is_of_it else None
+    # a status that changed long before or after our request is somebody else's stop
+    is_our_stop = (
+        changed_at is None
+        or stop.at - MAX_CLOCK_SKEW_S <= changed_at <= stop.at + MAX_STOP_DURATION_S
+    )
+    return stop.because if is_our_stop else None
 
 
-class _Look:
-    """One answer, and all that keeps it from being idle."""
+class _IdlenessCheck:
+    """One answer about a cluster, and every reason in it not to call the cluster idle."""
 
     def __init__(self, cluster: wire.Cluster, idleness: Idleness, window: str, now: float) -> None:
         self._cluster, self._idleness, self._window, self._now = cluster, idleness, window, now
         self._metrics = cluster.metrics or wire.Metrics()
 
-    def doubts(self) -> Iterator[str]:
-        """Why it is not idle, or nobody knows; the first one is enough."""
+    def find_doubts(self) -> Iterator[str]:
+        """Yield why the cluster is not idle, or why nobody knows; one reason is enough."""
         cluster = self._cluster
         if cluster.status != ClusterStatus.RUNNING:
             yield f"it is {cluster.status or 'of unknown status'}"
-        yield from self._of_now()
-        yield from self._of_before()
-        yield from self._of_others()
+        yield from self._find_current_doubts()
+        yield from self._find_past_doubts()
+        yield from self._find_activity_doubts()
 
-    def _of_now(self) -> Iterator[str]:
+    def _find_current_doubts(self) -> Iterator[str]:
         current = self._metrics.current
-        used, watts = current.gpu_utilization, current.power_usage_watts
-        at = unix_time(current.timestamp)
-        if used is None or not 0 <= used <= 100:
+        gpu_use, watts = current.gpu_utilization, current.power_usage_watts
+        measured_at = unix_time(current.timestamp)
+        if gpu_use is None or not 0 <= gpu_use <= 100:
             yield "its use is not told"
-        elif at is None:
+        elif measured_at is None:
             yield "its use is told without a date"
-        elif not -AHEAD <= self._now - at <= STALE:
-            yield f"its use is told of {written(at)}, which is not now"
+        elif not -MAX_CLOCK_SKEW_S <= self._now - measured_at <= MAX_METRIC_AGE_S:
+            yield f"its use is told of {written(measured_at)}, which is not now"
+        # the GPUs of a running cluster take power: 0 W shows that the measurement is wrong
         elif watts is not None and watts <= 0:
             yield "its GPUs are told to take no power while it runs"
-        elif self._of_one(used) >= self._idleness.below:
-            yield self._too_much(used, "now")
+        elif self._compute_max_gpu_use(gpu_use) >= self._idleness.below:
+            yield self._format_use(gpu_use, "now")
         health = self._cluster.status_details.health_checks.gpu_health
+        # the measurements of an unhealthy GPU prove nothing
         if health is not None and health != "healthy":
             yield f"the health of its GPUs is {health}"
 
-    def _of_before(self) -> Iterator[str]:
+    def _find_past_doubts(self) -> Iterator[str]:
         historical = self._metrics.historical
-        course = historical.gpu_utilization
-        least, mean, most = course.min, course.avg, course.max
-        if historical.window != self._window or least is None or mean is None or most is None:
+        gpu_use = historical.gpu_utilization
+        minimum, mean, maximum = gpu_use.min, gpu_use.avg, gpu_use.max
+        # the platform may answer with another window than the requested one
+        if historical.window != self._window or minimum is None or mean is None or maximum is None:
             yield f"its use of the last {self._window} is not told"
-        elif not 0 <= least <= mean <= most <= 100:
+        elif not 0 <= minimum <= mean <= maximum <= 100:
             yield f"its use of the last {self._window} is told in figures that cannot be"
-        elif self._of_one(most) >= self._idleness.below:
-            yield self._too_much(most, f"within the last {self._window}")
+        elif self._compute_max_gpu_use(maximum) >= self._idleness.below:
+            yield self._format_use(maximum, f"within the last {self._window}")
 
-    def _of_others(self) -> Iterator[str]:
-        """What the platform says beside its metrics. Of its start it has to say something."""
-        cluster, lasting = self._cluster, self._idleness.lasting
+    def _find_activity_doubts(self) -> Iterator[str]:
+        """Yield what the platform reports beside its metrics that contradicts idleness."""
+        cluster, required_s = self._cluster, self._idleness.lasting
         changed, uptime = cluster.status_details.last_status_change, cluster.uptime_seconds
+        # without either, the cluster may have been started a minute ago
         if changed is None and uptime is None:
             yield "nobody tells since when it runs"
-        if uptime is not None and not lasting <= uptime < float("inf"):
+        if uptime is not None and not required_s <= uptime < float("inf"):
             yield f"it runs for {left(max(uptime, 0))} only"
         limits = cluster.auto_terminate
-        idle = None if limits is None else limits.current_idle_minutes
-        if idle is not None and idle * 60 < lasting:
-            yield self._not_yet(idle * 60)
-        moments = {
+        # TensorOne counts idle minutes for its own auto-termination
+        idle_minutes = None if limits is None else limits.current_idle_minutes
+        if idle_minutes is not None and idle_minutes * 60 < required_s:
+            yield self._format_idle_count(idle_minutes * 60)
+        timestamp_by_event = {
             "was started or stopped": changed,
             "was made": cluster.created_at,
             "was accessed": cluster.last_accessed,
         }
-        for what, text in moments.items():
-            at = unix_time(text)
-            if text is not None and at is None:
-                yield f"it {what} nobody knows when"
-            elif at is not None and self._now - at < lasting:
-                yield f"it {what} at {written(at)}"
+        for event, timestamp in timestamp_by_event.items():
+            happened_at = unix_time(timestamp)
+            if timestamp is not None and happened_at is None:
+                yield f"it {event} nobody knows when"
+            elif happened_at is not None and self._now - happened_at < required_s:
+                yield f"it {event} at {written(happened_at)}"
 
-    def _not_yet(self, idle: float) -> str:
-        idle = max(idle, 0)
-        due = written(self._now + self._idleness.lasting - idle)
-        return f"idle for {left(idle)} by TensorOne's count, so that it may be due at {due}"
+    def _format_idle_count(self, idle_s: float) -> str:
+        idle_s = max(idle_s, 0)
+        due = written(self._now + self._idleness.lasting - idle_s)
+        return f"idle for {left(idle_s)} by TensorOne's count, so that it may be due at {due}"
 
-    def _too_much(self, used: float, when: str) -> str:
-        count = self._gpus
-        of_one = f": one of its {count} GPUs up to {self._of_one(used):g}%" if count > 1 else ""
-        return f"used {used:g}% {when}{of_one}"
+    def _format_use(self, gpu_use: float, when: str) -> str:
+        count = self._gpu_count
+        single_gpu_text = (
+            f": one of its {count} GPUs up to {self._compute_max_gpu_use(gpu_use):g}%"
+            if count > 1
+            else ""
+        )
+        return f"used {gpu_use:g}% {when}{single_gpu_text}"
 
-    def _of_one(self, used: float) -> float:
-        """The most that one of its GPUs can be used."""
-        return min(100.0, used * self._gpus)
+    def _compute_max_gpu_use(self, gpu_use: float) -> float:
+        """Return the highest possible use of a single GPU, in percent."""
+        return min(100.0, gpu_use * self._gpu_count)
 
     @property
-    def _gpus(self) -> int:
-        place = self._cluster.configuration
-        number = place.gpu_count if place else None
-        return number if number and 0 < number <= MOST_GPUS else MOST_GPUS
+    def _gpu_count(self) -> int:
+        configuration = self._cluster.configuration
+        reported_count = configuration.gpu_count if configuration else None
+        return reported_count if reported_count and 0 < reported_count <= MAX_GPUS else MAX_GPUS

@@ -1,4 +1,7 @@
-"""What an account of TensorOne holds: all clusters that the key may see."""
+"""List the clusters that exist in the account of the API key.
+
+`gpuform.providers.offering` calls `held` to compare an account with the states of stacks.
+"""
 
 from gpuform.providers.offering import Held
 from gpuform.providers.operations import Settings
@@ -8,24 +11,30 @@ from gpuform.schemas.tensorone.statuses import ClusterStatus, unix_time
 
 
 def held(settings: Settings) -> list[Held]:
-    """As many lists as there are pages; the cost is the current hourly rate."""
-    found = (each.cluster for each in client_for(settings).clusters())
-    return [_held(each) for each in found if each.status != ClusterStatus.DELETING]
+    """Return the clusters of the account that are not being deleted.
+
+    Sends one request for each page of the list. `hourly_cost` is the current rate.
+
+    Raises:
+        GpuformError: TensorOne does not answer.
+    """
+    clusters = (reading.cluster for reading in client_for(settings).list_clusters())
+    return [_to_held(cluster) for cluster in clusters if cluster.status != ClusterStatus.DELETING]
 
 
-def _held(each: wire.Cluster) -> Held:
-    cost = each.cost or wire.Cost()
-    project = each.project_info
+def _to_held(cluster: wire.Cluster) -> Held:
+    cost = cluster.cost or wire.Cost()
+    project = cluster.project_info
     return Held(
         "tensorone",
         "Cluster",
-        each.id,
-        each.name,
-        region=(each.configuration and each.configuration.region) or "",
-        tags=each.tags,
-        status=each.status,
+        cluster.id,
+        cluster.name,
+        region=(cluster.configuration and cluster.configuration.region) or "",
+        tags=cluster.tags,
+        status=cluster.status,
         owner=project.owner_email or project.owner_id or "",
-        created_at=unix_time(each.created_at),
+        created_at=unix_time(cluster.created_at),
         hourly_cost=cost.current_hourly_rate,
         currency=cost.currency or "",
     )

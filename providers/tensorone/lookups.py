@@ -1,7 +1,8 @@
-"""What an account of TensorOne has, for programs: clusters, and what clusters tell of the rest.
+"""Look up the clusters of a TensorOne account, and what clusters show of templates and projects.
 
-The credentials are those of the environment, else of the running program's configuration
-(`tensorone:apiKey`). Every function raises GpuformError when the platform does not answer.
+Pulumi programs call these functions. Credentials come from the environment, then from the running
+program's configuration (`tensorone:apiKey`). Every function raises GpuformError when the platform
+does not answer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from gpuform.schemas.tensorone.wire import (
 )
 
 WINDOWS: Final = ("1h", "6h", "24h", "7d")
-"""What `metrics_window` may be ('Get Cluster Details')."""
+"""Values of `metrics_window` that the platform accepts ('Get Cluster Details')."""
 
 
 def clusters(
@@ -32,75 +33,91 @@ def clusters(
     project_id: str | None = None,
     template_id: str | None = None,
 ) -> Sequence[Cluster]:
-    """The clusters that have every value given, by name; without variables and SSH commands.
+    """Return the clusters that match every given value, sorted by name and without secrets.
 
-    Nothing says that a list has every part of a cluster: one that it leaves out is none.
+    Environment variables and SSH commands are removed. No document says that a list has every part
+    of a cluster: a missing part is None.
+
+    Args:
+        name: None matches every name; the other filters work alike.
+        region: name of the region.
+        status: word of the platform, such as `running`.
+        gpu_type: type of the GPUs.
+        project_id: id of the cluster's project.
+        template_id: id of the template that the cluster was created from.
     """
-    wanted = (name, region, status, gpu_type, project_id, template_id)
-    found = [
-        each
-        for each in _clusters()
-        if all(value in (None, has) for value, has in zip(wanted, _values(each), strict=True))
+    filters = (name, region, status, gpu_type, project_id, template_id)
+    matching_clusters = [
+        cluster
+        for cluster in _list_clusters()
+        if all(
+            value in (None, cluster_value)
+            for value, cluster_value in zip(filters, _get_filter_values(cluster), strict=True)
+        )
     ]
-    return [_without_secrets(each) for each in sorted(found, key=lambda each: each.name)]
+    return [
+        _remove_secrets(cluster)
+        for cluster in sorted(matching_clusters, key=lambda cluster: cluster.name)
+    ]
 
 
 def templates() -> Sequence[SeenTemplate]:
-    """The templates that clusters of the account are made from, by id: there is no list of all."""
-    found: dict[str, list[Cluster]] = {}
-    for each in _clusters():
-        if each.template_info.template_id:
-            found.setdefault(each.template_info.template_id, []).append(each)
+    """Return the templates of existing clusters by id; the API cannot list all templates."""
+    clusters_by_template: dict[str, list[Cluster]] = {}
+    for cluster in _list_clusters():
+        if cluster.template_info.template_id:
+            clusters_by_template.setdefault(cluster.template_info.template_id, []).append(cluster)
     return [
         SeenTemplate(
             **users[0].template_info.model_dump(),
-            cluster_ids=tuple(sorted(each.id for each in users)),
+            cluster_ids=tuple(sorted(user.id for user in users)),
         )
-        for _, users in sorted(found.items())
+        for _, users in sorted(clusters_by_template.items())
     ]
 
 
 def projects() -> Sequence[SeenProject]:
-    """The projects that clusters of the account are in, by id: there is no list of all."""
-    found: dict[str, list[Cluster]] = {}
-    for each in _clusters():
-        if each.project_info.project_id:
-            found.setdefault(each.project_info.project_id, []).append(each)
+    """Return the projects of existing clusters, sorted by id; the API cannot list all projects."""
+    clusters_by_project: dict[str, list[Cluster]] = {}
+    for cluster in _list_clusters():
+        if cluster.project_info.project_id:
+            clusters_by_project.setdefault(cluster.project_info.project_id, []).append(cluster)
     return [
         SeenProject(
-            **users[0].project_info.model_dump(),
-            cluster_ids=tuple(sorted(each.id for each in users)),
+            **members[0].project_info.model_dump(),
+            cluster_ids=tuple(sorted(member.id for member in members)),
         )
-        for _, users in sorted(found.items())
+        for _, members in sorted(clusters_by_project.items())
     ]
 
 
 def metrics(cluster_id: str, window: str = "1h") -> ClusterMetrics:
-    """What is measured of a cluster now and over a window (1h, 6h, 24h, 7d), and what it costs."""
+    """Return the metrics and the cost of a cluster, now and over a window (1h, 6h, 24h, 7d)."""
     if window not in WINDOWS:
         raise GpuformError(f"tensorone: {window!r} is no window: give one of {', '.join(WINDOWS)}")
-    found = client_for(lookup_settings()).cluster(cluster_id, window).cluster
-    return ClusterMetrics.of(found)
+    cluster = client_for(lookup_settings()).get_cluster(cluster_id, window).cluster
+    return ClusterMetrics.of(cluster)
 
 
-def _clusters() -> Iterator[Cluster]:
-    return (each.cluster for each in client_for(lookup_settings()).clusters())
+def _list_clusters() -> Iterator[Cluster]:
+    return (reading.cluster for reading in client_for(lookup_settings()).list_clusters())
 
 
-def _values(each: Cluster) -> tuple[str | None, ...]:
-    configuration = each.configuration
+def _get_filter_values(cluster: Cluster) -> tuple[str | None, ...]:
+    configuration = cluster.configuration
     region, gpu_type = (
         (configuration.region, configuration.gpu_type) if configuration else (None, None)
     )
-    project, template = each.project_info.project_id, each.template_info.template_id
-    return (each.name, region, each.status, gpu_type, project, template)
+    project, template = cluster.project_info.project_id, cluster.template_info.template_id
+    return (cluster.name, region, cluster.status, gpu_type, project, template)
 
 
-def _without_secrets(each: Cluster) -> Cluster:
-    environment, network = each.environment or Environment(), each.network or Network()
+def _remove_secrets(cluster: Cluster) -> Cluster:
+    environment, network = cluster.environment or Environment(), cluster.network or Network()
     ssh = network.ssh_connection.model_copy(update={"connection_string": None})
-    hidden = {
+    changed_parts = {
+        # a program may print or export what a lookup returns
         "environment": environment.model_copy(update={"variables": {}}),
         "network": network.model_copy(update={"ssh_connection": ssh}),
     }
-    return each.model_copy(update=hidden)
+    return cluster.model_copy(update=changed_parts)

@@ -1,4 +1,7 @@
-"""What TensorOne offers, by its documentation ('Create Cluster'): its API has no such lists."""
+"""List the regions and GPU types of TensorOne for `gpuform offers` and for completion.
+
+TensorOne's API has no such lists: both are from its documentation ('Create Cluster').
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import get_args
@@ -11,7 +14,7 @@ IS_DOCUMENTED = True
 
 
 def offered(_settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
-    """Asks nothing."""
+    """Yield the documented regions and GPU types without a request."""
     for region in get_args(Region):
         yield Offer("tensorone", REGION, region, "region", region)
     for gpu_type in get_args(GpuType):

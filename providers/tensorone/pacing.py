@@ -1,9 +1,9 @@
-"""Keeps the requests of one key under TensorOne's limits (documentation, 'Rate Limits').
+"""Keep the requests of one API key below TensorOne's limits (documentation, 'Rate Limits').
 
-Every answer tells the limit, what is left of it and when it is renewed, without saying which limit:
-it is taken for that of requests of the same kind. Nothing is sent that would be refused; who waits
-for it waits in its own call. Requests sent before anything is known may be refused, with the time
-to wait.
+The client calls `RateLimits` before each request and after each answer. Every answer reports a
+limit, what remains of it and when it is renewed, but not which limit: gpuform takes it for the
+limit of requests of one kind. No request is sent that the platform would refuse; a caller waits in
+its own operation instead. Requests before the first answer may be refused with a time to wait.
 """
 
 import email.utils
@@ -19,142 +19,160 @@ from gpuform.providers.http import retry_after
 if TYPE_CHECKING:
     import httpx
 
-READ = "GET"
-RENEWED = 60.0
-"""Seconds in which the first answer of a new window should tell of it."""
+READ_KIND = "GET"
+RENEWAL_GRACE_S = 60.0
+"""Seconds in which the first answer of a new window should report that window."""
 
 
-def kind_of(method: str, path: str) -> str:
-    """Requests with one limit: reads; creates, other actions, updates and deletes."""
+def get_request_kind(method: str, path: str) -> str:
+    """Return the kind of a request, which has a limit of its own, as `create` or `action`."""
     if method == "POST":
         return "create" if path.endswith("/clusters") else "action"
     return method
 
 
 @dataclass
-class _Window:
-    """What may still be sent until it ends, in our own time."""
+class _LimitWindow:
+    """The requests that may still be sent until a window ends, in our own time."""
 
     limit: int
-    left: int
-    ends: float
+    remaining: int
+    ends_at: float
 
 
-class Pace:
-    """The limits of one key as its answers tell them; safe for many threads."""
+class RateLimits:
+    """The limits of one key as answers report them; safe for many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._windows: dict[str, _Window] = {}
+        self._windows: dict[str, _LimitWindow] = {}
 
-    def take(self, request: "httpx.Request") -> "httpx.Request":
-        """The request, when it may be sent.
+    def wait_for_turn(self, request: "httpx.Request") -> "httpx.Request":
+        """Return the request as soon as the limits allow it to be sent.
 
-        Raises RateLimited when that would be past the deadline of the call, Cancelled when the run
-        is interrupted.
+        Raises:
+            RateLimited: the wait would pass the deadline of the operation.
+            Cancelled: the run was interrupted.
         """
         call = get_current_context()
-        kind = kind_of(request.method, request.url.path)
-        while pause := self._pause(kind, call.clock.now()):
+        kind = get_request_kind(request.method, request.url.path)
+        # several waiters may wake at one moment: each has to reserve a request of its own
+        while pause := self._reserve_request(kind, call.clock.now()):
             remaining = call.remaining()
-            told = (
+            message = (
                 f"tensorone: the limit of {kind} requests is used up for {format_duration(pause)}"
             )
             if remaining is not None and remaining < pause:
                 raise RateLimited(
-                    told,
+                    message,
                     method=request.method,
                     path=request.url.path,
                     status=429,
                     hint="wait, give a longer timeout, or use a key of a higher tier",
                 )
-            call.on_progress(told)
+            call.on_progress(message)
             call.sleep(pause)
         return request
 
-    def learn(self, response: "httpx.Response") -> None:
-        """Takes over what an answer tells of the limits."""
+    def record_answer(self, response: "httpx.Response") -> None:
+        """Record the limit that an answer reports."""
         now = get_current_context().clock.now()
-        kind = kind_of(response.request.method, response.request.url.path)
-        told = _told(response, now)
-        if told is None:
+        kind = get_request_kind(response.request.method, response.request.url.path)
+        reported_window = _parse_window(response, now)
+        if reported_window is None:
             return
         with self._lock:
-            known = self._windows.get(kind)
+            known_window = self._windows.get(kind)
             # Answers overtake each other, and other requests are on their way.
-            is_same = known is not None and abs(known.ends - told.ends) < 2
-            if known is not None and is_same:
-                told.left = min(told.left, known.left)
-            self._windows[kind] = told
+            is_same_window = (
+                known_window is not None and abs(known_window.ends_at - reported_window.ends_at) < 2
+            )
+            if known_window is not None and is_same_window:
+                reported_window.remaining = min(reported_window.remaining, known_window.remaining)
+            self._windows[kind] = reported_window
 
-    def spacing(self, now: float) -> float:
-        """How far apart looks should be, in seconds, once half of the reads are used: the rest
-        has to last until the window ends."""
+    def compute_read_spacing(self, now: float) -> float:
+        """Return the seconds between two polls that the remaining reads allow; 0 for any.
+
+        Polls are spaced once half of the reads are used: the rest has to last until the window
+        ends.
+        """
         with self._lock:
-            window = self._windows.get(READ)
-            if window is None or now >= window.ends or window.left * 2 >= window.limit:
+            window = self._windows.get(READ_KIND)
+            if window is None or now >= window.ends_at or window.remaining * 2 >= window.limit:
                 return 0.0
-            return (window.ends - now) / max(1, window.left)
+            return (window.ends_at - now) / max(1, window.remaining)
 
-    def _pause(self, kind: str, now: float) -> float:
-        """Counts one request as sent and gives 0, or gives how long none may be sent."""
+    def _reserve_request(self, kind: str, now: float) -> float:
+        """Count one request as sent and return 0, or return the seconds to wait."""
         with self._lock:
             window = self._windows.get(kind)
             if window is None:
                 return 0.0
-            if now >= window.ends:
-                window.left, window.ends = window.limit, now + RENEWED
-            if window.left <= 0:
-                return window.ends - now
-            window.left -= 1
+            if now >= window.ends_at:
+                # the new window is not known before its first answer: the limit is taken to be as
+                # before
+                window.remaining, window.ends_at = window.limit, now + RENEWAL_GRACE_S
+            if window.remaining <= 0:
+                return window.ends_at - now
+            window.remaining -= 1
             return 0.0
 
 
-class SparingRhythm(PollSchedule):
-    """A beat that all who wait share, and that gets slower when reads run short."""
+class RateLimitedPollSchedule(PollSchedule):
+    """A shared poll schedule whose interval grows when reads run short."""
 
     SHORTEST = 7.5
 
-    def __init__(self, longest: float, pace: Pace) -> None:
+    def __init__(self, longest: float, rate_limits: RateLimits) -> None:
         super().__init__(longest)
-        self._pace = pace
+        self._rate_limits = rate_limits
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
-        """Seconds until the next beat that may be used."""
+        """Return the seconds until the next shared poll that the limits allow."""
         pause = super().compute_delay(now, waited)
-        spacing = self._pace.spacing(now)
+        spacing = self._rate_limits.compute_read_spacing(now)
         if spacing <= self._longest or self._first is None:
             return pause
+        # a multiple of the shared interval, so that waiters still meet at one request
         interval = self._longest * math.ceil(spacing / self._longest)
-        left = interval - (now - self._first) % interval
-        return left if left > interval / 10 else left + interval
+        remaining_s = interval - (now - self._first) % interval
+        # a poll that would be due right now is skipped: the request for it is being sent already
+        return remaining_s if remaining_s > interval / 10 else remaining_s + interval
 
 
-def _told(response: "httpx.Response", now: float) -> _Window | None:
-    """The window that an answer tells of; None when it tells nothing."""
+def _parse_window(response: "httpx.Response", now: float) -> _LimitWindow | None:
+    """Return the window that an answer reports, or None."""
     headers = response.headers
-    limit, left, reset = (
-        _number(headers.get(f"x-ratelimit-{name}")) for name in ("limit", "remaining", "reset")
+    limit, remaining, reset = (
+        _parse_number(headers.get(f"x-ratelimit-{name}"))
+        for name in ("limit", "remaining", "reset")
     )
     if response.status_code == 429:
-        wait = retry_after(headers.get("retry-after"))
-        ends = None if wait is None else now + wait
-        if ends is None and reset is not None:
-            ends = now + _seconds_until(reset, headers.get("date"), now)
-        return None if ends is None else _Window(limit or 1, 0, ends)
-    if limit is None or left is None or reset is None:
+        retry_after_s = retry_after(headers.get("retry-after"))
+        ends_at = None if retry_after_s is None else now + retry_after_s
+        if ends_at is None and reset is not None:
+            ends_at = now + _compute_seconds_until(reset, headers.get("date"), now)
+        # the limit is not in a refusal, but the time to wait is: nothing may be sent until then
+        return None if ends_at is None else _LimitWindow(limit or 1, 0, ends_at)
+    if limit is None or remaining is None or reset is None:
         return None
-    return _Window(limit, left, now + _seconds_until(reset, headers.get("date"), now))
+    return _LimitWindow(
+        limit, remaining, now + _compute_seconds_until(reset, headers.get("date"), now)
+    )
 
 
-def _seconds_until(reset: int, date: str | None, now: float) -> float:
-    """From the platform's own time, where the answer tells it: clocks differ."""
+def _compute_seconds_until(reset_at: int, date_header: str | None, now: float) -> float:
+    """Return the seconds until `reset_at`, by the platform's clock where the answer has its date.
+
+    The two clocks may differ.
+    """
     try:
-        there = email.utils.parsedate_to_datetime(date or "").timestamp()
+        platform_now = email.utils.parsedate_to_datetime(date_header or "").timestamp()
     except ValueError:
-        there = now
-    return max(0.0, reset - there)
+        platform_now = now
+    return max(0.0, reset_at - platform_now)
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else None

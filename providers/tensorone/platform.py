@@ -1,4 +1,8 @@
-"""TensorOne, as gpuform knows it."""
+"""Describe the platform TensorOne for everything in gpuform that lists or finds platforms.
+
+An entry point of the group `gpuform.platforms` names `PLATFORM`. The paths are imported on first
+use.
+"""
 
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.providers.platform import Platform, Setting

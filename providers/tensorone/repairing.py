@@ -20,9 +20,9 @@ from gpuform.providers.operations import Observed
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repair, Repairs
 from gpuform.providers.repairing import Decision, Fleet, Held, decide, faults_in, repair_of
-from gpuform.providers.tensorone.client import Sighting, TensorOneClient
-from gpuform.providers.tensorone.idleness import AHEAD, MOST_GPUS, STALE
-from gpuform.providers.tensorone.shown import failure
+from gpuform.providers.tensorone.client import ClusterReading, TensorOneClient
+from gpuform.providers.tensorone.idleness import MAX_CLOCK_SKEW_S, MAX_GPUS, MAX_METRIC_AGE_S
+from gpuform.providers.tensorone.shown import find_failure
 from gpuform.schemas.policies.repair import Cause, NodeFault, NodeRepair
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterRepairInputs
@@ -52,7 +52,7 @@ def cluster_repairs(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Deci
 
 
 def faults_of(
-    seen: Sighting, name: str, known: Sequence[NodeFault], now: float, *, is_cut_off: bool
+    seen: ClusterReading, name: str, known: Sequence[NodeFault], now: float, *, is_cut_off: bool
 ) -> list[NodeFault]:
     """What is wrong with a cluster, by an answer that is new enough; `known` was seen before.
 
@@ -60,7 +60,7 @@ def faults_of(
     """
     cluster = seen.cluster
     because = _trouble(cluster, is_cut_off=is_cut_off)
-    if not because or (seen.as_of is not None and now - seen.as_of > STALE):
+    if not because or (seen.as_of is not None and now - seen.as_of > MAX_METRIC_AGE_S):
         return []
     before = {each.because: each.since for each in known}
     since = cluster.status_details.last_status_change
@@ -98,10 +98,10 @@ def use_of(cluster: wire.Cluster, now: float) -> str | None:
         return None
     current = (cluster.metrics or wire.Metrics()).current
     used, at = current.gpu_utilization, unix_time(current.timestamp)
-    gpus = (cluster.configuration and cluster.configuration.gpu_count) or MOST_GPUS
+    gpus = (cluster.configuration and cluster.configuration.gpu_count) or MAX_GPUS
     if used is None or not 0 <= used <= 100:
         return "TensorOne does not tell the use of its GPUs"
-    if at is None or not -AHEAD <= now - at <= STALE:
+    if at is None or not -MAX_CLOCK_SKEW_S <= now - at <= MAX_METRIC_AGE_S:
         return "TensorOne does not tell the use of its GPUs now"
     return f"a GPU may be used at {USED:g} % or more" if used * gpus >= USED else None
 
@@ -110,7 +110,7 @@ def _trouble(cluster: wire.Cluster, *, is_cut_off: bool) -> str:
     if is_cut_off:
         return "its restart was cut off"
     if cluster.status == ClusterStatus.ERROR:
-        return failure(cluster) or ""
+        return find_failure(cluster) or ""
     health = cluster.status_details.health_checks.gpu_health
     if cluster.status == ClusterStatus.RUNNING and health not in (None, "healthy"):
         return f"the health of its GPUs is {health}"
@@ -157,7 +157,7 @@ class Restarting:
     client: TensorOneClient
     id: str
     name: str
-    find: Callable[[], Sighting | None]
+    find: Callable[[], ClusterReading | None]
 
     def run(self) -> None:
         """Stop the cluster if it is broken yet, or asked for by name; `wait_until_ready` starts it.
@@ -179,7 +179,7 @@ class Restarting:
         if last is not None and last.repair == _BEGUN:
             self._records.record(replace(last, repair=_ENDED))
 
-    def inspected(self, seen: Sighting, found: Seen, known: Mapping[str, Any]) -> Seen:
+    def inspected(self, seen: ClusterReading, found: Seen, known: Mapping[str, Any]) -> Seen:
         """What was seen of the cluster, with what is broken about it."""
         now, _ = self.call.platform_time(self.client.clock_ahead)
         is_meant = known.get("state") == "stopped" or found.outputs.stopped_by is not None
@@ -207,7 +207,7 @@ class Restarting:
     def _last(self) -> Repair | None:
         return self._records.find(self.id, self.name)
 
-    def _is_cut_off(self, seen: Sighting) -> bool:
+    def _is_cut_off(self, seen: ClusterReading) -> bool:
         """Whether a run has stopped it to restart it, and nobody has started it since."""
         if seen.cluster.status not in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
             return False
@@ -217,7 +217,7 @@ class Restarting:
         changed = unix_time(seen.cluster.status_details.last_status_change)
         return changed is not None and changed <= last.at + LONGEST  # later, it was somebody else
 
-    def _restarted(self, seen: Sighting) -> str:
+    def _restarted(self, seen: ClusterReading) -> str:
         """When it was restarted because it was broken; empty if it was not."""
         last = self._last
         if last is None:
@@ -229,7 +229,7 @@ class Restarting:
         )
         return written(last.at) if is_done else ""
 
-    def _is_due(self, seen: Sighting) -> bool:
+    def _is_due(self, seen: ClusterReading) -> bool:
         if self.name in permissions.repairs_asked():
             restarted, last = self._restarted(seen), self._last
             if last is None or last.repair == _ENDED or not restarted:
@@ -247,7 +247,7 @@ class Restarting:
     def _leave(self, why: str) -> None:
         self.call.on_warning(f"cluster {self.name} {why}: it is left as it is")
 
-    def _refuse_used(self, seen: Sighting) -> None:
+    def _refuse_used(self, seen: ClusterReading) -> None:
         now, _ = self.call.platform_time(self.client.clock_ahead)
         use = use_of(seen.cluster, now)
         if use is None:
@@ -265,7 +265,7 @@ class Restarting:
         now, _ = self.call.platform_time(self.client.clock_ahead)
         self._records.record(Repair(self.id, self.name, phase, self.id, RESTART, now))
 
-    def _stop(self, seen: Sighting) -> None:
+    def _stop(self, seen: ClusterReading) -> None:
         try:
             if seen.cluster.status != ClusterStatus.STOPPING:
                 self.client.stop(self.id)
@@ -284,7 +284,11 @@ class Restarting:
         what = f"stop of cluster {self.name}"
         with self.call.searching(LONGEST):
             wait_until_done(
-                self.call, self._probe, label=what, interval=self.client.rhythm, limit=LONGEST
+                self.call,
+                self._probe,
+                label=what,
+                interval=self.client.poll_schedule,
+                limit=LONGEST,
             )
 
     def _probe(self) -> PollResult[None]:

@@ -1,4 +1,8 @@
-"""A cluster as the platform shows it, in the names of inputs and outputs."""
+"""Convert a TensorOne cluster to inputs and outputs, and find how it differs from its declaration.
+
+The lifecycle (`cluster`), its start and stop steps (`course`) and its repairs (`repairing`) call
+this module; it sends no request.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -16,19 +20,24 @@ from gpuform.schemas.tensorone.outputs import (
 )
 from gpuform.schemas.tensorone.statuses import AT_REST, FAILED, ClusterStatus
 
-_LIMITS: Final = ("enabled", "idle_minutes", "max_runtime_hours", "cost_limit_usd")
-_PORT: Final = ("internal_port", "protocol", "description")
+_LIMIT_FIELDS: Final = ("enabled", "idle_minutes", "max_runtime_hours", "cost_limit_usd")
+_PORT_FIELDS: Final = ("internal_port", "protocol", "description")
 
 
-def inputs_of(cluster: wire.Cluster, known: Mapping[str, Any]) -> dict[str, Any]:
-    """What the platform returns of a declaration; None is what it does not say.
+def extract_inputs(cluster: wire.Cluster, known_inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the input fields as the platform reports them; None where it reports nothing.
 
-    `known` is what was declared, or nothing when the object is imported: then what the platform
-    chooses by itself (cores, memory, outer ports, a template's image) is left out.
+    Args:
+        cluster: the cluster as the platform reports it.
+        known_inputs: the last declaration, or empty for an import. An import leaves out
+            what the platform chooses by itself: cores, memory, outer ports, a template's image.
     """
     configuration = cluster.configuration or wire.Configuration()
-    chosen = {"cpu_cores": configuration.cpu_cores, "memory_gb": configuration.memory_gb}
-    image, template = cluster.template_info.docker_image, cluster.template_info.template_id
+    platform_choices = {"cpu_cores": configuration.cpu_cores, "memory_gb": configuration.memory_gb}
+    docker_image, template_id = (
+        cluster.template_info.docker_image,
+        cluster.template_info.template_id,
+    )
     return {
         "name": cluster.name or None,
         "description": cluster.description,
@@ -37,139 +46,168 @@ def inputs_of(cluster: wire.Cluster, known: Mapping[str, Any]) -> dict[str, Any]
         "storage_gb": configuration.storage_gb,
         "region": configuration.region,
         "project_id": cluster.project_info.project_id,
-        **(chosen if known else {}),
-        "template_id": template,
-        "docker_image": image if known or template is None else None,
-        "environment_variables": _variables(cluster),
-        **_network(cluster.network, known),
-        "auto_terminate": _limits(cluster.auto_terminate, is_declared=bool(known)),
+        **(platform_choices if known_inputs else {}),
+        "template_id": template_id,
+        # a template decides the image: on import it is no declaration of its own
+        "docker_image": docker_image if known_inputs or template_id is None else None,
+        "environment_variables": _extract_variables(cluster),
+        **_extract_network(cluster.network, known_inputs),
+        "auto_terminate": _extract_limits(cluster.auto_terminate, is_declared=bool(known_inputs)),
         "tags": cluster.tags,
         "state": cluster.status if cluster.status in AT_REST else None,
     }
 
 
-def differences(cluster: wire.Cluster, want: ClusterInputs) -> dict[str, Any]:
-    """What is declared and the platform has otherwise, of that which changes at a start alone."""
-    seen, declared = inputs_of(cluster, {"is": "known"}), want.dump_declared()
+def find_start_changes(cluster: wire.Cluster, inputs: ClusterInputs) -> dict[str, Any]:
+    """Return the declared fields that only a start applies and that differ on the platform."""
+    observed, declared = extract_inputs(cluster, {"is": "known"}), inputs.dump_declared()
     return {
         name: declared[name]
         for name in CONFIGURED
-        if name in declared and seen[name] not in (None, declared[name])
+        # a field that the platform does not report cannot differ
+        if name in declared and observed[name] not in (None, declared[name])
     }
 
 
-def outputs_of(
+def build_outputs(
     cluster: wire.Cluster,
-    reason: str | None,
+    not_ready_reason: str | None,
     stopped_by: str | None,
-    restored: str | None,
+    restored_snapshot: str | None,
     *,
-    made_from: str | None = None,
+    created_version: str | None = None,
 ) -> ClusterOutputs:
-    """The outputs, with `reason` why it is not ready.
+    """Return the outputs of a cluster.
 
-    `made_from` is the version of its template that was seen first, if one was.
+    Args:
+        cluster: the cluster as the platform reports it.
+        not_ready_reason: why the cluster is not ready, or None if it is.
+        stopped_by: why something else than the declaration stopped the cluster.
+        restored_snapshot: the snapshot that the cluster was last started from.
+        created_version: the first observed version of its template, if there was one.
     """
     configuration = cluster.configuration or wire.Configuration()
     environment = cluster.environment or wire.Environment()
-    runtime = environment.runtime_info
+    runtime_info = environment.runtime_info
     metrics = cluster.metrics or wire.Metrics()
     return ClusterOutputs(
-        ready=reason is None,
-        not_ready_reason=reason,
+        ready=not_ready_reason is None,
+        not_ready_reason=not_ready_reason,
         status=cluster.status,
         placed_region=configuration.region,
         placed_gpu_type=configuration.gpu_type,
         status_message=cluster.status_details.message,
         last_status_change=cluster.status_details.last_status_change,
         stopped_by=stopped_by,
-        restored_snapshot=restored,
-        **_addresses(cluster.network or wire.Network()),
+        restored_snapshot=restored_snapshot,
+        **_build_address_outputs(cluster.network or wire.Network()),
         project_name=cluster.project_info.project_name,
         owner_id=cluster.project_info.owner_id,
         owner_email=cluster.project_info.owner_email,
         template_name=cluster.template_info.template_name,
         template_version=cluster.template_info.template_version,
-        made_from_version=made_from or cluster.template_info.template_version,
-        volumes=[_volume(each) for each in cluster.storage.volumes],
+        made_from_version=created_version or cluster.template_info.template_version,
+        volumes=[_build_volume_outputs(volume) for volume in cluster.storage.volumes],
         estimated_termination=cluster.auto_terminate
         and cluster.auto_terminate.estimated_termination,
         availability_zone=configuration.availability_zone,
         storage_type=configuration.storage_type,
         **cluster.status_details.health_checks.model_dump(),
-        alerts=[AlertOutputs(**each.model_dump()) for each in metrics.alerts],
-        **_costs(cluster.cost or wire.Cost()),
-        snapshots=[SnapshotOutputs(**each.model_dump()) for each in cluster.storage.snapshots],
+        alerts=[AlertOutputs(**alert.model_dump()) for alert in metrics.alerts],
+        **_build_cost_outputs(cluster.cost or wire.Cost()),
+        snapshots=[
+            SnapshotOutputs(**snapshot.model_dump()) for snapshot in cluster.storage.snapshots
+        ],
         hidden_variables=list(environment.secrets),
-        **runtime.model_dump(),
+        **runtime_info.model_dump(),
         created_at=cluster.created_at,
         updated_at=cluster.updated_at,
     )
 
 
-def _volume(volume: wire.StorageVolume) -> VolumeOutputs:
-    """Without how much of it is used, which changes all the time."""
+def _build_volume_outputs(volume: wire.StorageVolume) -> VolumeOutputs:
+    """Return a volume without its used space, which changes all the time."""
     return VolumeOutputs(**volume.model_dump(exclude={"used_gb"}))
 
 
-def failure(cluster: wire.Cluster) -> str | None:
-    """Why it will not come to rest by itself, if so."""
+def find_failure(cluster: wire.Cluster) -> str | None:
+    """Return why the cluster cannot leave its status without help, or None."""
     if cluster.status not in FAILED:
         return None
+    # the text is the platform's: one line, cut to what a plan can show
     message = " ".join((cluster.status_details.message or "").split())
     return f"its status is {cluster.status}" + (f": {message[:200]}" if message else "")
 
 
-def unhealthy(cluster: wire.Cluster, required: Sequence[str]) -> str | None:
-    """Which of the required checks of a running cluster are not healthy, if any.
+def find_failed_checks(cluster: wire.Cluster, required: Sequence[str]) -> str | None:
+    """Return which required health checks of a running cluster are not healthy, or None.
 
-    The platform's document ('Get Cluster Details') has no other word for a good one.
+    The documentation ('Get Cluster Details') has no other word for a passed check.
     """
     if cluster.status != ClusterStatus.RUNNING:
         return None
-    words = cluster.status_details.health_checks.model_dump()
-    found = {f"{name}_health": words.get(f"{name}_health") for name in required}
-    bad = [f"{name} is {word or 'not told'}" for name, word in found.items() if word != "healthy"]
-    return f"{', '.join(bad)} (require_healthy)" if bad else None
+    health_words = cluster.status_details.health_checks.model_dump()
+    required_words = {f"{name}_health": health_words.get(f"{name}_health") for name in required}
+    failed_checks = [
+        f"{name} is {word or 'not told'}"
+        for name, word in required_words.items()
+        if word != "healthy"
+    ]
+    return f"{', '.join(failed_checks)} (require_healthy)" if failed_checks else None
 
 
-def _variables(cluster: wire.Cluster) -> dict[str, str] | None:
-    """Those whose values are shown."""
+def _extract_variables(cluster: wire.Cluster) -> dict[str, str] | None:
+    """Return the environment variables whose values the platform reports, or None."""
     if cluster.environment is None:
         return None
-    found = cluster.environment.variables.items()
-    return {name: value.get_secret_value() for name, value in found}
+    variables = cluster.environment.variables.items()
+    return {name: value.get_secret_value() for name, value in variables}
 
 
-def _network(network: wire.Network | None, known: Mapping[str, Any]) -> dict[str, Any]:
+def _extract_network(
+    network: wire.Network | None, known_inputs: Mapping[str, Any]
+) -> dict[str, Any]:
     if network is None:
         return {}
     return {
-        "port_mappings": _ports(known.get("port_mappings"), network.port_mappings),
+        "port_mappings": _match_ports(known_inputs.get("port_mappings"), network.port_mappings),
+        # an empty list is a value: the cluster has no groups
         "security_groups": list(network.security_groups),
     }
 
 
-def _ports(
+def _match_ports(
     declared: Sequence[Mapping[str, Any]] | None, actual: Sequence[wire.PortMapping]
 ) -> list[dict[str, Any]]:
-    """The declared ones that there are, in their order and with their fields; then the others."""
-    left = {(each.internal_port, each.protocol or "tcp"): each for each in actual}
-    found = []
-    for each in declared or ():
-        seen = left.pop((each.get("internal_port", 0), each.get("protocol") or "tcp"), None)
-        if seen is not None:
-            found.append(seen.model_dump(include=set(each)))
-    return [*found, *(each.model_dump(include=set(_PORT)) for each in left.values())]
+    """Return the declared ports that exist, in order and with their fields, then the others."""
+    unmatched_ports = {(port.internal_port, port.protocol or "tcp"): port for port in actual}
+    matched_ports = []
+    for declared_port in declared or ():
+        # only the declared fields are compared: the platform chooses the outer port
+        actual_port = unmatched_ports.pop(
+            (declared_port.get("internal_port", 0), declared_port.get("protocol") or "tcp"), None
+        )
+        if actual_port is not None:
+            matched_ports.append(actual_port.model_dump(include=set(declared_port)))
+    return [
+        *matched_ports,
+        *(
+            other_port.model_dump(include=set(_PORT_FIELDS))
+            for other_port in unmatched_ports.values()
+        ),
+    ]
 
 
-def _limits(limits: wire.AutoTerminate | None, *, is_declared: bool) -> dict[str, Any] | None:
+def _extract_limits(
+    limits: wire.AutoTerminate | None, *, is_declared: bool
+) -> dict[str, Any] | None:
+    # limits that are switched off are the default, which nobody has to declare
     if limits is None or not (limits.enabled or is_declared):
         return None
-    return limits.model_dump(include=set(_LIMITS), exclude_none=True)
+    return limits.model_dump(include=set(_LIMIT_FIELDS), exclude_none=True)
 
 
-def _addresses(network: wire.Network) -> dict[str, Any]:
+def _build_address_outputs(network: wire.Network) -> dict[str, Any]:
     ssh = network.ssh_connection
     command = ssh.connection_string
     return {
@@ -177,10 +215,10 @@ def _addresses(network: wire.Network) -> dict[str, Any]:
         "public_ip": network.public_ip,
         "proxy_url": network.proxy_url,
         "port_urls": {
-            str(each.internal_port): each.url for each in network.port_mappings if each.url
+            str(port.internal_port): port.url for port in network.port_mappings if port.url
         },
         "firewall_rules": [
-            FirewallRuleOutputs(**each.model_dump()) for each in network.firewall_rules
+            FirewallRuleOutputs(**rule.model_dump()) for rule in network.firewall_rules
         ],
         "ssh_command": command.get_secret_value() if command else None,
         "ssh_connection": SshConnectionOutputs(
@@ -191,11 +229,11 @@ def _addresses(network: wire.Network) -> dict[str, Any]:
     }
 
 
-def _costs(cost: wire.Cost) -> dict[str, Any]:
-    parts = cost.cost_breakdown.model_dump()
-    is_told = any(each is not None for each in parts.values())
+def _build_cost_outputs(cost: wire.Cost) -> dict[str, Any]:
+    cost_parts = cost.cost_breakdown.model_dump()
+    is_reported = any(part_cost is not None for part_cost in cost_parts.values())
     return {
-        "cost_breakdown": CostBreakdownOutputs(**parts) if is_told else None,
+        "cost_breakdown": CostBreakdownOutputs(**cost_parts) if is_reported else None,
         "current_hourly_rate": cost.current_hourly_rate,
         "currency": cost.currency,
         **cost.cost_projections.model_dump(),

@@ -30,8 +30,8 @@ from gpuform.providers.together.claims import (
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster_view import (
     GPUS_PER_NODE,
-    decoded_kube_config,
-    standard_workers,
+    decode_kube_config,
+    list_standard_workers,
 )
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.ids import DEFAULT_NAMESPACE
@@ -134,7 +134,9 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
 def _machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machine]:
     """The standard workers by the platform, with the driver and system that Kubernetes tells."""
     software = software_of_nodes(kubernetes)
-    told = {name: software.get(name) for name in (w.host_name for w in standard_workers(cluster))}
+    told = {
+        name: software.get(name) for name in (w.host_name for w in list_standard_workers(cluster))
+    }
     return [
         Machine(
             node=each.host_name,
@@ -143,7 +145,7 @@ def _machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machi
             or cluster.nvidia_driver_version,
             image=found.image if found else "",
         )
-        for each in standard_workers(cluster)
+        for each in list_standard_workers(cluster)
     ]
 
 
@@ -160,11 +162,11 @@ def _slurm_tester(
             f"type is {cluster.cluster_type or 'not told'}",
             hint="leave `job` out: the Cluster Readiness Engine tests clusters of Kubernetes",
         )
-    kube_config = decoded_kube_config(cluster.kube_config.get_secret_value())
+    kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
     commands = slurm_commands(
         want.slurm or SlurmInputs(), kubeconfig=kube_config, cluster=cluster.cluster_name
     )
-    workers = standard_workers(cluster)
+    workers = list_standard_workers(cluster)
     return SlurmTester(
         BatchJobs(commands, folder=want.folder or ""),
         BatchRecords.beside(call.intents),

@@ -14,7 +14,7 @@ from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady,
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient, Object, client_by
 from gpuform.providers.together.client import TogetherClient
-from gpuform.providers.together.cluster_view import decoded_kube_config
+from gpuform.providers.together.cluster_view import decode_kube_config
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.statuses import ClusterStatus
 from gpuform.schemas.together.wire import Claim
@@ -68,7 +68,7 @@ def connect_to_kubernetes(
     # its Kubernetes still answers for a while, and everything in it goes with it
     if cluster.status == ClusterStatus.DELETING:
         return None
-    kubeconfig = decoded_kube_config(cluster.kube_config.get_secret_value())
+    kubeconfig = decode_kube_config(cluster.kube_config.get_secret_value())
     if kubeconfig is None:
         raise NotReady(
             f"cluster {cluster.cluster_name} ({cluster_id}) has no Kubernetes API yet: it is "

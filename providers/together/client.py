@@ -83,7 +83,7 @@ class TogetherClient:
         self._may_write: bool | None = None
         self._clusters: dict[str | None, Listing[wire.Cluster]] = {}
         self._volumes: dict[str | None, Listing[wire.Volume]] = {}
-        self._poll_intervals: dict[float, PollSchedule] = {}
+        self._poll_schedules: dict[float, PollSchedule] = {}
 
     def get_shared_clusters(self, project_id: str | None = None) -> Listing[wire.Cluster]:
         """Return the clusters of a project for readers that may share their requests.
@@ -115,11 +115,11 @@ class TogetherClient:
         """The texts that no message may contain."""
         return (self._key,) if self._key else ()
 
-    def get_poll_interval(self, seconds: float) -> PollSchedule:
-        """Return the poll interval that all waiters of this client share for `seconds`."""
+    def get_poll_schedule(self, seconds: float) -> PollSchedule:
+        """Return the poll schedule that all waiters of this client share for `seconds`."""
         with self._lock:
             # one object for all: waiters that poll at one moment share one list request
-            return self._poll_intervals.setdefault(seconds, PollSchedule(seconds))
+            return self._poll_schedules.setdefault(seconds, PollSchedule(seconds))
 
     def create_cluster(self, inputs: ClusterInputs) -> wire.Cluster:
         """Send the request to create a cluster, once.
@@ -375,11 +375,11 @@ def reject_unusable_volume(client: TogetherClient, want: ClusterInputs) -> None:
 
 
 def wait_until_volume_is_released(
-    call: ProviderContext,
+    context: ProviderContext,
     client: TogetherClient,
     volume_id: str,
     project_id: str | None,
-    rhythm: PollSchedule,
+    schedule: PollSchedule,
 ) -> None:
     """Wait until the volume of a deleted cluster is released, unless another cluster has it.
 
@@ -403,7 +403,9 @@ def wait_until_volume_is_released(
 
     label = f"release of volume {volume_id}"
     try:
-        wait_until_done(call, poll, label=label, interval=rhythm, limit=VOLUME_RELEASE_TIMEOUT_S)
+        wait_until_done(
+            context, poll, label=label, interval=schedule, limit=VOLUME_RELEASE_TIMEOUT_S
+        )
     except NotReady as error:
         # The cluster is gone; deleting the volume waits again.
-        call.on_warning(error.reason)
+        context.on_warning(error.reason)

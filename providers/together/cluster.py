@@ -35,21 +35,21 @@ from gpuform.providers.together.client import (
     wait_until_volume_is_released,
 )
 from gpuform.providers.together.cluster_facts import (
-    cluster_access,
-    cluster_footprint,
-    cluster_placement,
+    describe_cluster_access,
+    describe_cluster_placement,
+    describe_cluster_usage,
 )
 from gpuform.providers.together.cluster_view import (
-    Seen,
-    cluster_credit,
-    decoded_kube_config,
-    explains,
-    is_accepted,
+    ObservedCluster,
+    are_workers_accepted,
+    decode_kube_config,
+    describe_cluster_credit,
+    evaluate_cluster,
     is_elastic,
-    look_at,
+    is_gpu_count_explained,
 )
 from gpuform.providers.together.repairing import Repairing, with_faults
-from gpuform.providers.together.repairs import cluster_repairs
+from gpuform.providers.together.repairs import decide_cluster_repairs
 from gpuform.providers.together.shrinking import Shrinking, drain_of, slurm_of
 from gpuform.providers.together.workers import (
     has_failing_workers,
@@ -141,16 +141,16 @@ class ClusterActions:
 
     def wait_until_ready(
         self, call: ProviderContext, object_id: str, inputs: ClusterInputs
-    ) -> Seen:
+    ) -> ObservedCluster:
         """Ready, with a live worker for every 8 GPUs."""
 
-        def probe() -> PollResult[Seen]:
+        def probe() -> PollResult[ObservedCluster]:
             cluster = self._find(object_id, inputs.project_id)
             if cluster is None:
                 raise NotReady(f"cluster {object_id} is gone from the platform")
             last[:] = [cluster]
             may_have_more = is_elastic(inputs.dump_declared(), cluster)
-            return look_at(cluster, inputs.num_gpus, may_have_more=may_have_more)
+            return evaluate_cluster(cluster, inputs.num_gpus, may_have_more=may_have_more)
 
         last: list[wire.Cluster] = []
         what = f"cluster {inputs.cluster_name}"
@@ -164,7 +164,7 @@ class ClusterActions:
 
     def read(
         self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> Seen | None:
+    ) -> ObservedCluster | None:
         """What the platform itself changes, and where it has put the cluster, is no drift."""
         cluster = self._find(object_id, known_inputs.get("project_id"))
         if cluster is None:
@@ -172,12 +172,12 @@ class ClusterActions:
         self._mend(call, cluster, known_inputs)
         changes_itself = is_elastic(known_inputs, cluster)
         standard = cluster.num_gpus - (cluster.allocated_preemptible_gpus if changes_itself else 0)
-        seen = look_at(cluster, standard, may_have_more=changes_itself).value
+        seen = evaluate_cluster(cluster, standard, may_have_more=changes_itself).value
         inputs = dict(seen.inputs)
         if known_inputs:
             # Where it is may be an alternative to what is declared: outputs say so, no change.
             del inputs["region"], inputs["gpu_type"]
-        if changes_itself and explains(known_inputs, cluster):
+        if changes_itself and is_gpu_count_explained(known_inputs, cluster):
             del inputs["num_gpus"]
         seen = Observed(inputs, seen.outputs)
         if not call.only_looks:
@@ -249,7 +249,7 @@ class ClusterActions:
         cluster = self._find(object_id, inputs.project_id)
         if cluster is None:
             return None
-        decided = cluster_repairs(call.known, inputs.dump_declared())
+        decided = decide_cluster_repairs(call.known, inputs.dump_declared())
         repaired = [each.node for each in decided.due]
         return self._shrinking(call, cluster, inputs.dump_declared()).leaving(
             inputs.num_gpus, repaired
@@ -318,15 +318,15 @@ class ClusterActions:
         self,
         call: ProviderContext,
         want: ClusterInputs,
-        probe: Callable[[], PollResult[Seen]],
+        probe: Callable[[], PollResult[ObservedCluster]],
         last: Sequence[wire.Cluster],
-    ) -> Callable[[], PollResult[Seen]]:
+    ) -> Callable[[], PollResult[ObservedCluster]]:
         """`probe`, which asks for the workers, too, where one could not be used before."""
         if not has_failing_workers(call.known):
             return probe
         began: list[float] = []
 
-        def look() -> PollResult[Seen]:
+        def look() -> PollResult[ObservedCluster]:
             seen = probe()
             if not seen.is_done:
                 return seen
@@ -338,12 +338,12 @@ class ClusterActions:
 
     @property
     def _rhythm(self) -> PollSchedule:
-        return self._client.get_poll_interval(INTERVAL)
+        return self._client.get_poll_schedule(INTERVAL)
 
     def _shrinking(
         self, call: ProviderContext, cluster: wire.Cluster, declared: Mapping[str, Any]
     ) -> Shrinking:
-        kube_config = decoded_kube_config(cluster.kube_config.get_secret_value())
+        kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
         return Shrinking(call, cluster, kube_config, drain_of(declared))
 
     def _repairing(self, call: ProviderContext, id_: str, want: ClusterInputs) -> Repairing:
@@ -404,7 +404,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:
         """Compute on demand is paused, reserved compute is not."""
-        return cluster_credit(values, seen)
+        return describe_cluster_credit(values, seen)
 
     @classmethod
     def notices(
@@ -421,17 +421,17 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """GPUs by the way they are paid for, and a volume that comes with it."""
-        return cluster_footprint(values, seen)
+        return describe_cluster_usage(values, seen)
 
     @classmethod
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
         """Its kubeconfig, its workers by SSH, and Slurm's login node."""
-        return cluster_access(seen)
+        return describe_cluster_access(seen)
 
     @classmethod
     def placement(cls, seen: Mapping[str, Any]) -> Placement | None:
         """Its region; Together tells no fabric and no switch."""
-        return cluster_placement(seen)
+        return describe_cluster_placement(seen)
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:
@@ -446,12 +446,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def is_accepted(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
         """By `acceptance_tests_params`."""
-        return is_accepted(values, seen)
+        return are_workers_accepted(values, seen)
 
     @classmethod
     def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
         """Its broken nodes, as `repair` has it."""
-        return cluster_repairs(old, declared)
+        return decide_cluster_repairs(old, declared)
 
     @classmethod
     def creates_first(cls, declared: Mapping[str, Any]) -> bool:

@@ -1,16 +1,19 @@
-"""Report the access, resource usage and placement of Together's clusters and volumes.
+"""Describe the access, resource usage and placement of Together's clusters and volumes.
 
-From the Together reference, 'Access Methods': a kubeconfig, `<node-address>.cloud.together.ai` for
-each worker, and Slurm's login node, whose users have names of their own. Today's clusters are
-reached through a jump host of their own (`ssh -J ada@ssh.t-....cloud.together.ai ada@slurm-login`,
-as the cluster's page in Together's web interface shows it; the SDK's ClusterConfig has
-`jumphost_enabled`). No API tells its address: it is declared, as `ssh_jump`.
+The lifecycles of `cluster` and `shared_volume` call this module with stored inputs and outputs; it
+sends no request.
 
-From the Together reference, 'Billing': on demand by the hour, RESERVED prepaid for its days,
-preemptible GPUs beside those that num_gpus counts.
+Document 003, "Access Methods": a kubeconfig, `<node-address>.cloud.together.ai` for each worker,
+and Slurm's login node, whose users have names of their own. Today's clusters are reached through a
+jump host of their own (`ssh -J ada@ssh.t-....cloud.together.ai ada@slurm-login`, as the cluster's
+page in Together's web interface shows; the SDK's ClusterConfig has `jumphost_enabled`). No endpoint
+reports the address of the jump host: people declare it as `ssh_jump`.
 
-The Together reference tells a cluster's region, and each worker's host name and name in Slurm ('Get
-GPU cluster', `gpu_worker_nodes`). It tells neither switches nor fabrics.
+Document 003, "Billing": on demand by the hour, RESERVED prepaid for its days, preemptible GPUs
+beside those that num_gpus counts.
+
+Together reports a cluster's region, and each worker's host name and name in Slurm (API reference,
+'Get GPU cluster', `gpu_worker_nodes`), but neither switches nor fabrics.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,88 +26,105 @@ from gpuform.schemas.resource_facts import Billing, Expense, Footprint, PlacedNo
 from gpuform.schemas.together.statuses import ClusterStatus
 from gpuform.schemas.values import UNKNOWN
 
-_DOMAIN: Final = ".cloud.together.ai"
-_LOGIN: Final = "slurm-login"
-_NOT_UP: Final = frozenset(
+_SSH_DOMAIN: Final = ".cloud.together.ai"
+_LOGIN_NODE: Final = "slurm-login"
+_DOWN_PHASES: Final = frozenset(
     {"pending", "scheduling", "booting", "bootstrapping", "failed", "paused", "succeeded"}
 )
-"""Phases of a node that is not up; another word, of a newer server, keeps nobody from trying."""
+"""Phases of a node that is not running.
+
+Unknown phases of newer servers count as running, so that people can try to connect.
+"""
 
 
-def cluster_access(seen: Mapping[str, Any]) -> Access:
-    """Slurm runs on Kubernetes, so that its clusters have a kubeconfig as well."""
-    is_slurm = seen.get("cluster_type") == "SLURM"
-    jump = text_of(seen, "ssh_jump")
-    jump = jump if is_jump(jump) else ""
-    workers = tuple(_workers(seen, jump))
-    why = text_of(seen, "not_ready_reason", "status") or "its status is not known"
+def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
+    """Return how people connect to a cluster: kubeconfig, workers and Slurm's login node.
+
+    A Slurm cluster runs on Kubernetes and therefore has a kubeconfig as well.
+    """
+    is_slurm = outputs.get("cluster_type") == "SLURM"
+    jump_host = text_of(outputs, "ssh_jump")
+    # the value ends up in an SSH configuration: anything but a plain host is dropped
+    jump_host = jump_host if is_jump(jump_host) else ""
+    workers = tuple(_build_worker_hosts(outputs, jump_host))
+    reason = text_of(outputs, "not_ready_reason", "status") or "its status is not known"
     return Access(
-        name=text_of(seen, "cluster_name"),
-        kubeconfig=text_of(seen, "kube_config") or None,
-        no_kubeconfig=f"Together gives out none yet: {why}",
-        hosts=(*([_login(jump)] if is_slurm and workers else []), *workers),
-        no_hosts=f"it has no nodes yet: {why}",
+        name=text_of(outputs, "cluster_name"),
+        kubeconfig=text_of(outputs, "kube_config") or None,
+        no_kubeconfig=f"Together gives out none yet: {reason}",
+        hosts=(*([_build_login_host(jump_host)] if is_slurm and workers else []), *workers),
+        no_hosts=f"it has no nodes yet: {reason}",
         prefers="slurm" if is_slurm else "kubectl",
     )
 
 
-def ssh_address(host_name: str) -> str:
-    """Where a worker's SSH server is; empty without a host name."""
-    is_whole = not host_name or host_name.endswith(_DOMAIN)
-    return host_name if is_whole else host_name + _DOMAIN
+def to_ssh_address(host_name: str) -> str:
+    """Return the address of a worker's SSH server; empty for an empty host name."""
+    is_complete = not host_name or host_name.endswith(_SSH_DOMAIN)
+    return host_name if is_complete else host_name + _SSH_DOMAIN
 
 
-def _login(jump: str) -> Host:
-    return Host(node=_LOGIN, address=_LOGIN, role="login", jump=jump)
+def _build_login_host(jump_host: str) -> Host:
+    # the bare name: the connection goes through the jump host, which knows it
+    return Host(node=_LOGIN_NODE, address=_LOGIN_NODE, role="login", jump=jump_host)
 
 
-def _workers(seen: Mapping[str, Any], jump: str) -> Iterator[Host]:
-    for node in seen.get("gpu_worker_nodes") or ():
+def _build_worker_hosts(outputs: Mapping[str, Any], jump_host: str) -> Iterator[Host]:
+    for node in outputs.get("gpu_worker_nodes") or ():
         name = text_of(node, "host_name")
         phase = text_of(node, "status").removeprefix("NODE_PHASE_")
-        address = ssh_address(name)
-        because = f"it is {phase}" if phase.lower() in _NOT_UP else ""
-        yield Host.of(name or text_of(node, "node_id"), address, jump=jump, because=because)
+        address = to_ssh_address(name)
+        # the platform's phases begin with NODE_PHASE_, which people need not read
+        reason = f"it is {phase}" if phase.lower() in _DOWN_PHASES else ""
+        yield Host.of(name or text_of(node, "node_id"), address, jump=jump_host, because=reason)
 
 
 _BILLING: Final = {
     "RESERVED": Billing.RESERVED,
     "SCHEDULED_CAPACITY": Billing.SCHEDULED,
 }
-_RUNNING: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
+_RUNNING_STATUSES: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
 
 
-def cluster_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
-    """Where a search for capacity may place it elsewhere, what was seen is true."""
-    place = {**values, **placed(seen)}
-    region, gpu_type = text_of(place, "region"), text_of(place, "gpu_type")
+def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> Footprint:
+    """Return the resource usage and the expenses of a cluster with these inputs and outputs.
+
+    The observed region and GPU type count before the declared ones: a search for capacity may have
+    placed the cluster elsewhere.
+    """
+    placed_values = {**values, **placed(outputs)}
+    region, gpu_type = text_of(placed_values, "region"), text_of(placed_values, "gpu_type")
     billing_type = text_of(values, "billing_type")
+    # both fields set an end, but an on-demand cluster runs until it is deleted
     reserved = any(values.get(name) for name in ("duration_days", "reservation_end_time"))
     return Footprint(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
         expires=has_end(values) or (reserved and billing_type != "ON_DEMAND"),
-        running=text_of(seen, "status") in _RUNNING,
+        running=text_of(outputs, "status") in _RUNNING_STATUSES,
         reserved=billing_type == "RESERVED",
-        paid_until=text_of({**values, **seen}, "reserved_until", "reservation_end_time"),
-        unknown=not_known(place, region="region", gpu_types="gpu_type", expires="duration_days"),
-        expenses=tuple(_expenses(values, seen, region, gpu_type)),
+        paid_until=text_of({**values, **outputs}, "reserved_until", "reservation_end_time"),
+        unknown=not_known(
+            placed_values, region="region", gpu_types="gpu_type", expires="duration_days"
+        ),
+        expenses=tuple(_list_expenses(values, outputs, region, gpu_type)),
     )
 
 
-def volume_footprint(values: Mapping[str, Any]) -> Footprint:
+def describe_volume_usage(values: Mapping[str, Any]) -> Footprint:
+    """Return the resource usage and the expense of a shared volume with these inputs."""
     region = text_of(values, "region")
     return Footprint(
         region=region,
         unknown=not_known(values, region="region"),
-        expenses=(_storage(values, region),),
+        expenses=(_build_storage_expense(values, region),),
     )
 
 
-def _expenses(
-    values: Mapping[str, Any], seen: Mapping[str, Any], region: str, gpu_type: str
+def _list_expenses(
+    values: Mapping[str, Any], outputs: Mapping[str, Any], region: str, gpu_type: str
 ) -> Iterator[Expense]:
-    for billing, amount in _counts(values, seen):
+    for billing, amount in _count_gpus_by_billing(values, outputs):
         if amount != 0:
             yield Expense(
                 what="gpus",
@@ -117,14 +137,16 @@ def _expenses(
     volume = values.get("shared_volume")
     if isinstance(volume, Mapping):
         outlives = volume.get("is_lifecycle_independent") is True
-        storage = _storage(volume, text_of(volume, "region"))
+        # a volume that is created with the cluster is deleted with it, unless declared otherwise
+        storage = _build_storage_expense(volume, text_of(volume, "region"))
         yield storage.model_copy(update={"outlives": outlives})
+    # GPUs that may be added by themselves are listed with their maximum, so that a budget sees them
     if values.get("auto_scale") is True:
-        most, now = number_of(values, "auto_scale_max_gpus"), number_of(values, "num_gpus")
-        more = None if most is None or now is None else max(0, most - now)
+        max_gpus, num_gpus = number_of(values, "auto_scale_max_gpus"), number_of(values, "num_gpus")
+        extra_gpus = None if max_gpus is None or num_gpus is None else max(0, max_gpus - num_gpus)
         yield Expense(
             what="gpus",
-            amount=more or None,
+            amount=extra_gpus or None,
             platform="together",
             gpu_type=gpu_type,
             region=region,
@@ -132,31 +154,39 @@ def _expenses(
         )
 
 
-def _counts(
-    values: Mapping[str, Any], seen: Mapping[str, Any]
+def _count_gpus_by_billing(
+    values: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> Iterator[tuple[Billing, float | None]]:
-    """How many GPUs are paid for in which way."""
+    """Yield how many GPUs are billed in which way; None for a number that is not known yet."""
     total, pooled = number_of(values, "num_gpus"), number_of(values, "num_capacity_pool_gpus")
     declared = values.get("billing_type")
     billing = _BILLING.get(str(declared), Billing.ON_DEMAND)
     if declared is UNKNOWN:
         total = None
-    own = None if total is None or pooled is None else max(0, total - pooled)
+    own_gpus = None if total is None or pooled is None else max(0, total - pooled)
     yield Billing.CAPACITY_POOL, pooled
+    # the reserved part is prepaid, the rest of the cluster is billed by the hour
     if billing is Billing.RESERVED and values.get("num_reserved_gpus") is not None:
         reserved = number_of(values, "num_reserved_gpus")
         yield Billing.RESERVED, reserved
-        rest = None if own is None or reserved is None else max(0, own - reserved)
-        yield Billing.ON_DEMAND, rest
+        on_demand_gpus = (
+            None if own_gpus is None or reserved is None else max(0, own_gpus - reserved)
+        )
+        yield Billing.ON_DEMAND, on_demand_gpus
     else:
-        yield billing, own
-    wanted = number_of(values, "num_preemptible_gpus")
-    there = number_of(seen, "allocated_preemptible_gpus")
+        yield billing, own_gpus
+    desired_preemptible = number_of(values, "num_preemptible_gpus")
+    allocated_preemptible = number_of(outputs, "allocated_preemptible_gpus")
     # What is wanted is paid for once it is there, which may be at any time.
-    yield Billing.PREEMPTIBLE, None if wanted is None else max(wanted, there or 0)
+    yield (
+        Billing.PREEMPTIBLE,
+        None
+        if desired_preemptible is None
+        else max(desired_preemptible, allocated_preemptible or 0),
+    )
 
 
-def _storage(values: Mapping[str, Any], region: str) -> Expense:
+def _build_storage_expense(values: Mapping[str, Any], region: str) -> Expense:
     return Expense(
         what="storage",
         amount=number_of(values, "size_tib"),
@@ -166,24 +196,28 @@ def _storage(values: Mapping[str, Any], region: str) -> Expense:
     )
 
 
-def cluster_placement(seen: Mapping[str, Any]) -> Placement:
-    """The workers of a cluster, which has a Kubernetes, and perhaps a Slurm, of its own."""
-    workers = seen.get("gpu_worker_nodes")
-    told = workers if isinstance(workers, list | tuple) else ()
-    nodes = [each for each in told if isinstance(each, Mapping)]
+def describe_cluster_placement(outputs: Mapping[str, Any]) -> Placement:
+    """Return the workers of a cluster with their region and addresses.
+
+    A cluster has its own Kubernetes and possibly its own Slurm.
+    """
+    workers = outputs.get("gpu_worker_nodes")
+    reported_workers = workers if isinstance(workers, list | tuple) else ()
+    nodes = [worker for worker in reported_workers if isinstance(worker, Mapping)]
     return Placement(
-        name=text_of(seen, "cluster_name"),
-        region=text_of(seen, "placed_region", "region"),
-        nodes=tuple(_node(each) for each in nodes if text_of(each, "host_name")),
+        name=text_of(outputs, "cluster_name"),
+        region=text_of(outputs, "placed_region", "region"),
+        nodes=tuple(_build_node_placement(node) for node in nodes if text_of(node, "host_name")),
         has_own_scheduler=True,
-        kubeconfig=text_of(seen, "kube_config") or None,
+        kubeconfig=text_of(outputs, "kube_config") or None,
+        # neither is in any answer of the platform
         untold=("fabrics", "switches"),
     )
 
 
-def _node(worker: Mapping[str, Any]) -> PlacedNode:
+def _build_node_placement(worker: Mapping[str, Any]) -> PlacedNode:
     return PlacedNode(
         name=text_of(worker, "host_name"),
         slurm=text_of(worker, "slurm_worker_hostname"),
-        address=ssh_address(text_of(worker, "host_name")),
+        address=to_ssh_address(text_of(worker, "host_name")),
     )

@@ -1,14 +1,15 @@
-"""Read a Together cluster as outputs, and say whether it accepts work and how far credit has run
-out.
+"""Convert a Together cluster to inputs and outputs, and judge how ready and how paid it is.
 
-Statuses and the meaning of Ready are from the Together reference and the platform's SDK; there is
-no "Failed" status, so failure is read from phases and nodes.
+Every module of this package that reads a cluster calls this one; it sends no request.
 
-The reference names the parameters of the tests; their course is told by the phases of the cluster
-alone (the platform's SDK): no figure, and no node by itself.
+Statuses and the meaning of Ready are from the API reference and the platform's SDK. No status means
+"failed", so failure is read from phases and nodes.
 
-Reserved compute runs until its end; compute on demand is paused, then decommissioned; access to
-storage is revoked in the end.
+The reference names the parameters of acceptance tests. Their progress shows in the phases of the
+cluster only (the platform's SDK): no figures, and no node by itself.
+
+When credit runs out, reserved compute runs until its end, on-demand compute is paused, then
+decommissioned, and access to storage is revoked last (document 003, "Credit Exhaustion").
 """
 
 import base64
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from gpuform.providers.context import PollResult
 from gpuform.providers.operations import Observed
-from gpuform.providers.together.repairs import proposals, remediation_of
+from gpuform.providers.together.repairs import build_remediation_outputs, find_proposed_repairs
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.policies.certification import CategoryResult
 from gpuform.schemas.resource_facts import Credit, CreditState
@@ -39,126 +40,165 @@ from gpuform.schemas.together.statuses import (
     unix_time,
 )
 
-_TESTS: Final = {
+_CATEGORY_BY_TEST_PHASE: Final = {
     "CLUSTER_PHASE_RUNNING_ACCEPTANCE_TESTS": "acceptance/tests",
     "CLUSTER_PHASE_RUNNING_NCCL_TESTS": "acceptance/nccl",
 }
-"""The phase of each test -> what the result is called."""
-_PASSED: Final = frozenset({*_TESTS, "CLUSTER_PHASE_READY"})
-"""The phases that follow a test that has passed; after another one nobody knows."""
+"""Phase of each acceptance test -> category of its result."""
+_PHASES_AFTER_PASSED_TEST: Final = frozenset({*_CATEGORY_BY_TEST_PHASE, "CLUSTER_PHASE_READY"})
+"""Phases that prove the test before them passed; any other next phase proves nothing."""
 
 
-def acceptance_results(
+def collect_acceptance_results(
     cluster: wire.Cluster, workers: Sequence[wire.GpuWorkerNode]
 ) -> list[CategoryResult]:
-    """The last result of each test that has ended, over the workers that were there by then."""
-    dated = [each for each in cluster.phase_transitions if unix_time(each.transition_time)]
-    phases = sorted(dated, key=lambda each: unix_time(each.transition_time) or 0.0)
-    found: dict[str, CategoryResult] = {}
-    for begun, ended in pairwise(phases):
-        category = _TESTS.get(begun.phase)
-        if category is not None:
-            found[category] = CategoryResult(
-                category=category,
-                nodes=[each.host_name for each in workers if _was_there(each, ended)],
-                passed=ended.phase in _PASSED,
-                at=ended.transition_time,
-            )
-    return list(found.values())
+    """Return the last result of each acceptance test that has ended.
 
-
-def is_accepted(values: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
-    """Whether the tests are declared, and prove all workers of these outputs.
-
-    Of a cluster that is not there yet they will, or it never becomes ready.
+    A result covers the workers that existed when the test ended.
     """
-    declared = values.get("acceptance_tests_params")
-    if not isinstance(declared, Mapping) or declared.get("enabled") is not True:
+    dated_transitions = [
+        transition
+        for transition in cluster.phase_transitions
+        if unix_time(transition.transition_time)
+    ]
+    transitions = sorted(
+        dated_transitions, key=lambda transition: unix_time(transition.transition_time) or 0.0
+    )
+    result_by_category: dict[str, CategoryResult] = {}
+    # no field has a test's result: the phase that follows shows whether it passed
+    for begun_phase, next_phase in pairwise(transitions):
+        category = _CATEGORY_BY_TEST_PHASE.get(begun_phase.phase)
+        if category is not None:
+            result_by_category[category] = CategoryResult(
+                category=category,
+                nodes=[
+                    worker.host_name
+                    for worker in workers
+                    if _was_present_before(worker, next_phase)
+                ],
+                passed=next_phase.phase in _PHASES_AFTER_PASSED_TEST,
+                at=next_phase.transition_time,
+            )
+    return list(result_by_category.values())
+
+
+def are_workers_accepted(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
+    """Return True if declared acceptance tests prove every worker in these outputs.
+
+    Without outputs the answer is True as soon as the tests are declared: a new cluster that fails
+    them never becomes Ready.
+    """
+    tests = values.get("acceptance_tests_params")
+    if not isinstance(tests, Mapping) or tests.get("enabled") is not True:
         return False
-    if not seen:
+    if not outputs:
         return True
-    results = [CategoryResult.model_validate(each) for each in seen.get("acceptance") or ()]
-    workers = {str(each.get("host_name")) for each in seen.get("gpu_worker_nodes") or ()}
-    return bool(results) and all(each.passed and workers <= {*each.nodes} for each in results)
+    results = [
+        CategoryResult.model_validate(raw_result) for raw_result in outputs.get("acceptance") or ()
+    ]
+    worker_names = {
+        str(worker.get("host_name")) for worker in outputs.get("gpu_worker_nodes") or ()
+    }
+    # a worker that joined after the test is not covered by it
+    return bool(results) and all(
+        result.passed and worker_names <= {*result.nodes} for result in results
+    )
 
 
-def _was_there(worker: wire.GpuWorkerNode, ended: wire.PhaseTransition) -> bool:
-    """Whether a worker's first phase is older than the end of a test; not so where nobody tells."""
-    moments = [unix_time(each.transition_time) for each in worker.phase_transitions]
-    first = min((each for each in moments if each is not None), default=None)
-    end = unix_time(ended.transition_time)
-    return first is not None and end is not None and first <= end
+def _was_present_before(worker: wire.GpuWorkerNode, test_end: wire.PhaseTransition) -> bool:
+    """Return True if a worker's first phase is older than the end of a test; False if unknown."""
+    phase_times = [unix_time(transition.transition_time) for transition in worker.phase_transitions]
+    first_seen_at = min(
+        (phase_time for phase_time in phase_times if phase_time is not None), default=None
+    )
+    ended_at = unix_time(test_end.transition_time)
+    return first_seen_at is not None and ended_at is not None and first_seen_at <= ended_at
 
 
 GPUS_PER_NODE: Final = 8
 
-Seen = Observed[ClusterOutputs]
+ObservedCluster = Observed[ClusterOutputs]
 
 
-def look_at(
+def evaluate_cluster(
     cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False
-) -> PollResult[Seen]:
-    """A cluster as seen by somebody who waits for `num_gpus` GPUs, or more where it may."""
-    nodes, wanted = len(live_workers(cluster)), num_gpus // GPUS_PER_NODE
+) -> PollResult[ObservedCluster]:
+    """Return whether a cluster is ready with `num_gpus` GPUs, and its inputs and outputs.
+
+    Args:
+        cluster: the cluster as the platform reports it.
+        num_gpus: the number of GPUs to wait for, without preemptible ones.
+        may_have_more: more nodes than that are no reason to wait.
+    """
+    node_count, wanted_nodes = len(list_live_workers(cluster)), num_gpus // GPUS_PER_NODE
+    # Together calls a cluster Ready while nodes still join or leave, so the nodes are counted as
+    # well
     is_ready = cluster.status in CLUSTER_READY
-    has_nodes = nodes == wanted and cluster.num_gpus == num_gpus
-    done = is_ready and (nodes >= wanted if may_have_more else has_nodes)
+    has_nodes = node_count == wanted_nodes and cluster.num_gpus == num_gpus
+    is_done = is_ready and (node_count >= wanted_nodes if may_have_more else has_nodes)
     phase = cluster.status or "no status"
-    if is_ready and not done:
-        phase = f"{phase} with {nodes} of {wanted} nodes"
-    failed = None if done else _failure(cluster)
+    if is_ready and not is_done:
+        phase = f"{phase} with {node_count} of {wanted_nodes} nodes"
+    # a node that failed is no failure of a cluster with enough other nodes
+    failure = None if is_done else _find_failure(cluster)
     outputs = ClusterOutputs(
-        ready=done,
-        not_ready_reason=None if done else (failed or phase),
+        ready=is_done,
+        not_ready_reason=None if is_done else (failure or phase),
         status=cluster.status,
         placed_region=cluster.region or None,
         placed_gpu_type=cluster.gpu_type or None,
-        kube_config=decoded_kube_config(cluster.kube_config.get_secret_value()),
-        control_plane_nodes=[each.model_dump() for each in cluster.control_plane_nodes],
+        kube_config=decode_kube_config(cluster.kube_config.get_secret_value()),
+        control_plane_nodes=[node.model_dump() for node in cluster.control_plane_nodes],
         gpu_worker_nodes=[
-            {**each.model_dump(), "remediation": remediation_of(each)}
-            for each in cluster.gpu_worker_nodes
+            {**worker.model_dump(), "remediation": build_remediation_outputs(worker)}
+            for worker in cluster.gpu_worker_nodes
         ],
-        faults=proposals(standard_workers(cluster)),
-        acceptance=acceptance_results(cluster, standard_workers(cluster)),
-        volumes=[each.model_dump() for each in cluster.volumes],
-        driver_version=_driver_version(cluster),
+        faults=find_proposed_repairs(list_standard_workers(cluster)),
+        acceptance=collect_acceptance_results(cluster, list_standard_workers(cluster)),
+        volumes=[volume.model_dump() for volume in cluster.volumes],
+        driver_version=_format_driver_version(cluster),
         allocated_preemptible_gpus=cluster.allocated_preemptible_gpus,
         duration_hours=cluster.duration_hours,
         created_at=cluster.created_at,
         first_ready_at=cluster.first_ready_at,
-        paused_at=_paused_at(cluster),
+        paused_at=_find_pause_time(cluster),
         reserved_until=cluster.reservation_end_time,
     )
-    return PollResult(Observed(_inputs(cluster), outputs), phase, is_done=done, failure=failed)
+    return PollResult(
+        Observed(_extract_inputs(cluster), outputs), phase, is_done=is_done, failure=failure
+    )
 
 
-def decoded_kube_config(text: str) -> str | None:
-    """The kubeconfig's YAML; the platform sends base64, and "" until there is one."""
-    if not text:
+def decode_kube_config(encoded: str) -> str | None:
+    """Return the kubeconfig as YAML, or None while the cluster has none."""
+    if not encoded:
         return None
+    # the platform sends base64; a text that is none is taken for the YAML itself
     try:
-        return base64.b64decode(text, validate=True).decode()
+        return base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
-        return text
+        return encoded
 
 
-def _inputs(cluster: wire.Cluster) -> dict[str, Any]:
-    """What the platform returns of a declaration; "" is what it does not say."""
-    cuda, driver = cluster.cuda_version, cluster.nvidia_driver_version
-    if cluster.driver_version and not (cuda and driver):
-        cuda, driver = driver_pair(cluster.driver_version)
-    days = cluster.duration_hours
+def _extract_inputs(cluster: wire.Cluster) -> dict[str, Any]:
+    """Return the input fields as the platform reports them; None where it reports nothing."""
+    cuda_version, driver_version = cluster.cuda_version, cluster.nvidia_driver_version
+    # an answer may have one combined name instead of the two versions
+    if cluster.driver_version and not (cuda_version and driver_version):
+        cuda_version, driver_version = driver_pair(cluster.driver_version)
+    hours = cluster.duration_hours
+    # a server that omits the list says nothing about add-ons; an empty list says that there are
+    # none
     has_add_ons = "add_ons" in cluster.model_fields_set
-    found = {
+    inputs = {
         "cluster_name": cluster.cluster_name,
         "region": cluster.region,
         "gpu_type": cluster.gpu_type,
         "num_gpus": cluster.num_gpus or None,
-        "cuda_version": cuda,
-        "nvidia_driver_version": driver,
+        "cuda_version": cuda_version,
+        "nvidia_driver_version": driver_version,
         "billing_type": cluster.billing_type,
-        "duration_days": days // 24 if days and cluster.billing_type == "RESERVED" else None,
+        "duration_days": hours // 24 if hours and cluster.billing_type == "RESERVED" else None,
         "cluster_type": cluster.cluster_type,
         "volume_id": cluster.volumes[0].volume_id if cluster.volumes else None,
         "capacity_pool_id": cluster.capacity_pool_id,
@@ -169,22 +209,23 @@ def _inputs(cluster: wire.Cluster) -> dict[str, Any]:
         "reservation_end_time": cluster.reservation_end_time,
         "project_id": cluster.project_id,
         "install_traefik": cluster.install_traefik,
-        "oidc_config": _dumped(cluster.oidc_config),
-        "cluster_config": _dumped(cluster.cluster_config),
-        "add_ons": [_dumped(each) for each in cluster.add_ons] if has_add_ons else None,
+        "oidc_config": _dump_part(cluster.oidc_config),
+        "cluster_config": _dump_part(cluster.cluster_config),
+        "add_ons": [_dump_part(add_on) for add_on in cluster.add_ons] if has_add_ons else None,
         "slurm_shm_size_gib": cluster.slurm_shm_size_gib,
     }
-    return {name: None if value == "" else value for name, value in found.items()}
+    # the platform sends "" for a field without a value
+    return {name: None if value == "" else value for name, value in inputs.items()}
 
 
-def _dumped(part: WireModel | None) -> dict[str, Any] | None:
+def _dump_part(part: WireModel | None) -> dict[str, Any] | None:
     return None if part is None else part.model_dump(exclude_none=True)
 
 
 def is_elastic(declared: Mapping[str, Any], cluster: wire.Cluster) -> bool:
-    """Whether the platform changes the number of nodes by itself.
+    """Return True if the platform changes the number of nodes on its own.
 
-    Preemptible nodes come and go beside the standard ones that num_gpus counts (Together docs,
+    Preemptible nodes come and go beside the standard nodes that num_gpus counts (Together docs,
     'Preemptible compute').
     """
     return bool(
@@ -195,20 +236,24 @@ def is_elastic(declared: Mapping[str, Any], cluster: wire.Cluster) -> bool:
     )
 
 
-def explains(known: Mapping[str, Any], cluster: wire.Cluster) -> bool:
-    """Whether the platform's own doing explains its GPU count, given the declared one."""
-    declared = known.get("num_gpus")
+def is_gpu_count_explained(known_inputs: Mapping[str, Any], cluster: wire.Cluster) -> bool:
+    """Return True if scaling by the platform explains a GPU count other than the declared one."""
+    declared = known_inputs.get("num_gpus")
     if declared is None:
         return False
-    coming = max(cluster.desired_preemptible_gpus or 0, cluster.allocated_preemptible_gpus)
-    most = declared + coming
-    if known.get("auto_scale"):
-        most = max(most, (known.get("auto_scale_max_gpus") or math.inf) + coming)
-    return bool(declared <= cluster.num_gpus <= most)
+    preemptible_gpus = max(
+        cluster.desired_preemptible_gpus or 0, cluster.allocated_preemptible_gpus
+    )
+    max_gpus = declared + preemptible_gpus
+    if known_inputs.get("auto_scale"):
+        max_gpus = max(
+            max_gpus, (known_inputs.get("auto_scale_max_gpus") or math.inf) + preemptible_gpus
+        )
+    return bool(declared <= cluster.num_gpus <= max_gpus)
 
 
-def live_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
-    """Those that are not on their way out."""
+def list_live_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
+    """Return the workers that are neither deleted nor marked for deletion."""
     return [
         node
         for node in cluster.gpu_worker_nodes
@@ -216,79 +261,88 @@ def live_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
     ]
 
 
-def standard_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
-    """Those that num_gpus counts; preemptible ones come and go by themselves."""
-    return [node for node in live_workers(cluster) if not is_preemptible(node)]
+def list_standard_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
+    """Return the live workers that num_gpus counts; preemptible ones are not among them."""
+    return [node for node in list_live_workers(cluster) if not is_preemptible(node)]
 
 
 def is_preemptible(node: wire.GpuWorkerNode) -> bool:
-    """Whether it may be taken back: its name says so (Together docs, 'Preemptible compute')."""
+    """Return True if Together may take the node back (Together docs, 'Preemptible compute')."""
+    # no field says so, but the host name contains the word
     return "preemptible" in node.host_name
 
 
-def _failure(cluster: wire.Cluster) -> str | None:
-    """Why the cluster will not become Ready by itself, if so."""
+def _find_failure(cluster: wire.Cluster) -> str | None:
+    """Return why the cluster cannot become Ready without help, or None if it still can."""
     if cluster.status in CLUSTER_FAILED:
         return CLUSTER_STUCK.get(cluster.status, f"its status is {cluster.status}")
-    if _last_phase(cluster.phase_transitions) in FAILED_CLUSTER_PHASES:
-        return f"it is in {_last_phase(cluster.phase_transitions)}"
+    if _get_last_phase(cluster.phase_transitions) in FAILED_CLUSTER_PHASES:
+        return f"it is in {_get_last_phase(cluster.phase_transitions)}"
     nodes: tuple[wire.ControlPlaneNode | wire.GpuWorkerNode, ...]
     nodes = (*cluster.control_plane_nodes, *cluster.gpu_worker_nodes)
     for node in nodes:
-        if _last_phase(node.phase_transitions) in FAILED_NODE_PHASES:
+        if _get_last_phase(node.phase_transitions) in FAILED_NODE_PHASES:
             return f"its node {node.host_name or node.node_id} failed"
     return None
 
 
-def _last_phase(transitions: Sequence[wire.PhaseTransition]) -> str:
-    last = _last(transitions)
-    return last.phase if last else ""
+def _get_last_phase(transitions: Sequence[wire.PhaseTransition]) -> str:
+    last_transition = _find_last_transition(transitions)
+    return last_transition.phase if last_transition else ""
 
 
-def _last(transitions: Iterable[wire.PhaseTransition]) -> wire.PhaseTransition | None:
-    return max(transitions, key=lambda each: unix_time(each.transition_time) or 0, default=None)
+def _find_last_transition(
+    transitions: Iterable[wire.PhaseTransition],
+) -> wire.PhaseTransition | None:
+    return max(
+        transitions, key=lambda transition: unix_time(transition.transition_time) or 0, default=None
+    )
 
 
-def _paused_at(cluster: wire.Cluster) -> str | None:
-    """When the phase began that a pause is told by; None for what is not paused."""
+def _find_pause_time(cluster: wire.Cluster) -> str | None:
+    """Return when the pause of a cluster began, or None if the cluster is not paused."""
     phase = PAUSED_PHASES.get(cluster.status)
-    last = _last(each for each in cluster.phase_transitions if each.phase == phase)
-    return last.transition_time if last else None
+    last_transition = _find_last_transition(
+        transition for transition in cluster.phase_transitions if transition.phase == phase
+    )
+    return last_transition.transition_time if last_transition else None
 
 
-def _driver_version(cluster: wire.Cluster) -> str | None:
+def _format_driver_version(cluster: wire.Cluster) -> str | None:
     try:
         return driver_name(cluster.cuda_version, cluster.nvidia_driver_version)
     except ValueError:
+        # no declared name stands for these two versions
         return cluster.driver_version or None
 
 
-_PAUSED: Final = (ClusterStatus.ON_DEMAND_COMPUTE_PAUSED, ClusterStatus.PAUSED)
+_PAUSED_STATUSES: Final = (ClusterStatus.ON_DEMAND_COMPUTE_PAUSED, ClusterStatus.PAUSED)
 
 
-def cluster_credit(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:
-    """Of a cluster of these inputs and outputs; None where nothing is known of it."""
-    status, until = seen.get("status"), str(seen.get("reserved_until") or "")
+def describe_cluster_credit(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
+    """Return what lack of credit has done to a cluster or would do, or None if unknown."""
+    status, until = outputs.get("status"), str(outputs.get("reserved_until") or "")
     is_reserved = values.get("billing_type") in ("RESERVED", "SCHEDULED_CAPACITY")
     end = f"until {until}" if until else "until the end of its reservation"
-    if status not in _PAUSED:
+    # reserved compute is prepaid: no lack of credit stops it before its end
+    if status not in _PAUSED_STATUSES:
         if is_reserved:
             return Credit(state=CreditState.RUNS, text=f"is reserved and runs {end}", at=until)
         return Credit(state=CreditState.RUNS, next="is paused") if status else None
-    since = str(seen.get("paused_at") or "")
-    told = f"since {since}" if since else "since a moment that Together does not tell"
+    since = str(outputs.get("paused_at") or "")
+    since_text = f"since {since}" if since else "since a moment that Together does not tell"
     if status == ClusterStatus.PAUSED:
-        text = f"no credit is left: it has been paused {told}"
+        text = f"no credit is left: it has been paused {since_text}"
     else:
-        text = f"no credit is left: its on-demand compute has been paused {told}"
+        text = f"no credit is left: its on-demand compute has been paused {since_text}"
         text += f"; what is reserved of it runs {end}" if is_reserved else ""
-    what = "its on-demand compute is decommissioned"
-    return Credit(state=CreditState.STOPPED, text=text, at=since, next=what)
+    next_step = "its on-demand compute is decommissioned"
+    return Credit(state=CreditState.STOPPED, text=text, at=since, next=next_step)
 
 
-def volume_credit(seen: Mapping[str, Any]) -> Credit | None:
-    """Of a volume of these outputs."""
-    status = seen.get("status")
+def describe_volume_credit(outputs: Mapping[str, Any]) -> Credit | None:
+    """Return what lack of credit has done to a volume or would do, or None if unknown."""
+    status = outputs.get("status")
     if status == VolumeStatus.ACCESS_REVOKED:
         text = "no credit is left: access to its data has been revoked"
         return Credit(state=CreditState.REVOKED, text=text)

@@ -40,20 +40,20 @@ def get_regions() -> Sequence[Region]:
 
 
 def find_region_problems(
-    client: TogetherClient, call: ProviderContext, values: Mapping[str, Any]
+    client: TogetherClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Yield where `values` contradict the list of regions.
 
     `values` may be UNKNOWN in places. Nothing is refused when Together does not answer: then the
-    function reports through `call` which checks are missing.
+    function reports through `context` which checks are missing.
     """
     regions = _list_regions_once(client)
     gpu_type = values.get("gpu_type")
     if isinstance(regions, str):
-        _report_unchecked(client, call, regions)
+        _report_unchecked(client, context, regions)
         # Together may add types at any time: an unknown name is a warning, never an error
         if isinstance(gpu_type, str) and unknown_gpu_type(gpu_type):
-            call.on_warning(f"gpu_type {gpu_type} is not a type that is known here")
+            context.on_warning(f"gpu_type {gpu_type} is not a type that is known here")
         return
     name = values.get("region")
     if not isinstance(name, str):
@@ -81,14 +81,14 @@ def _list_regions_once(client: TogetherClient) -> Sequence[Region] | str:
         return regions
 
 
-def _report_unchecked(client: TogetherClient, call: ProviderContext, reason: str) -> None:
+def _report_unchecked(client: TogetherClient, context: ProviderContext, reason: str) -> None:
     # An engine collects these; Pulumi's hosts would show one per resource.
-    if call.urn is None or call.stores_answers:
+    if context.urn is None or context.stores_answers:
         with _lock:
             if client in _warned_clients:
                 return
             _warned_clients.add(client)
-    call.on_unchecked(
+    context.on_unchecked(
         f"regions, GPU types and driver versions were not checked with Together: {reason}"
     )
 

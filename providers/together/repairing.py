@@ -25,17 +25,17 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.records import Drains, Repair, Repairs, Verdicts
 from gpuform.providers.repairing import repair_of
 from gpuform.providers.together.client import TogetherClient
-from gpuform.providers.together.cluster_view import Seen, standard_workers
+from gpuform.providers.together.cluster_view import ObservedCluster, list_standard_workers
 from gpuform.providers.together.repairs import (
     ENDED,
-    NOT_APPROVED,
+    MODES_BEYOND_APPROVAL,
     PROPOSED,
     SUCCEEDED,
-    hot,
-    is_repaired_now,
-    proposals,
-    uncertified,
-    unusable,
+    find_overheated_workers,
+    find_proposed_repairs,
+    find_uncertified_workers,
+    find_unusable_workers,
+    is_under_repair,
 )
 from gpuform.providers.together.shrinking import Shrinking, slurm_of
 from gpuform.providers.together.workers import look_at_workers
@@ -59,40 +59,42 @@ _NAMESPACE: Final = uuid.UUID("6c0f9a46-6b6b-5c53-9f0e-7b1f8f4f2c11")
 
 def with_faults(
     call: ProviderContext,
-    seen: Seen,
+    seen: ObservedCluster,
     cluster: wire.Cluster,
     known: Mapping[str, object],
     settings: Settings,
     client: TogetherClient,
-) -> Seen:
+) -> ObservedCluster:
     """What was seen of a cluster, with what is broken in it by whoever is asked.
 
     Alerts are asked for where Together proposes a repair. Who cannot be asked is told to `call`,
     and breaks nothing.
     """
     policy = repair_of(known, ClusterRepairInputs)
-    workers = standard_workers(cluster)
+    workers = list_standard_workers(cluster)
     nodes = [
         each
         for each in seen.outputs.gpu_worker_nodes
         if each.host_name in {one.host_name for one in workers}
     ]
     told: dict[str, Remediation] = {}
-    for fault in proposals(workers):
+    for fault in find_proposed_repairs(workers):
         try:
             whole = client.get_remediation(cluster.cluster_id, fault.instance, fault.id)
             told[whole.id] = whole
         except GpuformError as error:
             call.on_unchecked(f"why Together proposes to repair {fault.node}: {error.message}")
     patience = DEFAULT_AFTER if policy is None else policy.patience
-    faults: list[NodeFault] = [*proposals(workers, told)]
+    faults: list[NodeFault] = [*find_proposed_repairs(workers, told)]
     now, _ = call.platform_time(client.clock_ahead)
-    faults += unusable(nodes, patience, now)
+    faults += find_unusable_workers(nodes, patience, now)
     faults += _uncertified(call, cluster)
     if policy is not None and policy.max_temperature is not None:
         try:
             names = [each.host_name for each in nodes]
-            faults += hot(nodes, overheated(settings, names, policy.max_temperature))
+            faults += find_overheated_workers(
+                nodes, overheated(settings, names, policy.max_temperature)
+            )
         except GpuformError as error:
             call.on_unchecked(f"how hot the nodes are: {error.message}")
     outputs = seen.outputs.model_copy(update={"faults": faults})
@@ -139,8 +141,8 @@ class Repairing:
         mine = {each.node for each in left}
         going = [
             each.host_name
-            for each in standard_workers(self.find())
-            if is_repaired_now(each) and each.host_name not in mine
+            for each in list_standard_workers(self.find())
+            if is_under_repair(each) and each.host_name not in mine
         ]
         if len(going) >= policy.parallel:
             raise GpuformError(
@@ -156,7 +158,7 @@ class Repairing:
             return
         self._refuse_too_many(cluster, wanted)
         shrinking = self.shrinking_of(cluster)
-        before = {each.host_name for each in standard_workers(cluster)}
+        before = {each.host_name for each in list_standard_workers(cluster)}
         taking = shrinking.repairing([each.node for each in wanted])
         with shrinking.draining_for_repair().taken(taking):
             begun, refused = self._begin(wanted)
@@ -213,10 +215,10 @@ class Repairing:
         policy = self.want.repair
         if policy is None or all(each.cause == Cause.ASKED for each in wanted):
             return
-        workers = standard_workers(cluster)
+        workers = list_standard_workers(cluster)
         found = look_at_workers(self.call, cluster, slurm_of(self.want.dump_declared()))
-        broken = {each.host_name for each in workers if is_repaired_now(each)}
-        broken |= {each.node for each in proposals(workers)}
+        broken = {each.host_name for each in workers if is_under_repair(each)}
+        broken |= {each.node for each in find_proposed_repairs(workers)}
         broken |= {*found.failing} | {each.node for each in wanted}
         if len(broken) > policy.most_unhealthy(len(workers)):
             raise GpuformError(
@@ -227,7 +229,7 @@ class Repairing:
 
     def _is_needed(self, cluster: wire.Cluster, each: NodeRepair) -> bool:
         """Whether it is still so as the plan says. Raises GpuformError where it is otherwise."""
-        worker = next((w for w in standard_workers(cluster) if w.host_name == each.node), None)
+        worker = next((w for w in list_standard_workers(cluster) if w.host_name == each.node), None)
         if worker is None or (each.instance and worker.instance_id != each.instance):
             self.call.on_warning(f"node {each.node} is another machine by now: it is left")
             return False
@@ -299,7 +301,7 @@ class Repairing:
                     pass
                 raise
         # What was reviewed is said: a proposal could have changed since it was looked at.
-        mode = "" if each.mode in NOT_APPROVED else each.mode
+        mode = "" if each.mode in MODES_BEYOND_APPROVAL else each.mode
         comment = f"gpuform: {each.evidence}"[:500]
         try:
             return self.client.approve_remediation(*path, each.id, mode=mode, comment=comment)
@@ -349,7 +351,7 @@ class Repairing:
 
         def probe() -> PollResult[None]:
             cluster = self.find()
-            there = {each.host_name for each in standard_workers(cluster)}
+            there = {each.host_name for each in list_standard_workers(cluster)}
             watched = {each.node for each in done if each.node in there} | (there - before)
             if len(there) < len(before) or len(watched) < len(done):
                 return PollResult(None, f"{len(there)} of {len(before)} nodes are there")
@@ -380,13 +382,13 @@ class Repairing:
         cluster = self.find()
         drain = Drains.beside(self.call.intents).find(self.id)
         if drain is not None:
-            names = [each.host_name for each in standard_workers(cluster)]
+            names = [each.host_name for each in list_standard_workers(cluster)]
             conclude(self.call, drain, self.shrinking_of(cluster).scheduler, names)
 
 
 def _uncertified(call: ProviderContext, cluster: wire.Cluster) -> list[NodeFault]:
     verdicts = Verdicts.beside(call.intents).of(cluster.cluster_id)
-    return [*uncertified(standard_workers(cluster), verdicts)]
+    return [*find_uncertified_workers(list_standard_workers(cluster), verdicts)]
 
 
 def _failures(ended: Mapping[NodeRepair, Remediation]) -> Iterator[str]:

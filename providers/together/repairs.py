@@ -1,6 +1,10 @@
-"""What is broken in a cluster, and which of its nodes a run repairs: by what was last seen. Pure.
+"""Decide which broken nodes of a cluster a run repairs, from the last observed outputs.
 
-Remediations are of the platform's Go SDK (`betaclusterremediation.go`); the reference lacks them.
+The lifecycle (`cluster`) calls `decide_cluster_repairs` while planning; `repairing` calls the
+functions that find faults. This module sends no request.
+
+Remediations are from the platform's Go SDK (`betaclusterremediation.go`); the API reference lacks
+them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,117 +32,138 @@ from gpuform.schemas.together.wire import LinkedAlert, Remediation
 
 PROPOSED: Final = "PENDING_APPROVAL"
 UNDER_WAY: Final = frozenset({"PENDING", "QUARANTINING", "QUARANTINED", "RUNNING"})
-_LONGEST: Final = 200
+_MAX_EVIDENCE_LENGTH: Final = 200
 SUCCEEDED: Final = "SUCCEEDED"
 ENDED: Final = frozenset({SUCCEEDED, "FAILED", "CANCELLED", "AUTO_RESOLVED"})
 
-NOT_APPROVED: Final = ("HOST_POWER_CYCLE",)
-"""What an approval cannot change a proposal to ('approve')."""
+MODES_BEYOND_APPROVAL: Final = ("HOST_POWER_CYCLE",)
+"""Modes that the approval of a proposal cannot change the proposal to (SDK, 'approve')."""
 
 
-def cluster_repairs(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
-    """What a run does about the broken nodes of these outputs, by this declaration."""
+def decide_cluster_repairs(outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+    """Return which broken nodes of these outputs a run repairs, and which it leaves and why."""
     policy = repair_of(declared, ClusterRepairInputs)
-    told = old.get("gpu_worker_nodes")
-    nodes = [each for each in told if _is_standard(each)] if isinstance(told, list) else []
+    reported_workers = outputs.get("gpu_worker_nodes")
+    # the platform replaces preemptible nodes itself
+    nodes = (
+        [worker for worker in reported_workers if _is_standard(worker)]
+        if isinstance(reported_workers, list)
+        else []
+    )
     fleet = Fleet(
-        nodes=[each["host_name"] for each in nodes],
+        nodes=[node["host_name"] for node in nodes],
         modes=(policy and policy.modes) or REPAIR_MODES,
         every=REPAIR_MODES,
-        own=NOT_APPROVED,
-        unhealthy=[each["host_name"] for each in nodes if each.get("unusable_since")],
-        under_way=[each["host_name"] for each in nodes if _state(each) in UNDER_WAY],
-        instances={each["host_name"]: each.get("instance_id") or "" for each in nodes},
+        own=MODES_BEYOND_APPROVAL,
+        unhealthy=[node["host_name"] for node in nodes if node.get("unusable_since")],
+        under_way=[
+            node["host_name"] for node in nodes if _get_remediation_state(node) in UNDER_WAY
+        ],
+        instances={node["host_name"]: node.get("instance_id") or "" for node in nodes},
     )
-    return decide(policy, faults_in(old), fleet)
+    return decide(policy, faults_in(outputs), fleet)
 
 
-def proposals(
-    workers: Iterable[wire.GpuWorkerNode], told: Mapping[str, Remediation] = MappingProxyType({})
+def find_proposed_repairs(
+    workers: Iterable[wire.GpuWorkerNode],
+    detailed_remediations: Mapping[str, Remediation] = MappingProxyType({}),
 ) -> list[NodeFault]:
-    """The repairs that Together proposes. `told` are those that were read whole, by their ids."""
-    found = []
+    """Return a fault for each repair that Together proposes and nobody has approved yet.
+
+    Args:
+        workers: the workers of a cluster.
+        detailed_remediations: complete remediations by id; the answer about a cluster may
+            lack their alerts.
+    """
+    faults = []
     for worker in workers:
         latest = worker.latest_remediation
         if latest is None or latest.state != PROPOSED:
             continue
-        whole = told.get(latest.id, latest)
-        found.append(
+        remediation = detailed_remediations.get(latest.id, latest)
+        faults.append(
             NodeFault(
                 node=worker.host_name,
                 cause=Cause.PLATFORM,
-                because=_evidence(whole),
-                since=_since(whole),
+                because=_format_evidence(remediation),
+                since=_find_start_time(remediation),
                 mode=latest.mode,
                 id=latest.id,
                 instance=worker.instance_id or "",
             )
         )
-    return found
+    return faults
 
 
-def unusable(
-    seen: Iterable[GpuWorkerNodeOutputs], patience: float, now: float
+def find_unusable_workers(
+    workers: Iterable[GpuWorkerNodeOutputs], patience: float, now: float
 ) -> Iterator[NodeFault]:
-    """The workers that their scheduler cannot use for `patience` seconds at `now`."""
-    for node in seen:
-        if is_unusable_for(patience, since=unix_time(node.unusable_since), now=now):
+    """Yield the workers that their scheduler could not use for `patience` seconds at `now`."""
+    for worker in workers:
+        if is_unusable_for(patience, since=unix_time(worker.unusable_since), now=now):
             yield NodeFault(
-                node=node.host_name,
+                node=worker.host_name,
                 cause=Cause.NOT_READY,
-                because=_trouble(node),
-                since=node.unusable_since or "",
-                instance=node.instance_id or "",
+                because=_describe_scheduler_trouble(worker),
+                since=worker.unusable_since or "",
+                instance=worker.instance_id or "",
             )
 
 
-def hot(seen: Iterable[GpuWorkerNodeOutputs], overheated: Mapping[str, str]) -> Iterator[NodeFault]:
-    """The workers that are `overheated`, with what is measured."""
-    for node in seen:
-        if node.host_name in overheated:
+def find_overheated_workers(
+    workers: Iterable[GpuWorkerNodeOutputs], measurements: Mapping[str, str]
+) -> Iterator[NodeFault]:
+    """Yield the overheated workers; `measurements` has the measured text by host name."""
+    for worker in workers:
+        if worker.host_name in measurements:
             yield NodeFault(
-                node=node.host_name,
+                node=worker.host_name,
                 cause=Cause.OVERHEATED,
-                because=overheated[node.host_name],
-                instance=node.instance_id or "",
+                because=measurements[worker.host_name],
+                instance=worker.instance_id or "",
             )
 
 
-def uncertified(
+def find_uncertified_workers(
     workers: Iterable[wire.GpuWorkerNode], verdicts: Iterable[Verdict]
 ) -> Iterator[NodeFault]:
-    """The workers whose machine has failed a certification, and was not repaired since."""
-    there = {each.host_name: each for each in workers}
+    """Yield the workers whose machine failed a certification and was not repaired since."""
+    worker_by_name = {live_worker.host_name: live_worker for live_worker in workers}
     for verdict in verdicts:
         for failure in map(NodeFailure.model_validate, verdict.failures):
-            worker = there.get(failure.node)
+            worker = worker_by_name.get(failure.node)
+            # another machine may have got the host name: its predecessor's failure says nothing
+            # about it
             if worker is None or failure.machine not in {worker.instance_id, worker.node_id}:
                 continue
             if not _is_repaired_since(worker, failure.at):
                 yield NodeFault(
                     node=failure.node,
                     cause=Cause.FAILED_CERTIFICATION,
-                    because=truncate(f"{failure.category}: {failure.because}", _LONGEST),
+                    because=truncate(
+                        f"{failure.category}: {failure.because}", _MAX_EVIDENCE_LENGTH
+                    ),
                     since=failure.at,
                     instance=worker.instance_id or "",
                 )
 
 
-def _is_repaired_since(worker: wire.GpuWorkerNode, at: str) -> bool:
-    latest, failed_at = worker.latest_remediation, unix_time(at)
+def _is_repaired_since(worker: wire.GpuWorkerNode, failed_text: str) -> bool:
+    latest, failed_at = worker.latest_remediation, unix_time(failed_text)
+    # without both times nobody can tell which came first: the failure stands
     if latest is None or latest.state != SUCCEEDED or failed_at is None:
         return False
     ended_at = unix_time(latest.end_time)
     return ended_at is not None and ended_at > failed_at
 
 
-def is_repaired_now(worker: wire.GpuWorkerNode) -> bool:
-    """Whether a repair of it has begun, whoever asked for it."""
+def is_under_repair(worker: wire.GpuWorkerNode) -> bool:
+    """Return True if a repair of the worker is under way, whoever requested it."""
     return worker.latest_remediation is not None and worker.latest_remediation.state in UNDER_WAY
 
 
-def remediation_of(worker: wire.GpuWorkerNode) -> RemediationOutputs | None:
-    """A worker's latest remediation, for the outputs."""
+def build_remediation_outputs(worker: wire.GpuWorkerNode) -> RemediationOutputs | None:
+    """Return a worker's latest repair as outputs, or None if there was none."""
     latest = worker.latest_remediation
     if latest is None or not latest.id:
         return None
@@ -153,40 +178,43 @@ def remediation_of(worker: wire.GpuWorkerNode) -> RemediationOutputs | None:
 
 
 def _is_standard(node: Mapping[str, Any]) -> bool:
-    """Preemptible nodes come and go by themselves (Together docs, 'Preemptible compute')."""
+    """Return True for a named worker that is not preemptible (Together docs)."""
     name = str(node.get("host_name") or "")
     return bool(name) and "preemptible" not in name
 
 
-def _trouble(node: GpuWorkerNodeOutputs) -> str:
+def _describe_scheduler_trouble(node: GpuWorkerNodeOutputs) -> str:
     if node.kubernetes is not None and node.kubernetes.startswith("NotReady"):
         return f"{node.kubernetes} (Kubernetes)"
     return f"{node.slurm} (Slurm)"
 
 
-def _state(node: Mapping[str, Any]) -> str:
+def _get_remediation_state(node: Mapping[str, Any]) -> str:
     remediation = node.get("remediation")
     return str(remediation.get("state") or "") if isinstance(remediation, Mapping) else ""
 
 
-def _evidence(remediation: Remediation) -> str:
-    """`GpuPcieReplayRateHigh (critical)`, or the reason that it has."""
-    alerts = _listed(_alert(each) for each in remediation.linked_alerts)
-    told = alerts or remediation.reason or "Together proposes its repair"
-    return truncate(" ".join(told.split()), _LONGEST)
+def _format_evidence(remediation: Remediation) -> str:
+    """Return why Together proposes a repair, as `GpuPcieReplayRateHigh (critical)`."""
+    alert_list = _join_unique(_format_alert(alert) for alert in remediation.linked_alerts)
+    evidence = alert_list or remediation.reason or "Together proposes its repair"
+    return truncate(" ".join(evidence.split()), _MAX_EVIDENCE_LENGTH)
 
 
-def _alert(alert: LinkedAlert) -> str:
+def _format_alert(alert: LinkedAlert) -> str:
     name = alert.alert_name or "an alert without a name"
     return f"{name} ({alert.severity.lower()})" if alert.severity else name
 
 
-def _since(remediation: Remediation) -> str:
-    starts = [each.started_at for each in remediation.linked_alerts if each.started_at]
-    since = unix_time(min(starts, default="") or remediation.create_time)
-    return "" if since is None else written(since)
+def _find_start_time(remediation: Remediation) -> str:
+    starts = [alert.started_at for alert in remediation.linked_alerts if alert.started_at]
+    started_at = unix_time(min(starts, default="") or remediation.create_time)
+    return "" if started_at is None else written(started_at)
 
 
-def _listed(texts: Iterable[str]) -> str:
-    found: Sequence[str] = list(dict.fromkeys(texts))
-    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+def _join_unique(texts: Iterable[str]) -> str:
+    unique_texts: Sequence[str] = list(dict.fromkeys(texts))
+    # a plan shows the fault on one line: three alerts are enough to look up the others
+    return ", ".join(unique_texts[:3]) + (
+        f" and {len(unique_texts) - 3} more" if len(unique_texts) > 3 else ""
+    )

@@ -18,8 +18,8 @@ from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for, find_write_refusal
-from gpuform.providers.together.cluster_facts import volume_footprint
-from gpuform.providers.together.cluster_view import volume_credit
+from gpuform.providers.together.cluster_facts import describe_volume_usage
+from gpuform.providers.together.cluster_view import describe_volume_credit
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Credit, Footprint
@@ -139,7 +139,7 @@ class SharedVolumeActions:
 
     @property
     def _rhythm(self) -> PollSchedule:
-        return self._client.get_poll_interval(INTERVAL)
+        return self._client.get_poll_schedule(INTERVAL)
 
     def _find(self, id_: str, project_id: str | None) -> wire.Volume | None:
         try:
@@ -178,7 +178,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     @classmethod
     def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
         """Access to it goes last."""
-        return volume_credit(seen)
+        return describe_volume_credit(seen)
 
     @classmethod
     def write_refusal(cls, settings: Settings) -> str:
@@ -188,7 +188,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook
         """Storage."""
-        return volume_footprint(values)
+        return describe_volume_usage(values)
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

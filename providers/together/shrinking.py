@@ -27,10 +27,10 @@ from gpuform.providers.records import Drain, Drains
 from gpuform.providers.slurm import slurm_scheduler
 from gpuform.providers.together.cluster_view import (
     GPUS_PER_NODE,
-    live_workers,
-    standard_workers,
+    list_live_workers,
+    list_standard_workers,
 )
-from gpuform.providers.together.repairs import is_repaired_now
+from gpuform.providers.together.repairs import is_under_repair
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.policies.drain import Leaving
 from gpuform.schemas.slurm import SlurmInputs
@@ -97,7 +97,7 @@ class Shrinking:
     def all_leaving(self, because: str) -> Leaving | None:
         """All nodes, for a plan that takes the cluster; None where no job can run."""
         taking = self._all(because)
-        return self._draining(live_workers(self.cluster)).leaving(taking) if taking else None
+        return self._draining(list_live_workers(self.cluster)).leaving(taking) if taking else None
 
     def send(self, request: Callable[[], None], num_gpus: int | None) -> None:
         """Sends an update; `num_gpus` are its standard GPUs, None where it does not change them.
@@ -121,7 +121,7 @@ class Shrinking:
         if not taking:
             request()
             return
-        with self._draining(live_workers(self.cluster)).taken(taking):
+        with self._draining(list_live_workers(self.cluster)).taken(taking):
             request()
 
     def resume(self, request: Callable[[FieldChange], None], num_gpus: int) -> None:
@@ -147,13 +147,13 @@ class Shrinking:
             self.call,
             drain,
             self.scheduler,
-            [node.host_name for node in live_workers(self.cluster)],
+            [node.host_name for node in list_live_workers(self.cluster)],
         )
 
     def _repaired(self, drain: Drain) -> bool:
         """Whether a repair of what was drained goes on: until it ends, nobody is to run there."""
         return any(
-            _worker(node).name in drain.chosen and is_repaired_now(node)
+            _worker(node).name in drain.chosen and is_under_repair(node)
             for node in self.cluster.gpu_worker_nodes
         )
 
@@ -188,14 +188,14 @@ class Shrinking:
 
     @property
     def _standard(self) -> Sequence[wire.GpuWorkerNode]:
-        return standard_workers(self.cluster)
+        return list_standard_workers(self.cluster)
 
     def _fewer(self, count: int) -> NodeEviction:
         return NodeEviction(count=count, named=self.wanted.nodes or ())
 
     def _all(self, because: str) -> NodeEviction:
         """All nodes; none where the control plane has not run yet, which runs the jobs."""
-        live = live_workers(self.cluster) if self.kube_config else ()
+        live = list_live_workers(self.cluster) if self.kube_config else ()
         return NodeEviction({_worker(node).name: because for node in live})
 
     def _draining(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> Draining:
@@ -216,7 +216,7 @@ class Shrinking:
 
 def standard_gpus(cluster: wire.Cluster) -> int:
     """The GPUs that the platform is to keep running, without preemptible ones."""
-    live = len(live_workers(cluster))
+    live = len(list_live_workers(cluster))
     extra = cluster.allocated_preemptible_gpus
     counts_them = extra and cluster.num_gpus == GPUS_PER_NODE * live
     return cluster.num_gpus - (extra if counts_them else 0)

@@ -24,10 +24,10 @@ from gpuform.providers.kubernetes.nodes import (
 from gpuform.providers.lifetime import written
 from gpuform.providers.slurm import Node, slurm_scheduler
 from gpuform.providers.together.cluster_view import (
-    Seen,
-    decoded_kube_config,
+    ObservedCluster,
+    decode_kube_config,
     is_preemptible,
-    live_workers,
+    list_live_workers,
 )
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.slurm import SlurmInputs
@@ -66,8 +66,8 @@ class Workers:
 
 
 def with_workers(
-    call: ProviderContext, seen: Seen, cluster: wire.Cluster, slurm: SlurmInputs
-) -> Seen:
+    call: ProviderContext, seen: ObservedCluster, cluster: wire.Cluster, slurm: SlurmInputs
+) -> ObservedCluster:
     """What was seen of a cluster, with what its schedulers say of the workers.
 
     A cluster is not ready while a worker is not. Without an answer it is as the platform says, and
@@ -81,7 +81,9 @@ def with_workers(
     return replace(seen, outputs=_outputs(seen, found, call))
 
 
-def waited_for(look: PollResult[Seen], found: Workers, waited: float) -> PollResult[Seen]:
+def waited_for(
+    look: PollResult[ObservedCluster], found: Workers, waited: float
+) -> PollResult[ObservedCluster]:
     """A look of somebody who has `waited` so many seconds for workers alone."""
     value = replace(look.value, outputs=_outputs(look.value, found, get_current_context()))
     if not found.failing:
@@ -95,8 +97,8 @@ def waited_for(look: PollResult[Seen], found: Workers, waited: float) -> PollRes
 
 def look_at_workers(call: ProviderContext, cluster: wire.Cluster, slurm: SlurmInputs) -> Workers:
     """Asks both; one that cannot be asked does not keep the other from it. Raises Cancelled."""
-    workers = live_workers(cluster)
-    kube_config = decoded_kube_config(cluster.kube_config.get_secret_value()) or ""
+    workers = list_live_workers(cluster)
+    kube_config = decode_kube_config(cluster.kube_config.get_secret_value()) or ""
     name, unasked = cluster.cluster_name, []
     nodes: Mapping[str, NodeState] = {}
     in_slurm: Mapping[str, Node] = {}
@@ -205,7 +207,7 @@ def _trouble(node: Node) -> str:
     return f"{node.trouble} ({_short(node.reason)})" if node.reason else node.trouble
 
 
-def _outputs(seen: Seen, found: Workers, call: ProviderContext) -> Any:
+def _outputs(seen: ObservedCluster, found: Workers, call: ProviderContext) -> Any:
     outputs, before = seen.outputs, _unusable(call.known)
     moment = call.clock.now()
     now = written(moment)

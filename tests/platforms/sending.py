@@ -78,9 +78,9 @@ CALLS: Final[Mapping[str, Calls]] = {
     },
     "tensorone": {
         "create": lambda it: it.create({}),
-        "clusters": lambda it: it.clusters(),
-        "listed": lambda it: it.listed(),
-        "cluster": lambda it: it.cluster(ID),
+        "list_clusters": lambda it: it.list_clusters(),
+        "list_clusters_with_age": lambda it: it.list_clusters_with_age(),
+        "get_cluster": lambda it: it.get_cluster(ID),
         "update": lambda it: it.update(ID, {}),
         "start": lambda it: it.start(ID, {}),
         "stop": lambda it: it.stop(ID),
@@ -106,7 +106,7 @@ CALLS: Final[Mapping[str, Calls]] = {
 """Every method of a client that sends something."""
 
 SILENT: Final = frozenset(
-    {"close", "editing", "get_poll_interval", "last_answered", "require_address", "rhythm"}
+    {"close", "editing", "get_poll_schedule", "last_answered", "require_address", "rhythm"}
 )
 """Methods that send nothing of their own, beside those that return a shared listing."""
 

@@ -11,7 +11,7 @@ from gpuform.providers.scp.one_node import inputs_of as node_inputs
 from gpuform.providers.scp.one_node import outputs_of as node_outputs
 from gpuform.providers.scp.pool.nodes import shown as shown_node
 from gpuform.providers.tensorone import shown as tensorone
-from gpuform.providers.together.cluster_view import look_at as look_at_cluster
+from gpuform.providers.together.cluster_view import evaluate_cluster as look_at_cluster
 
 _BEFORE, _AFTER = "before", "after"
 
@@ -19,8 +19,8 @@ SHOWN: Final[Mapping[tuple[str, str], Callable[[Any], Sequence[object]]]] = {
     ("together", "Cluster"): lambda it: [look_at_cluster(it, 16).value],
     ("scp", "GpuNode"): lambda it: [node_inputs(it), node_outputs(it, shown_node(it, None), None)],
     ("tensorone", "ClusterAnswer"): lambda it: [
-        tensorone.inputs_of(it.data, {"port_mappings": [_PORT]}),
-        tensorone.outputs_of(it.data, None, None, None),
+        tensorone.extract_inputs(it.data, {"port_mappings": [_PORT]}),
+        tensorone.build_outputs(it.data, None, None, None),
     ],
     ("aios", "Cluster"): lambda it: [look_at_record(it, None).value],
     ("lens", "Overview"): lambda it: [gate_outputs(it, None, "")],

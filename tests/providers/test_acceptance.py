@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.together.cluster_view import acceptance_results, is_accepted
+from gpuform.providers.together.cluster_view import are_workers_accepted, collect_acceptance_results
 from gpuform.schemas.together import wire
 
 TESTS = "RUNNING_ACCEPTANCE_TESTS"
@@ -35,7 +35,7 @@ def results(*names: str, workers: Any = None) -> Any:
     cluster = wire.Cluster.model_validate(
         {"cluster_id": "c", "phase_transitions": phases(*names), "gpu_worker_nodes": workers}
     )
-    return acceptance_results(cluster, cluster.gpu_worker_nodes)
+    return collect_acceptance_results(cluster, cluster.gpu_worker_nodes)
 
 
 def test_each_test_has_a_result_with_nodes_and_time() -> None:
@@ -68,16 +68,18 @@ def test_workers_that_came_later_or_tell_nothing_are_not_covered() -> None:
 @given(st.permutations(phases("INSTALLING_DRIVERS", TESTS, NCCL, "READY")))
 def test_the_order_of_the_list_means_nothing(listed: list[dict[str, str]]) -> None:
     cluster = wire.Cluster.model_validate({"cluster_id": "c", "phase_transitions": listed})
-    assert [each.passed for each in acceptance_results(cluster, ())] == [True, True]
+    assert [each.passed for each in collect_acceptance_results(cluster, ())] == [True, True]
 
 
 def test_a_cluster_is_accepted_when_all_of_its_workers_are() -> None:
     passed = [each.model_dump() for each in results(TESTS, "READY")]
     seen = {"acceptance": passed, "gpu_worker_nodes": [worker("a"), worker("b")]}
-    assert is_accepted(DECLARED, seen)
-    assert is_accepted(DECLARED, {})  # it will be, or never gets ready
-    assert not is_accepted({}, seen)
-    assert not is_accepted(DECLARED, {**seen, "acceptance": []})
-    assert not is_accepted(DECLARED, {**seen, "gpu_worker_nodes": [worker("a"), worker("new")]})
+    assert are_workers_accepted(DECLARED, seen)
+    assert are_workers_accepted(DECLARED, {})  # it will be, or never gets ready
+    assert not are_workers_accepted({}, seen)
+    assert not are_workers_accepted(DECLARED, {**seen, "acceptance": []})
+    assert not are_workers_accepted(
+        DECLARED, {**seen, "gpu_worker_nodes": [worker("a"), worker("new")]}
+    )
     failed = [{**each, "passed": False} for each in passed]
-    assert not is_accepted(DECLARED, {**seen, "acceptance": failed})
+    assert not are_workers_accepted(DECLARED, {**seen, "acceptance": failed})

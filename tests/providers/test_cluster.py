@@ -17,7 +17,11 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
-from gpuform.providers.together.cluster import ClusterLifecycle, decoded_kube_config, look_at
+from gpuform.providers.together.cluster import (
+    ClusterLifecycle,
+    decode_kube_config,
+    evaluate_cluster,
+)
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 from gpuform.schemas.together import wire
 
@@ -32,19 +36,19 @@ def _cluster(status: str = "Ready", nodes: int = 2, **fields: Any) -> wire.Clust
 
 class TestReady:
     def test_it_is_status_and_nodes(self) -> None:
-        assert look_at(_cluster(), 16).is_done
-        assert not look_at(_cluster(nodes=1), 16).is_done
-        assert not look_at(_cluster(), 24).is_done
-        assert look_at(_cluster(nodes=1), 16).phase == "Ready with 1 of 2 nodes"
+        assert evaluate_cluster(_cluster(), 16).is_done
+        assert not evaluate_cluster(_cluster(nodes=1), 16).is_done
+        assert not evaluate_cluster(_cluster(), 24).is_done
+        assert evaluate_cluster(_cluster(nodes=1), 16).phase == "Ready with 1 of 2 nodes"
 
     def test_nodes_that_leave_do_not_count(self) -> None:
         leaving = [{"marked_for_deletion": True}, {"deleted_at": "2026-01-01T00:00:00Z"}, {}, {}]
         cluster = _cluster(gpu_worker_nodes=leaving)
-        assert look_at(cluster, 16).is_done
+        assert evaluate_cluster(cluster, 16).is_done
 
     @pytest.mark.parametrize("status", ["Scheduled", "InstallingDrivers", "SomethingNew", ""])
     def test_other_statuses_are_waited_out(self, status: str) -> None:
-        look = look_at(_cluster(status), 16)
+        look = evaluate_cluster(_cluster(status), 16)
         assert (look.is_done, look.failure) == (False, None)
 
     @pytest.mark.parametrize(
@@ -57,7 +61,7 @@ class TestReady:
         ],
     )
     def test_statuses_that_do_not_become_ready(self, status: str, said: str) -> None:
-        assert (look_at(_cluster(status), 16).failure or "").startswith(said)
+        assert (evaluate_cluster(_cluster(status), 16).failure or "").startswith(said)
 
     @pytest.mark.parametrize("phase", ["ACCEPTANCE_TESTS_FAILED", "NCCL_TESTS_FAILED"])
     def test_failed_tests(self, phase: str) -> None:
@@ -65,9 +69,9 @@ class TestReady:
         before = {"phase": "CLUSTER_PHASE_X", "transition_time": "2026-01-01T00:01:00Z"}
         after = {"phase": "CLUSTER_PHASE_Y", "transition_time": "2026-01-01T00:03:00Z"}
         status = "RunningAcceptanceTests"
-        look = look_at(_cluster(status, phase_transitions=[failed, before]), 16)
+        look = evaluate_cluster(_cluster(status, phase_transitions=[failed, before]), 16)
         assert look.failure == f"it is in CLUSTER_PHASE_{phase}"
-        look = look_at(_cluster(status, phase_transitions=[failed, before, after]), 16)
+        look = evaluate_cluster(_cluster(status, phase_transitions=[failed, before, after]), 16)
         assert look.failure is None
 
     def test_a_failed_node(self) -> None:
@@ -75,11 +79,11 @@ class TestReady:
             "host_name": "host-7",
             "phase_transitions": [{"phase": "NODE_PHASE_FAILED", "transition_time": ""}],
         }
-        look = look_at(_cluster("InstallingDrivers", gpu_worker_nodes=[failed]), 16)
+        look = evaluate_cluster(_cluster("InstallingDrivers", gpu_worker_nodes=[failed]), 16)
         assert look.failure == "its node host-7 failed"
 
     def test_missing_fields_of_other_servers(self) -> None:
-        look = look_at(wire.Cluster(cluster_id="c1", driver_version="CUDA_12_6_560"), 16)
+        look = evaluate_cluster(wire.Cluster(cluster_id="c1", driver_version="CUDA_12_6_560"), 16)
         assert look.value.inputs["cuda_version"] == "12.6"
         assert look.value.inputs["num_gpus"] is None
         assert look.value.outputs.driver_version == "CUDA_12_6_560"
@@ -101,7 +105,7 @@ class TestKubeConfig:
         ],
     )
     def test_forms(self, text: str, decoded: str | None) -> None:
-        assert decoded_kube_config(text) == decoded
+        assert decode_kube_config(text) == decoded
 
 
 class TestScaling:

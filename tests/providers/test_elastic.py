@@ -6,7 +6,7 @@ import pytest
 
 from gpuform.providers.context import use_context
 from gpuform.providers.together.cluster import ClusterLifecycle
-from gpuform.providers.together.cluster_view import look_at
+from gpuform.providers.together.cluster_view import evaluate_cluster
 from gpuform.schemas.together import wire
 
 Properties = dict[str, Any]
@@ -160,5 +160,5 @@ def test_counts_that_lag_behind_each_other_leave_a_cluster_ready(
             "gpu_worker_nodes": [{"node_id": f"n{at}"} for at in range(nodes)],
         }
     )
-    assert look_at(cluster, 16, may_have_more=True).is_done
-    assert not look_at(cluster, 40, may_have_more=True).is_done
+    assert evaluate_cluster(cluster, 16, may_have_more=True).is_done
+    assert not evaluate_cluster(cluster, 40, may_have_more=True).is_done

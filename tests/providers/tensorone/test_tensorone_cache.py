@@ -10,7 +10,7 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.tensorone import client
-from gpuform.providers.tensorone.client import Sighting, Writes, read_at
+from gpuform.providers.tensorone.client import ClusterReading, WriteLog, compute_read_time
 from gpuform.schemas.tensorone import wire
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def test_another_process_does_not_believe_what_is_older_than_the_state(
     outs = {**made.outs, "tags": {"team": "ml"}, "updated_at": written["updated_at"]}
     later = replace(made, inputs={**inputs, "tags": {"team": "ml"}}, outs=outs)
     assert world.seen(made)["tags"] == {}
-    world.client.writes = Writes()
+    world.client.writes = WriteLog()
     assert world.plan(world.refresh(later)) == {}
 
 
@@ -116,7 +116,7 @@ def test_nobody_waits_where_nothing_was_written(world: Any, inputs: Json) -> Non
     ],
 )
 def test_how_old_an_answer_may_be(meta: Json, as_of: float | None) -> None:
-    assert read_at(wire.Meta.model_validate(meta), 1000.0) == as_of
+    assert compute_read_time(wire.Meta.model_validate(meta), 1000.0) == as_of
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ def test_how_old_an_answer_may_be(meta: Json, as_of: float | None) -> None:
 def test_what_is_stale_after_a_write_at_100(
     as_of: float | None, updated_at: str | None, known: Json, is_stale: bool
 ) -> None:
-    writes = Writes()
-    writes.note("c", 100.0)
+    writes = WriteLog()
+    writes.record("c", 100.0)
     cluster = wire.Cluster.model_validate({"id": "c", "updated_at": updated_at})
-    assert writes.is_stale(Sighting(cluster, as_of), known) is is_stale
+    assert writes.is_stale(ClusterReading(cluster, as_of), known) is is_stale
     other = wire.Cluster(id="other")
-    assert not writes.is_stale(Sighting(other, 0.0), {})
+    assert not writes.is_stale(ClusterReading(other, 0.0), {})
 
 
 def test_a_list_without_everything_is_completed_by_a_look_at_the_cluster(
@@ -150,7 +150,7 @@ def test_a_list_without_everything_is_completed_by_a_look_at_the_cluster(
     made = world.create(inputs)
     short = wire.Cluster(id=made.id, name="train", status="running")
     listing = world.client.shared_clusters
-    monkeypatch.setattr(listing, "one", lambda _id: Sighting(short, None))
+    monkeypatch.setattr(listing, "one", lambda _id: ClusterReading(short, None))
     seen = world.refresh(made)
     assert world.plan(seen) == {}
     assert seen.outs == made.outs
@@ -166,7 +166,7 @@ def test_pages_are_read_to_the_last(
         world.http.post("/tensorone/v1/clusters", json=body, headers=headers).raise_for_status()
     world.writes()
     with world.serving():
-        found = world.client.clusters()
+        found = world.client.list_clusters()
     assert len({each.cluster.id for each in found}) == 5
     assert _reads(world) == 3
 
@@ -178,4 +178,4 @@ def test_a_success_that_is_none_is_an_error(world: Any) -> None:
         use_context(ProviderContext(clock=world.clock)),
         pytest.raises(GpuformError, match="answered 200 and that it had no success"),
     ):
-        broken.cluster("c")
+        broken.get_cluster("c")

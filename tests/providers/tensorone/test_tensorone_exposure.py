@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.tensorone.cluster_facts import cluster_exposure
+from gpuform.providers.tensorone.cluster_facts import describe_cluster_exposure
 from gpuform.schemas.values import UNKNOWN
 
 CLOSED = {"firewall_rules": [{"source": "10.0.0.0/8", "port_range": "22", "protocol": "tcp"}]}
@@ -23,7 +23,7 @@ CLOSED = {"firewall_rules": [{"source": "10.0.0.0/8", "port_range": "22", "proto
     ],
 )
 def test_a_rule(rule: Any, ports: Any) -> None:
-    found = cluster_exposure({}, {"firewall_rules": [rule, "nonsense"]})
+    found = describe_cluster_exposure({}, {"firewall_rules": [rule, "nonsense"]})
     assert (found.ports if found else ()) == ports
 
 
@@ -42,5 +42,5 @@ def test_a_rule(rule: Any, ports: Any) -> None:
     ],
 )
 def test_what_cannot_be_told(values: Any, seen: Any, unknown: str) -> None:
-    found = cluster_exposure(values, seen)
+    found = describe_cluster_exposure(values, seen)
     assert (found is None) if not unknown else (found is not None and unknown in found.unknown)

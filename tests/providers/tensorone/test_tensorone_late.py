@@ -8,7 +8,7 @@ import pytest
 from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import GpuformError, NotFound
 from gpuform.providers.evidence import NotEnoughEvidence
-from gpuform.providers.tensorone.client import Sighting, TensorOneClient
+from gpuform.providers.tensorone.client import ClusterReading, TensorOneClient
 
 Json = dict[str, Any]
 
@@ -20,8 +20,8 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     shown_at: dict[str, float] = {}
     create, listed, cluster = (
         TensorOneClient.create,
-        TensorOneClient.listed,
-        TensorOneClient.cluster,
+        TensorOneClient.list_clusters_with_age,
+        TensorOneClient.get_cluster,
     )
 
     def create_late(self: TensorOneClient, body: Any) -> Any:
@@ -32,18 +32,18 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def is_shown(id_: str) -> bool:
         return get_current_context().clock.now() >= max(shown_at.get(id_, 0.0), *seconds[1:], 0.0)
 
-    def list_shown(self: TensorOneClient) -> tuple[Sequence[Sighting], float | None]:
+    def list_shown(self: TensorOneClient) -> tuple[Sequence[ClusterReading], float | None]:
         found, as_of = listed(self)
         return [each for each in found if is_shown(each.cluster.id)], as_of
 
-    def show(self: TensorOneClient, id_: str, metrics_window: str = "") -> Sighting:
+    def show(self: TensorOneClient, id_: str, metrics_window: str = "") -> ClusterReading:
         if not is_shown(id_):
             raise NotFound("not found", method="GET", path=f"/clusters/{id_}", status=404)
         return cluster(self, id_, metrics_window)
 
     monkeypatch.setattr(TensorOneClient, "create", create_late)
-    monkeypatch.setattr(TensorOneClient, "listed", list_shown)
-    monkeypatch.setattr(TensorOneClient, "cluster", show)
+    monkeypatch.setattr(TensorOneClient, "list_clusters_with_age", list_shown)
+    monkeypatch.setattr(TensorOneClient, "get_cluster", show)
     return seconds
 
 
@@ -70,7 +70,7 @@ def test_a_run_that_ends_before_the_cluster_shows_is_continued(
 
 def creates(world: Any) -> list[Any]:
     """The clusters that there are."""
-    return [each.cluster for each in world.client.clusters()]
+    return [each.cluster for each in world.client.list_clusters()]
 
 
 class TestHiddenForAMoment:

@@ -16,7 +16,7 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.tensorone import FREE_KEY
 from gpuform.providers.errors import RateLimited
 from gpuform.providers.tensorone.client import TensorOneClient
-from gpuform.providers.tensorone.pacing import Pace, SparingRhythm, kind_of
+from gpuform.providers.tensorone.pacing import RateLimitedPollSchedule, RateLimits, get_request_kind
 
 Json = dict[str, Any]
 
@@ -65,7 +65,7 @@ def test_nothing_is_sent_that_would_be_refused(
     client = client_of(platform)
     with use_context(call):
         for _ in range(12):
-            client.cluster("c")
+            client.get_cluster("c")
     assert platform.refused == 0
     assert sorted(platform.taken.values()) == [2, 5, 5]
 
@@ -76,7 +76,7 @@ def test_a_refusal_says_how_long_to_wait(clock: Any, call: ProviderContext) -> N
     client = client_of(platform)
     with use_context(call):
         for _ in range(12):
-            client.cluster("c")
+            client.get_cluster("c")
     assert platform.refused == 2
 
 
@@ -85,9 +85,9 @@ def test_what_would_take_too_long_is_told_and_not_sent(clock: Any, call: Provide
     client = client_of(platform)
     call.begin(60)
     with use_context(call):
-        client.cluster("c")
+        client.get_cluster("c")
         with pytest.raises(RateLimited, match="the limit of GET requests is used up for") as caught:
-            client.cluster("c")
+            client.get_cluster("c")
     assert caught.value.hint is not None
     assert sum(platform.taken.values()) == 1
 
@@ -96,7 +96,7 @@ def test_limits_of_one_kind_do_not_hold_another(clock: Any, call: ProviderContex
     platform = Limited(clock, 1)
     client = client_of(platform)
     with use_context(call):
-        client.cluster("c")
+        client.get_cluster("c")
         platform.taken.clear()
         client.update("c", {})
     assert call.clock is clock
@@ -115,7 +115,7 @@ def test_limits_of_one_kind_do_not_hold_another(clock: Any, call: ProviderContex
     ],
 )
 def test_kinds(method: str, path: str, kind: str) -> None:
-    assert kind_of(method, path) == kind
+    assert get_request_kind(method, path) == kind
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,12 @@ def test_headers_that_tell_nothing_hold_nothing(
     client = TensorOneClient("http://t.test", "key", httpx.MockTransport(lambda _: answer))
     with use_context(call):
         for _ in range(3):
-            assert client.cluster("c").cluster.id == "c"
+            assert client.get_cluster("c").cluster.id == "c"
 
 
-def _told(pace: Pace, call: ProviderContext, left: int, seconds: float, limit: int = 100) -> None:
+def _told(
+    pace: RateLimits, call: ProviderContext, left: int, seconds: float, limit: int = 100
+) -> None:
     now = call.clock.now()
     headers = {
         "X-RateLimit-Limit": str(limit),
@@ -146,7 +148,7 @@ def _told(pace: Pace, call: ProviderContext, left: int, seconds: float, limit: i
     }
     request = httpx.Request("GET", "http://t.test/v1/clusters")
     with use_context(call):
-        pace.learn(httpx.Response(200, headers=headers, request=request))
+        pace.record_answer(httpx.Response(200, headers=headers, request=request))
 
 
 @pytest.mark.parametrize(
@@ -155,11 +157,11 @@ def _told(pace: Pace, call: ProviderContext, left: int, seconds: float, limit: i
 def test_looks_get_rarer_when_half_of_the_reads_are_used(
     call: ProviderContext, left: int, seconds: float, spacing: float
 ) -> None:
-    pace = Pace()
+    pace = RateLimits()
     _told(pace, call, left, seconds)
     now = call.clock.now()
-    assert pace.spacing(now) == spacing
-    assert pace.spacing(now + seconds) == 0
+    assert pace.compute_read_spacing(now) == spacing
+    assert pace.compute_read_spacing(now + seconds) == 0
 
 
 @given(
@@ -171,17 +173,17 @@ def test_a_beat_is_one_for_all(moments: list[float], waited: float, left: int) -
     """Whoever asks between two beats waits for the same one, however few reads are left."""
     clock = Still(1_000_000.0)
     call = ProviderContext(clock=clock)
-    pace = Pace()
+    pace = RateLimits()
     _told(pace, call, left, 20_000)
-    rhythm = SparingRhythm(60.0, pace)
+    rhythm = RateLimitedPollSchedule(60.0, pace)
     first = rhythm.compute_delay(clock.time)
-    assert first >= min(60.0, pace.spacing(clock.time))
+    assert first >= min(60.0, pace.compute_read_spacing(clock.time))
     for moment in sorted(moments):
         now = clock.time + moment
         pause = rhythm.compute_delay(now, waited)
         assert pause > 0
         # Beats are whole numbers of the shortest interval from the first who waited.
-        beats = (now + pause - clock.time) / SparingRhythm.SHORTEST
+        beats = (now + pause - clock.time) / RateLimitedPollSchedule.SHORTEST
         assert abs(beats - round(beats)) < 1e-6
 
 

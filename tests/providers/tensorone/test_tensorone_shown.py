@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorone_document import ANSWER, CLUSTER, declaration
 
-from gpuform.providers.tensorone.shown import differences, failure, inputs_of, outputs_of
+from gpuform.providers.tensorone.shown import (
+    build_outputs,
+    extract_inputs,
+    find_failure,
+    find_start_changes,
+)
 from gpuform.schemas.changes import compute_changes, requires_action, select_declared_fields
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
@@ -49,15 +54,15 @@ def _has(ports: list[Json]) -> wire.Cluster:
 
 
 def _drifts(declared: Json, cluster: wire.Cluster) -> bool:
-    observed = select_declared_fields(ClusterInputs, inputs_of(cluster, declared), declared)
+    observed = select_declared_fields(ClusterInputs, extract_inputs(cluster, declared), declared)
     return requires_action(compute_changes(ClusterInputs, observed, declared))
 
 
 def test_the_documents_cluster_is_as_declared() -> None:
     cluster = wire.ClusterAnswer.model_validate(ANSWER).data
     assert not _drifts(declaration(), cluster)
-    assert differences(cluster, ClusterInputs.model_validate(declaration())) == {}
-    assert failure(cluster) is None
+    assert find_start_changes(cluster, ClusterInputs.model_validate(declaration())) == {}
+    assert find_failure(cluster) is None
 
 
 @given(PORTS, st.randoms())
@@ -80,12 +85,12 @@ def test_what_takes_a_start_is_what_differs(name: str, value: int) -> None:
     cluster = wire.Cluster.model_validate(CLUSTER)
     want = ClusterInputs.model_validate(declaration()).model_copy(update={name: value})
     same = CLUSTER["configuration"][name] == value
-    assert differences(cluster, want) == ({} if same else {name: value})
+    assert find_start_changes(cluster, want) == ({} if same else {name: value})
 
 
 def test_the_documents_outputs() -> None:
     cluster = wire.ClusterAnswer.model_validate(ANSWER).data
-    outputs = outputs_of(cluster, None, None, None).model_dump(exclude_none=True)
+    outputs = build_outputs(cluster, None, None, None).model_dump(exclude_none=True)
     assert outputs["ssh_command"] == "ssh root@ssh-abc123.tensorone.ai"
     assert outputs["port_urls"] == {
         "8080": "https://cluster-abc123.tensorone.ai:32001",
@@ -101,12 +106,12 @@ def test_the_documents_outputs() -> None:
     shown = str(outputs)
     measured = ("87.3", "68.25", "4200", "15:42:00")
     assert not [each for each in measured if each in shown], "what always changes is no output"
-    assert "ssh root" not in repr(outputs_of(cluster, None, None, None))
+    assert "ssh root" not in repr(build_outputs(cluster, None, None, None))
 
 
 def test_an_empty_answer_is_not_ready_and_nothing_else() -> None:
     cluster = wire.Cluster(id="c", status="error")
-    assert failure(cluster) == "its status is error"
-    assert {k: v for k, v in inputs_of(cluster, {"name": "x"}).items() if v is not None} == {}
-    outputs = outputs_of(cluster, "why", None, None)
+    assert find_failure(cluster) == "its status is error"
+    assert {k: v for k, v in extract_inputs(cluster, {"name": "x"}).items() if v is not None} == {}
+    outputs = build_outputs(cluster, "why", None, None)
     assert (outputs.ready, outputs.not_ready_reason, outputs.status) == (False, "why", "error")
