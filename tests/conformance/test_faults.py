@@ -229,7 +229,8 @@ def test_what_vanishes_while_it_is_made_is_made_again(case: Case, platform: Plat
     assert looked.is_set()
     assert not result.ok
     assert platform.objects(described) == []
-    case.check(result)
+    # The state keeps a pool whose nodes have no known outcome: the next run looks for the nodes.
+    case.check(result, was_answered=described.kind != "NodePool")
 
 
 def test_what_vanished_before_an_update_is_told_and_made_again_after_a_refresh(
