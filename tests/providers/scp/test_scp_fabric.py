@@ -54,7 +54,7 @@ def test_it_is_deleted_only_when_it_is_empty(world: Any, pool_inputs: Properties
     assert world.writes() == {}
     world.client.delete_nodes(pool.outs["node_ids"])
     world.delete(fabric)
-    assert world.client.fabrics() == []
+    assert world.client.list_fabrics() == []
 
 
 def test_another_name_or_pool_is_another_fabric(world: Any) -> None:

@@ -226,7 +226,7 @@ class TestGpuNode:
         fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
         node = world.create("GpuNode", {**node_inputs, **fabric}, name="solo")
         assert node.outs["ready"] is True
-        assert world.client.node(node.id).gpu_node_name == "solo"
+        assert world.client.get_node(node.id).gpu_node_name == "solo"
         assert world.writes() == {CREATE: 1}
 
     @pytest.mark.slow
