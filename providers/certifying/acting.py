@@ -54,7 +54,7 @@ class CertificationActions(ABC, Generic[Want]):
         self._settings = settings
 
     @abstractmethod
-    def _id_of(self, want: Want) -> str:
+    def _id_of(self, inputs: Want) -> str:
         """The id of the resource."""
 
     @abstractmethod
@@ -62,15 +62,15 @@ class CertificationActions(ABC, Generic[Want]):
         """What an id tells of the inputs. Raises GpuformError for what is no id."""
 
     @abstractmethod
-    def _owner_of(self, want: Want) -> str:
+    def _owner_of(self, inputs: Want) -> str:
         """By what the failures of the nodes are kept for repairs."""
 
     @abstractmethod
-    def _number_of(self, want: Want) -> int:
+    def _number_of(self, inputs: Want) -> int:
         """How many nodes are declared."""
 
     @abstractmethod
-    def _reach(self, call: ProviderContext, id_: str, want: Want) -> Reach | None:
+    def _reach(self, context: ProviderContext, id_: str, inputs: Want) -> Reach | None:
         """The nodes; None when what they belong to is gone, which `call` is told.
 
         Raises NotReady when they cannot be reached yet.

@@ -27,7 +27,7 @@ from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import EngineTester, Place, engine_of
 from gpuform.providers.records import BatchRecords
 from gpuform.providers.scp.client import client_for
-from gpuform.providers.scp.nodes import OWNER, is_leaving
+from gpuform.providers.scp.nodes import VERDICT_OWNER, is_terminating
 from gpuform.providers.slurm import BatchJobs, SlurmTester, slurm_commands
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.ids import DEFAULT_NAMESPACE
@@ -43,8 +43,8 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
 
     inputs = CertificationInputs
 
-    def _id_of(self, want: CertificationInputs) -> str:
-        return f"{want.namespace or DEFAULT_NAMESPACE}/{want.name}"
+    def _id_of(self, inputs: CertificationInputs) -> str:
+        return f"{inputs.namespace or DEFAULT_NAMESPACE}/{inputs.name}"
 
     def _inputs_of(self, id_: str) -> Mapping[str, Any]:
         namespace, _, name = id_.partition("/")
@@ -55,25 +55,27 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
             )
         return {"namespace": namespace, "name": name}
 
-    def _owner_of(self, want: CertificationInputs) -> str:  # noqa: ARG002 - the shape of the class
-        return OWNER
+    def _owner_of(self, inputs: CertificationInputs) -> str:  # noqa: ARG002 - the shape of the class
+        return VERDICT_OWNER
 
-    def _number_of(self, want: CertificationInputs) -> int:
-        return len({*want.node_ids})
+    def _number_of(self, inputs: CertificationInputs) -> int:
+        return len({*inputs.node_ids})
 
-    def _reach(self, call: ProviderContext, id_: str, want: CertificationInputs) -> Reach | None:
-        client = client_for(self._settings, want.region_id)
+    def _reach(
+        self, context: ProviderContext, id_: str, inputs: CertificationInputs
+    ) -> Reach | None:
+        client = client_for(self._settings, inputs.region_id)
         text = None
-        if want.kubernetes is not None:
-            text = declared_kubeconfig(want.kubernetes, "kubernetes.")
-        what = f"certification {want.name}"
+        if inputs.kubernetes is not None:
+            text = declared_kubeconfig(inputs.kubernetes, "kubernetes.")
+        what = f"certification {inputs.name}"
 
         def machines() -> list[Machine]:
-            wanted = {*want.node_ids}
+            wanted = {*inputs.node_ids}
             there = [
                 each
                 for each in client.get_node_listing().all()
-                if each.id in wanted and not is_leaving(each.state)
+                if each.id in wanted and not is_terminating(each.state)
             ]
             software = {} if text is None else software_of_nodes(client_by(text, what))
             told = ((each, software.get(each.gpu_node_name)) for each in there)
@@ -88,18 +90,20 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
             ]
 
         def tester() -> Tester:
-            if want.with_slurm:
+            if inputs.with_slurm:
                 commands = slurm_commands(
-                    want.slurm or SlurmInputs(), kubeconfig=text, cluster=what
+                    inputs.slurm or SlurmInputs(), kubeconfig=text, cluster=what
                 )
-                records = BatchRecords.beside(call.intents)
-                jobs = BatchJobs(commands, folder=want.folder or "")
-                return SlurmTester(jobs, records, id_, want.name, want.categories, {})
+                records = BatchRecords.beside(context.intents)
+                jobs = BatchJobs(commands, folder=inputs.folder or "")
+                return SlurmTester(jobs, records, id_, inputs.name, inputs.categories, {})
             engine = engine_of(client_by(text or "", what), f"of {what}")
-            place = Place(want.namespace or DEFAULT_NAMESPACE, want.name)
-            return EngineTester(engine, place, want.categories, call.urn or id_, last_run(call))
+            place = Place(inputs.namespace or DEFAULT_NAMESPACE, inputs.name)
+            return EngineTester(
+                engine, place, inputs.categories, context.urn or id_, last_run(context)
+            )
 
-        return Reach(machines, tester, lambda: call.platform_time(client.clock_ahead)[0])
+        return Reach(machines, tester, lambda: context.platform_time(client.clock_ahead)[0])
 
 
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):

@@ -12,7 +12,7 @@ from gpuform.providers.context import PollResult, ProviderContext, wait_until_do
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
-from gpuform.providers.scp import declared, offers
+from gpuform.providers.scp import declared_fabrics, offers
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.nodes import find_fabric
 from gpuform.schemas.changes import FieldChange
@@ -34,20 +34,27 @@ class FabricActions:
         self._settings = settings
 
     def planning_problems(
-        self, call: ProviderContext, values: Mapping[str, Any]
+        self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
         """Whether the vendor pool exists."""
         pool, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
         if isinstance(pool, str) and isinstance(name, str):
-            declared.note(call, pool, name)
+            declared_fabrics.record_declared_fabric(context, pool, name)
         client = self._client(values.get("region_id"))
-        return offers.checked(client, call, offers.problems(client, values))
+        return offers.yield_while_answered(
+            client, context, offers.find_offer_problems(client, values)
+        )
 
-    def create(self, call: ProviderContext, inputs: FabricInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
+    def create(self, context: ProviderContext, inputs: FabricInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
         """Its id is its name in its vendor pool: there is nothing to make."""
         return f"{inputs.node_pool_id}/{inputs.cluster_fabric_name}"
 
-    def wait_until_ready(self, call: ProviderContext, object_id: str, inputs: FabricInputs) -> Seen:  # noqa: ARG002 - the shape of ResourceOperations
+    def wait_until_ready(
+        self,
+        context: ProviderContext,
+        object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
+        inputs: FabricInputs,
+    ) -> Seen:
         """RUNNING, or without members."""
         client, name = self._client(inputs.region_id), inputs.cluster_fabric_name
 
@@ -55,11 +62,11 @@ class FabricActions:
             return look_at(name, find_fabric(client, inputs.node_pool_id, name))
 
         rhythm = client.rhythm(INTERVAL)
-        return wait_until_done(call, probe, label=f"fabric {name}", interval=rhythm)
+        return wait_until_done(context, probe, label=f"fabric {name}", interval=rhythm)
 
     def read(
         self,
-        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         object_id: str,
         known_inputs: Mapping[str, Any],
     ) -> Seen | None:
@@ -74,7 +81,7 @@ class FabricActions:
 
     def update(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         inputs: FabricInputs,
         changes: Sequence[FieldChange],
@@ -82,7 +89,7 @@ class FabricActions:
         """Nothing of a fabric can be changed."""
 
     def delete(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
         """Refused while it has members; it ends by itself with the last of them."""
         place = _ID.fullmatch(object_id)
@@ -98,7 +105,7 @@ class FabricActions:
             _refuse_members(fabric)
             return PollResult(None, "its last nodes are being deleted")
 
-        wait_until_gone(call, probe, label=f"fabric {name}", interval=client.rhythm(INTERVAL))
+        wait_until_gone(context, probe, label=f"fabric {name}", interval=client.rhythm(INTERVAL))
 
     def _client(self, region: Any) -> ScpClient:
         return client_for(self._settings, region if isinstance(region, str) else None)

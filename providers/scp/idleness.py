@@ -21,7 +21,7 @@ from gpuform.providers.lifetime import CAUSE, Verdict, is_for_idleness, left, wr
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops, Quiet, QuietLooks
-from gpuform.providers.scp.nodes import NodeTaking
+from gpuform.providers.scp.nodes import NodeDrainer
 from gpuform.schemas.policies.lifetime import Idleness, idleness_of
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs, NodePoolOutputs
 from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER, unix_time
@@ -33,10 +33,10 @@ Outputs = TypeVar("Outputs", NodePoolOutputs, GpuNodeOutputs)
 
 
 def judged(
-    call: ProviderContext,
+    context: ProviderContext,
     settings: Settings,
     id_: str,
-    taking: NodeTaking,
+    taking: NodeDrainer,
     nodes: Sequence[NodeOutputs],
     idleness: Idleness,
 ) -> Verdict:
@@ -44,7 +44,11 @@ def judged(
 
     Who cannot be asked ends the quiet time, too.
     """
-    looks, now, client = QuietLooks.beside(call.intents), call.clock.now(), client_for(settings)
+    looks, now, client = (
+        QuietLooks.beside(context.intents),
+        context.clock.now(),
+        client_for(settings),
+    )
     gaps: list[str] = []
     try:
         for observation in _observe(client, taking, nodes, idleness, now):
@@ -58,7 +62,7 @@ def judged(
         looks.forget(id_)
         return Verdict(is_idle=False, because=gaps[0])
     of = ",".join(sorted(node.id for node in nodes)) + f" below {idleness.below:g}%"
-    look = Quiet(id_, of, now, now).after(looks.find(id_), _ahead(call, client), GAP)
+    look = Quiet(id_, of, now, now).after(looks.find(id_), _ahead(context, client), GAP)
     looks.record(look)
     quiet = look.lasted
     if quiet < idleness.lasting:
@@ -69,19 +73,19 @@ def judged(
     return Verdict(is_idle=True, because=because)
 
 
-def _ahead(call: ProviderContext, client: LensClient) -> float | None:
+def _ahead(context: ProviderContext, client: LensClient) -> float | None:
     """Return how many seconds this machine's clock is ahead of Lens's, None if nobody knows.
 
     An emulator's clock is the clock of all.
     """
-    return 0.0 if call.clock.is_platforms else client.clock_ahead
+    return 0.0 if context.clock.is_platforms else client.clock_ahead
 
 
-def remember_stop(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> None:
+def remember_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any]) -> None:
     """Before nodes are stopped or started: what declares `idle` is stopped by `expire` alone."""
-    stops, idleness = IdleStops.beside(call.intents), idleness_of(declared)
+    stops, idleness = IdleStops.beside(context.intents), idleness_of(declared)
     if idleness is not None and declared.get("state") == "STOPPED":
-        now = call.clock.now()
+        now = context.clock.now()
         because = f"{CAUSE}, each GPU used {idleness.text} up to {written(now)}"
         if stops.find(id_) is None:
             stops.record(IdleStop(id_, now, because))
@@ -89,10 +93,10 @@ def remember_stop(call: ProviderContext, id_: str, declared: Mapping[str, Any]) 
         stops.forget(id_)
 
 
-def forget_idleness(call: ProviderContext, id_: str) -> None:
+def forget_idleness(context: ProviderContext, id_: str) -> None:
     """The nodes are gone."""
-    IdleStops.beside(call.intents).forget(id_)
-    QuietLooks.beside(call.intents).forget(id_)
+    IdleStops.beside(context.intents).forget(id_)
+    QuietLooks.beside(context.intents).forget(id_)
 
 
 def stays_idle(old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
@@ -102,18 +106,18 @@ def stays_idle(old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
 
 
 def with_idle_stop(
-    call: ProviderContext, id_: str, seen: Observed[Outputs], *, is_off: bool
+    context: ProviderContext, id_: str, seen: Observed[Outputs], *, is_off: bool
 ) -> Observed[Outputs]:
     """What was seen of nodes, with why `expire` has stopped them, if it has."""
-    stop = IdleStops.beside(call.intents).find(id_) if is_off else None
-    said = call.known.get("stopped_by") if is_off else None
+    stop = IdleStops.beside(context.intents).find(id_) if is_off else None
+    said = context.known.get("stopped_by") if is_off else None
     by = stop.because if stop is not None else said if is_for_idleness(said) else None
     return replace(seen, outputs=seen.outputs.model_copy(update={"stopped_by": by}))
 
 
 def _observe(
     client: LensClient,
-    taking: NodeTaking,
+    taking: NodeDrainer,
     nodes: Sequence[NodeOutputs],
     idleness: Idleness,
     now: float,
@@ -148,8 +152,8 @@ def _of_node(node: NodeOutputs, lasting: float, now: float) -> Iterator[str]:
             yield f"{name} was {what} at {written(at)}"
 
 
-def _of_jobs(taking: NodeTaking, nodes: Sequence[NodeOutputs]) -> Iterator[str]:
-    workers = taking.seen(nodes)
+def _of_jobs(taking: NodeDrainer, nodes: Sequence[NodeOutputs]) -> Iterator[str]:
+    workers = taking.observe_workers(nodes)
     if workers is None:
         yield "nobody is declared who tells its jobs (drain.kubernetes or drain.slurm)"
     for worker in workers or ():

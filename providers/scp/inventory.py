@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from gpuform.providers.offering import Held
 from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import client_for
-from gpuform.providers.scp.nodes import is_leaving
+from gpuform.providers.scp.nodes import is_terminating
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.statuses import unix_time
 
@@ -21,7 +21,7 @@ def held(settings: Settings) -> list[Held]:
     """List nodes, fabrics and pools of one region: two lists are requested."""
     client = client_for(settings)
     # A node that is being deleted is nothing that somebody could import or clean up.
-    nodes = [node for node in client.list_nodes() if not is_leaving(node.state)]
+    nodes = [node for node in client.list_nodes() if not is_terminating(node.state)]
     return [
         *map(_summarize_node, nodes),
         *_summarize_fabrics(client.list_fabrics()),

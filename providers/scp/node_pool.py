@@ -39,35 +39,35 @@ from gpuform.providers.scp.node_facts import (
     describe_pool_placement,
 )
 from gpuform.providers.scp.nodes import (
-    ROLLED,
+    ROLLOUT_FIELDS,
     DeclaredPool,
-    Inspection,
-    Ledger,
+    NodeDrainer,
+    NodeInspection,
+    NodeLedger,
     NodeSteps,
-    NodeTaking,
-    is_leaving,
-    locked,
-    pool_problems,
-    power_of,
-    refuse_moves,
+    find_pool_problems,
+    format_locked_nodes,
+    get_power_state,
+    is_terminating,
+    refuse_unsafe_changes,
 )
-from gpuform.providers.scp.offers import image_notices, with_newer_image
+from gpuform.providers.scp.offers import add_newer_image, build_image_notices
 from gpuform.providers.scp.pool import (
-    INTERVAL,
+    POLL_INTERVAL_S,
+    ObservedPool,
     PoolNodes,
-    PoolWork,
-    Seen,
-    change_guard,
-    deleting_guard,
-    is_off,
-    locked_names,
-    outputs_of,
-    planned_names,
-    pool_changes,
-    pool_id_of,
-    pool_repairs,
-    stored_nodes,
-    target_of,
+    PoolReconciler,
+    build_pool_id,
+    build_pool_outputs,
+    build_target,
+    decide_pool_repairs,
+    find_change_guard,
+    find_deletion_guard,
+    find_pool_changes,
+    has_stopped_nodes,
+    list_locked_nodes,
+    list_planned_fields,
+    parse_stored_nodes,
 )
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
@@ -92,71 +92,78 @@ class NodePoolActions:
         self._settings = settings
 
     def planning_problems(
-        self, call: ProviderContext, values: Mapping[str, Any]
+        self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
         """Image, product and vendor pool; then the fabric, for a move to it."""
         client = self._client(values)
-        checks = (offers.problems(client, values), pool_problems(client, call, values))
-        return offers.checked(client, call, chain(*checks))
+        checks = (
+            offers.find_offer_problems(client, values),
+            find_pool_problems(client, context, values),
+        )
+        return offers.yield_while_answered(client, context, chain(*checks))
 
-    def create(self, call: ProviderContext, inputs: NodePoolInputs) -> str:
+    def create(self, context: ProviderContext, inputs: NodePoolInputs) -> str:
         """The first batch of nodes; the others are made while they are waited for."""
-        target = target_of(inputs.node_pool_id, inputs.gpu_node_name_prefix)
-        call.held.enter_context(call.intents.claim(target))
-        PoolWork(self._client_of(inputs), self._settings, call, inputs).begin()
-        return pool_id_of(inputs)
+        target = build_target(inputs.node_pool_id, inputs.gpu_node_name_prefix)
+        context.held.enter_context(context.intents.claim(target))
+        PoolReconciler(
+            self._client_of(inputs), self._settings, context, inputs
+        ).create_first_nodes()
+        return build_pool_id(inputs)
 
     def wait_until_ready(
-        self, call: ProviderContext, object_id: str, inputs: NodePoolInputs
-    ) -> Seen:
+        self, context: ProviderContext, object_id: str, inputs: NodePoolInputs
+    ) -> ObservedPool:
         """Every declared node is there and as declared, and no other."""
         client = self._client_of(inputs)
-        work = PoolWork(client, self._settings, call, inputs, object_id)
-        seen = with_newer_image(client, call, inputs.dump_declared(), work.finish())
-        seen = with_idle_stop(call, object_id, seen, is_off=inputs.state == "STOPPED")
+        work = PoolReconciler(client, self._settings, context, inputs, object_id)
+        seen = add_newer_image(client, context, inputs.dump_declared(), work.reconcile())
+        seen = with_idle_stop(context, object_id, seen, is_off=inputs.state == "STOPPED")
         try:
-            work.taking.conclude(work.nodes.all)
+            work.drainer.uncordon_nodes(work.nodes.all)
         except GpuformError as error:
             raise NotReady(str(error), last=seen) from None
         return seen
 
     def read(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> Seen | None:
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> ObservedPool | None:
         """The nodes that the state or an intent names; by the pool's id when it is imported."""
         place = _ID.fullmatch(object_id)
         if place is None:
             return None
         client = self._client(known_inputs)
-        if "ready" not in call.known:  # nothing was ever seen of it
-            return self._imported(client, call, object_id, known_inputs)
-        nodes, ledger = self._nodes(client, call, object_id, known_inputs)
-        nodes.look()
-        if not nodes.seen:
-            ledger.refuse_while_unsure()
-            if ledger.absent and not call.preview:
+        if "ready" not in context.known:  # nothing was ever seen of it
+            return self._imported(client, context, object_id, known_inputs)
+        nodes, ledger = self._nodes(client, context, object_id, known_inputs)
+        nodes.refresh()
+        if not nodes.nodes_by_id:
+            ledger.refuse_while_uncertain()
+            if ledger.absent_ids and not context.preview:
                 raise GpuformError(
                     f"pool {object_id}: the platform does not show its nodes, and may show them "
                     "later",
                     hint="run it again in a minute",
                 )
             return None
-        self._mend(call, object_id, known_inputs, nodes.all)
-        declared = DeclaredPool.of(known_inputs or call.known)
-        inspected = self._inspected(call, known_inputs or call.known, nodes)
-        outputs = outputs_of(inspected, ledger, declared.key_of, _not_ready(nodes.all, declared))
-        there = {node.gpu_node_name for node in nodes.all if not is_leaving(node.state)}
-        begun = (each.node for each in Repairs.beside(call.intents).of_object(object_id))
+        self._mend(context, object_id, known_inputs, nodes.all)
+        declared = DeclaredPool.from_inputs(known_inputs or context.known)
+        inspected = self._inspected(context, known_inputs or context.known, nodes)
+        outputs = build_pool_outputs(
+            inspected, ledger, declared.get_key, _not_ready(nodes.all, declared)
+        )
+        there = {node.gpu_node_name for node in nodes.all if not is_terminating(node.state)}
+        begun = (each.node for each in Repairs.beside(context.intents).of_object(object_id))
         remade = [name for name in begun if name not in there]
         observed = _with_interrupted(_observed(nodes.all, declared), declared, known_inputs, remade)
         found = Observed(observed, outputs)
-        found = with_newer_image(client, call, known_inputs or call.known, found)
-        is_off = any(power_of(node.state) == "STOPPED" for node in nodes.all)
-        return with_idle_stop(call, object_id, found, is_off=is_off)
+        found = add_newer_image(client, context, known_inputs or context.known, found)
+        is_off = any(get_power_state(node.state) == "STOPPED" for node in nodes.all)
+        return with_idle_stop(context, object_id, found, is_off=is_off)
 
     def update(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         inputs: NodePoolInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the nodes say what is to be done
@@ -166,104 +173,110 @@ class NodePoolActions:
         Nodes that are taken have no job any more.
         """
         client = self._client_of(inputs)
-        work = PoolWork(client, self._settings, call, inputs, object_id)
-        found = work.plan()
-        if not work.nodes.seen:
+        work = PoolReconciler(client, self._settings, context, inputs, object_id)
+        found = work.plan_changes()
+        if not work.nodes.nodes_by_id:
             return
-        names = locked_names(found)
+        names = list_locked_nodes(found)
         if names:
-            permissions.require(Permission.UNLOCK, locked(names))
-        refuse_moves(client, call, inputs, found)
-        work.clear(found)
-        remember_stop(call, object_id, inputs.dump_declared())
+            permissions.require(Permission.UNLOCK, format_locked_nodes(names))
+        refuse_unsafe_changes(client, context, inputs, found)
+        work.drain_planned_nodes(found)
+        remember_stop(context, object_id, inputs.dump_declared())
 
     def predict_removed_nodes(
-        self, call: ProviderContext, object_id: str, inputs: NodePoolInputs
+        self, context: ProviderContext, object_id: str, inputs: NodePoolInputs
     ) -> Leaving | None:
         """The nodes that an update would take now; None when it takes none."""
-        return PoolWork(self._client_of(inputs), self._settings, call, inputs, object_id).leaving()
+        return PoolReconciler(
+            self._client_of(inputs), self._settings, context, inputs, object_id
+        ).predict_removed_nodes()
 
     def predict_nodes_removed_with_object(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str
+        self,
+        context: ProviderContext,
+        object_id: str,
+        known_inputs: Mapping[str, Any],
+        because: str,
     ) -> Leaving | None:
         """All nodes, which go with the pool."""
-        nodes, _ = self._nodes(self._client(known_inputs), call, object_id, known_inputs)
-        nodes.look()
-        return NodeTaking.of_pool(call, object_id, known_inputs).leaving(
+        nodes, _ = self._nodes(self._client(known_inputs), context, object_id, known_inputs)
+        nodes.refresh()
+        return NodeDrainer.for_pool(context, object_id, known_inputs).predict_removed_nodes(
             _all(nodes, because), nodes.all
         )
 
     def uncordon_leftover_nodes(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
         """Uncordons what a removal has left whose nodes are all gone."""
-        NodeTaking.of_pool(call, object_id, known_inputs).conclude(())
+        NodeDrainer.for_pool(context, object_id, known_inputs).uncordon_nodes(())
 
     def delete(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
         """All nodes by one request, when no job runs on them; done when the last one is gone."""
         client = self._client(known_inputs)
-        nodes, ledger = self._nodes(client, call, object_id, known_inputs)
-        nodes.look()
-        taking = NodeTaking.of_pool(call, object_id, known_inputs)
-        taking.clear(_all(nodes, "deleted"), nodes.all)
+        nodes, ledger = self._nodes(client, context, object_id, known_inputs)
+        nodes.refresh()
+        taking = NodeDrainer.for_pool(context, object_id, known_inputs)
+        taking.drain_nodes(_all(nodes, "deleted"), nodes.all)
         what = f"pool {known_inputs.get('gpu_node_name_prefix') or object_id}"
 
         def probe() -> PollResult[object] | None:
-            nodes.look()
-            if not nodes.seen:
-                is_unknown = ledger.is_unsettled
+            nodes.refresh()
+            if not nodes.nodes_by_id:
+                is_unknown = ledger.has_uncertain_nodes
                 return (
                     PollResult(None, "nodes may exist that are not shown") if is_unknown else None
                 )
-            steps.delete([node for node in nodes.all if not is_leaving(node.state)])
-            if steps.refused:
-                taking.conclude(nodes.all)
-                raise GpuformError("; ".join(f"{n}: {why}" for n, why in steps.refused.items()))
-            return PollResult(None, f"{len(nodes.seen)} nodes left")
+            steps.delete_nodes([node for node in nodes.all if not is_terminating(node.state)])
+            if steps.refusals:
+                taking.uncordon_nodes(nodes.all)
+                raise GpuformError("; ".join(f"{n}: {why}" for n, why in steps.refusals.items()))
+            return PollResult(None, f"{len(nodes.nodes_by_id)} nodes left")
 
         steps = NodeSteps(client, nodes)
-        wait_until_gone(call, probe, label=what, interval=client.rhythm(INTERVAL))
-        taking.conclude(())
-        forget_idleness(call, object_id)
-        Repairs.beside(call.intents).forget(object_id)
+        wait_until_gone(context, probe, label=what, interval=client.rhythm(POLL_INTERVAL_S))
+        taking.uncordon_nodes(())
+        forget_idleness(context, object_id)
+        Repairs.beside(context.intents).forget(object_id)
 
     def _mend(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         id_: str,
         known: Mapping[str, Any],
         nodes: Sequence[NodeOutputs],
     ) -> None:
         """Uncordons what an interrupted removal has left, unless somebody only looks."""
-        if call.preview:
+        if context.preview:
             return
         try:
-            NodeTaking.of_pool(call, id_, known).conclude(nodes)
+            NodeDrainer.for_pool(context, id_, known).uncordon_nodes(nodes)
         except GpuformError as error:
-            call.on_warning(str(error))
+            context.on_warning(str(error))
 
     def _nodes(
-        self, client: ScpClient, call: ProviderContext, id_: str, known: Mapping[str, Any]
-    ) -> tuple[PoolNodes, Ledger]:
+        self, client: ScpClient, context: ProviderContext, id_: str, known: Mapping[str, Any]
+    ) -> tuple[PoolNodes, NodeLedger]:
         place = _ID.fullmatch(id_)
         pool, fabric, prefix = place.groups() if place else ("", "", "")
-        node_ids, ahead = call.known.get("node_ids") or (), lambda: client.clock_ahead
-        ledger = Ledger(call, target_of(pool, prefix), id_, node_ids, ahead)
+        node_ids, ahead = context.known.get("node_ids") or (), lambda: client.clock_ahead
+        ledger = NodeLedger(context, build_target(pool, prefix), id_, node_ids, ahead)
         fabrics = [known.get("cluster_fabric_name") or fabric]
-        return PoolNodes(client, call, ledger, call.known, fabrics), ledger
+        return PoolNodes(client, context, ledger, context.known, fabrics), ledger
 
     def _imported(
-        self, client: ScpClient, call: ProviderContext, id_: str, known: Mapping[str, Any]
-    ) -> Seen | None:
+        self, client: ScpClient, context: ProviderContext, id_: str, known: Mapping[str, Any]
+    ) -> ObservedPool | None:
         """The nodes of the id's fabric that are declared one by one, else all with its prefix."""
         pool, fabric, prefix = id_.split("/")
-        declared = DeclaredPool.of(known) if known else None
+        declared = DeclaredPool.from_inputs(known) if known else None
 
         def is_meant(name: str) -> bool:
             if declared and declared.count is None:
-                return declared.has(name)
+                return declared.has_node(name)
             return name.rpartition("-")[0] == prefix
 
         named = [
@@ -271,33 +284,35 @@ class NodePoolActions:
             for node in client.get_node_listing(fabric).all()
             if node.node_pool_id == pool
             and is_meant(node.gpu_node_name)
-            and not is_leaving(node.state)
+            and not is_terminating(node.state)
         ]
         if not named:
             return None
-        ledger = Ledger(call, target_of(pool, prefix), "", [node.id for node in named])
-        nodes = PoolNodes(client, call, ledger, {}, [fabric])
-        nodes.look()
+        ledger = NodeLedger(context, build_target(pool, prefix), "", [node.id for node in named])
+        nodes = PoolNodes(client, context, ledger, {}, [fabric])
+        nodes.refresh()
         inputs = _importable(named, prefix)
-        declared = declared or DeclaredPool.of(inputs)
+        declared = declared or DeclaredPool.from_inputs(inputs)
         seen = _observed(nodes.all, declared) if known else {}
-        inspected = self._inspected(call, known, nodes)
-        outputs = outputs_of(inspected, ledger, declared.key_of, _not_ready(nodes.all, declared))
+        inspected = self._inspected(context, known, nodes)
+        outputs = build_pool_outputs(
+            inspected, ledger, declared.get_key, _not_ready(nodes.all, declared)
+        )
         found = Observed({**inputs, **seen}, outputs)
-        return with_newer_image(client, call, found.inputs, found)
+        return add_newer_image(client, context, found.inputs, found)
 
     def _inspected(
-        self, call: ProviderContext, declared: Mapping[str, Any], nodes: PoolNodes
+        self, context: ProviderContext, declared: Mapping[str, Any], nodes: PoolNodes
     ) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
         what = f"pool {declared.get('gpu_node_name_prefix') or ''}".strip()
-        return Inspection(call, self._settings, what, declared).faults(nodes.all)
+        return NodeInspection(context, self._settings, what, declared).find_faults(nodes.all)
 
     def _client(self, values: Mapping[str, Any]) -> ScpClient:
         region = values.get("region_id")
         return client_for(self._settings, region if isinstance(region, str) else None)
 
-    def _client_of(self, want: NodePoolInputs) -> ScpClient:
-        return client_for(self._settings, want.region_id)
+    def _client_of(self, inputs: NodePoolInputs) -> ScpClient:
+        return client_for(self._settings, inputs.region_id)
 
 
 class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
@@ -336,15 +351,19 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
         """Its end, and a newer image."""
-        return (*super().notices(values, seen, now), *image_notices(seen))
+        return (*super().notices(values, seen, now), *build_image_notices(seen))
 
     @classmethod
     def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
         """By its scheduler and by Lens, of all its nodes."""
-        call = get_current_context()
-        taking = NodeTaking.of_pool(call, id_, call.known)
-        nodes = [node for node in stored_nodes(call.known) or () if not is_leaving(node.state)]
-        return judged(call, settings, id_, taking, nodes, idleness)
+        context = get_current_context()
+        taking = NodeDrainer.for_pool(context, id_, context.known)
+        nodes = [
+            node
+            for node in parse_stored_nodes(context.known) or ()
+            if not is_terminating(node.state)
+        ]
+        return judged(context, settings, id_, taking, nodes, idleness)
 
     @classmethod
     def owner(cls, seen: Mapping[str, Any]) -> str:
@@ -367,7 +386,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def is_off(cls, seen: Mapping[str, Any]) -> bool:
         """One of the nodes that have no state of their own is stopped."""
-        return is_off(seen)
+        return has_stopped_nodes(seen)
 
     @classmethod
     def stays_off(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
@@ -377,18 +396,18 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:
         """When its oldest node was made."""
-        times = (unix_time(node.created_at) for node in stored_nodes(seen) or ())
+        times = (unix_time(node.created_at) for node in parse_stored_nodes(seen) or ())
         return min((each for each in times if each is not None), default=None)
 
     @classmethod
     def planned_of(cls, declared: Mapping[str, Any]) -> Collection[str]:
         """What its nodes show, and gpu_type: another GPU is another server_type_id."""
-        return planned_names(declared) | {"gpu_type"}
+        return list_planned_fields(declared) | {"gpu_type"}
 
     @classmethod
     def how_replaced(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
         """Because of an image or a type: a rollout spares the pool."""
-        if declared.get("rollout") is not None or not {*names} <= {*ROLLED}:
+        if declared.get("rollout") is not None or not {*names} <= {*ROLLOUT_FIELDS}:
             return ""
         return "all its nodes go at once: with a `rollout` they are replaced some at a time"
 
@@ -397,31 +416,31 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         cls, old: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
         """What differs of the nodes, each one by itself."""
-        return pool_changes(old, declared)
+        return find_pool_changes(old, declared)
 
     @classmethod
     def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
         """Broken nodes are deleted and made anew."""
-        return pool_repairs(old, declared)
+        return decide_pool_repairs(old, declared)
 
     @classmethod
     def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
         """A locked node is deleted only with permission."""
-        return deleting_guard(old)
+        return find_deletion_guard(old)
 
     @classmethod
     def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
         """A locked node is deleted or stopped only with permission."""
-        return change_guard(old, declared)
+        return find_change_guard(old, declared)
 
     def _completed(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
-        return offers.completed(self._settings or Settings(), context, values)
+        return offers.add_server_type(self._settings or Settings(), context, values)
 
 
 def _all(nodes: PoolNodes, because: str) -> NodeEviction:
-    live = (node for node in nodes.all if not is_leaving(node.state))
+    live = (node for node in nodes.all if not is_terminating(node.state))
     return NodeEviction({node.gpu_node_name: because for node in live})
 
 
@@ -429,9 +448,9 @@ def _not_ready(nodes: Sequence[NodeOutputs], declared: DeclaredPool | None) -> s
     """Which nodes are not in a state that is declared; None when all are."""
 
     def is_right(node: NodeOutputs) -> bool:
-        if declared is None or not declared.has(node.gpu_node_name):
+        if declared is None or not declared.has_node(node.gpu_node_name):
             return node.state in NODE_AT_REST
-        return node.state == declared.wanted(node.gpu_node_name).state
+        return node.state == declared.get_declared_node(node.gpu_node_name).state
 
     told = [f"{each.gpu_node_name} is {each.state}" for each in nodes if not is_right(each)]
     return ", ".join(told) or None
@@ -439,16 +458,16 @@ def _not_ready(nodes: Sequence[NodeOutputs], declared: DeclaredPool | None) -> s
 
 def _observed(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str, Any]:
     """What the platform says of the declaration: how many nodes, and each one's own settings."""
-    live = [node for node in nodes if not is_leaving(node.state)]
+    live = [node for node in nodes if not is_terminating(node.state)]
     if declared.count is not None:
         return {"count": len(live)}
     own = {
-        declared.key_of(node.gpu_node_name): {
+        declared.get_key(node.gpu_node_name): {
             "gpu_node_name": node.gpu_node_name,
             "ip_address": node.policy_ip,
             "nat_enabled": node.policy_use_nat,
             "lock_enabled": node.lock_enabled,
-            "state": power_of(node.state),
+            "state": get_power_state(node.state),
         }
         for node in live
     }
@@ -474,7 +493,7 @@ def _with_interrupted(
     if declared.count is not None:
         most = max(declared.count, observed["count"])
         return {"count": min(most, observed["count"] + len(remade))}
-    keys = {declared.key_of(name) for name in remade} - observed["nodes"].keys()
+    keys = {declared.get_key(name) for name in remade} - observed["nodes"].keys()
     kept = {key: own for key, own in (known.get("nodes") or {}).items() if key in keys}
     return {"nodes": {**observed["nodes"], **kept}}
 
@@ -503,4 +522,4 @@ def _importable(named: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
 def _own(node: wire.GpuNode) -> dict[str, Any]:
     """What a program would declare of a node where it is not as usual."""
     own: dict[str, Any] = {"lock_enabled": True} if node.lock_enabled else {}
-    return own | ({"state": "STOPPED"} if power_of(node.state) == "STOPPED" else {})
+    return own | ({"state": "STOPPED"} if get_power_state(node.state) == "STOPPED" else {})

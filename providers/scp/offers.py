@@ -1,14 +1,12 @@
-"""Compare what is declared with what SCP offers: images, server types and their stock, and the
-vendor's node pools. A newer image is a notice, never a change.
+"""Compare declared values with SCP's lists: images, server types and their stock, and vendor pools.
 
-Asked while planning, once per process, and only if there are credentials; the lists say what there
-is, not what is free.
+Operations call this module while planning. Each list is requested once in a process, and only with
+credentials; a list says what exists, not what is free. A newer image is a notice, never a change.
 
-SCP reference, 'List GPU Node products': a product names its GPU as `product_attrs.gpu_model`.
-
-SCP reference, 'List GPU Node images': an image has a distribution, a type and a version of its
-system (`os_distro`, `scp_image_type`, `scp_os_version`). What else sets two apart is in their names
-alone (`RHEL 8.8 for BM`): only those whose names differ in nothing but numbers are compared.
+SCP reference, 'List GPU Node products': a product names its GPU as `product_attrs.gpu_model`. SCP
+reference, 'List GPU Node images': an image has a distribution, a type and a version of its system
+(`os_distro`, `scp_image_type`, `scp_os_version`). Other differences are in the names alone (`RHEL
+8.8 for BM`): only images whose names differ in nothing but numbers are compared.
 """
 
 import re
@@ -35,139 +33,175 @@ from gpuform.schemas.values import UNKNOWN
 T = TypeVar("T")
 
 AVAILABLE = "AVAILABLE"
-"""The one state of products that is documented."""
+"""The only documented state of products."""
 
-known_lists: WeakKeyDictionary[ScpClient, dict[str, Sequence[Any] | GpuformError]]
-known_lists = WeakKeyDictionary()
-"""What this process was answered, by what was asked; an error where there was no answer."""
+cached_lists: WeakKeyDictionary[ScpClient, dict[str, Sequence[Any] | GpuformError]]
+cached_lists = WeakKeyDictionary()
+"""The answers of this process, by client and list; an error where the platform did not answer."""
 
 _lock = threading.Lock()
-_told: WeakSet[ScpClient] = WeakSet()
-"""The clients whose failed look-up Pulumi's host has shown."""
+_warned_clients: WeakSet[ScpClient] = WeakSet()
+"""The clients whose failed look-up Pulumi's host has already shown."""
 
 
-def checked(
-    client: ScpClient, call: ProviderContext, found: Iterable[Problem]
+def yield_while_answered(
+    client: ScpClient, context: ProviderContext, problems: Iterable[Problem]
 ) -> Iterator[Problem]:
-    """The problems found, as long as the platform answers.
+    """Yield the problems as long as the platform answers.
 
-    Without an answer nothing more is refused: `call` hears that checks were not made.
+    Without an answer nothing more is refused: the call reports that checks were not made.
     """
     try:
-        yield from found
+        yield from problems
     except GpuformError as error:
-        tell_unchecked(client, call, error.message)
+        report_unchecked(client, context, error.message)
 
 
-def problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """What the platform's lists say against `values`, which may be UNKNOWN in places."""
-    image, product, pool, region, subnet = (
+def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what the platform's lists say against `values`, which may be UNKNOWN in parts."""
+    image_id, product_id, node_pool_id, region_id, subnet_id = (
         value if isinstance(value := values.get(name), str) else None
         for name in ("image_id", "server_type_id", "node_pool_id", "region_id", "subnet_id")
     )
-    wrong = list(_image(client, image, region)) if image and region else []
-    yield from wrong
-    if product:
-        declared = "server_type_id" if values.get("gpu_type") is None else "gpu_type"
-        for each in _product(client, product, None if wrong else image):
-            yield replace(each, path=declared)
-    if pool:
-        yield from _pool(client, pool, subnet)
+    image_problems = (
+        list(_find_image_problems(client, image_id, region_id)) if image_id and region_id else []
+    )
+    yield from image_problems
+    if product_id:
+        declared_field = "server_type_id" if values.get("gpu_type") is None else "gpu_type"
+        # The products of a wrong image say nothing about the product.
+        for problem in _find_product_problems(
+            client, product_id, None if image_problems else image_id
+        ):
+            yield replace(problem, path=declared_field)
+    if node_pool_id:
+        yield from _find_pool_problems(client, node_pool_id, subnet_id)
 
 
-def _image(client: ScpClient, image: str, region: str) -> Iterator[Problem]:
-    offered = images(client, region)
-    if all(each.id != image for each in offered):
-        known = [f"{each.id} ({each.name})" for each in offered]
-        yield Problem("image_id", f"{region} has no image {image}: {_advice(image, known)}")
-
-
-def images(client: ScpClient, region: str) -> Sequence[wire.Image]:
-    """The images of a region, asked for once in a process."""
-    return _once(client, f"images {region}", partial(client.list_images, region, Retry.NEVER))
-
-
-def products(client: ScpClient) -> Sequence[wire.Product]:
-    """All types of servers, asked for once in a process."""
-    return _once(client, "products", partial(client.list_products, retry=Retry.NEVER))
-
-
-def _product(client: ScpClient, product: str, image: str | None) -> Iterator[Problem]:
-    offered = products(client)
-    found = next((each for each in offered if each.id == product), None)
-    named = next((each for each in offered if each.name == product), None)
-    if found is None:
-        known = [f"{each.id} ({each.name})" for each in offered if each.state == AVAILABLE]
-        advice = f"write {named.id}" if named else _advice(product, known)
-        yield Problem("server_type_id", f"there is no product of id {product}: {advice}")
-    elif found.state and found.state != AVAILABLE:
-        known = [f"{each.id} ({each.name})" for each in offered if each.state == AVAILABLE]
-        advice = f"use one of {', '.join(known)}" if known else "ask the platform's support"
-        yield Problem("server_type_id", f"{found.name} is {found.state}: {advice}")
-    elif image and all(each.id != product for each in _products_of(client, image)):
+def _find_image_problems(client: ScpClient, image_id: str, region_id: str) -> Iterator[Problem]:
+    images = list_images_once(client, region_id)
+    if all(image.id != image_id for image in images):
+        choices = [f"{image.id} ({image.name})" for image in images]
         yield Problem(
-            "server_type_id", f"{found.name} does not run the image {image}: use another of the two"
+            "image_id", f"{region_id} has no image {image_id}: {_suggest_value(image_id, choices)}"
         )
 
 
-def _products_of(client: ScpClient, image: str) -> Sequence[wire.Product]:
-    send = partial(client.list_products, image_id=image, retry=Retry.NEVER)
-    return _once(client, f"products {image}", send)
+def list_images_once(client: ScpClient, region: str) -> Sequence[wire.Image]:
+    """List the images of a region, requested once in a process."""
+    return _get_cached_list(
+        client, f"images {region}", partial(client.list_images, region, Retry.NEVER)
+    )
 
 
-def _pool(client: ScpClient, pool: str, subnet: str | None) -> Iterator[Problem]:
+def list_products_once(client: ScpClient) -> Sequence[wire.Product]:
+    """List all server types, requested once in a process."""
+    return _get_cached_list(client, "products", partial(client.list_products, retry=Retry.NEVER))
+
+
+def _find_product_problems(
+    client: ScpClient, product_id: str, image_id: str | None
+) -> Iterator[Problem]:
+    products = list_products_once(client)
+    declared_product = next((product for product in products if product.id == product_id), None)
+    # People write the name that they see in the console; the API wants the id.
+    product_of_name = next((product for product in products if product.name == product_id), None)
+    if declared_product is None:
+        choices = [
+            f"{product.id} ({product.name})" for product in products if product.state == AVAILABLE
+        ]
+        advice = (
+            f"write {product_of_name.id}"
+            if product_of_name
+            else _suggest_value(product_id, choices)
+        )
+        yield Problem("server_type_id", f"there is no product of id {product_id}: {advice}")
+    elif declared_product.state and declared_product.state != AVAILABLE:
+        choices = [
+            f"{product.id} ({product.name})" for product in products if product.state == AVAILABLE
+        ]
+        advice = f"use one of {', '.join(choices)}" if choices else "ask the platform's support"
+        yield Problem(
+            "server_type_id", f"{declared_product.name} is {declared_product.state}: {advice}"
+        )
+    elif image_id and all(
+        product.id != product_id for product in _list_products_of_image(client, image_id)
+    ):
+        yield Problem(
+            "server_type_id",
+            f"{declared_product.name} does not run the image {image_id}: use another of the two",
+        )
+
+
+def _list_products_of_image(client: ScpClient, image_id: str) -> Sequence[wire.Product]:
+    send = partial(client.list_products, image_id=image_id, retry=Retry.NEVER)
+    return _get_cached_list(client, f"products {image_id}", send)
+
+
+def _find_pool_problems(
+    client: ScpClient, node_pool_id: str, subnet_id: str | None
+) -> Iterator[Problem]:
     send = partial(client.list_node_pools, retry=Retry.NEVER)
-    offered: Sequence[wire.VendorPool] = _once(client, "node pools", send)
-    names = [each.node_pool_id for each in offered]
-    if pool not in names:
+    pools: Sequence[wire.VendorPool] = _get_cached_list(client, "node pools", send)
+    pool_ids = [pool.node_pool_id for pool in pools]
+    if node_pool_id not in pool_ids:
         yield Problem(
             "node_pool_id",
-            f"the platform has no node pool {pool} for this account: {_advice(pool, names)}",
+            f"the platform has no node pool {node_pool_id} for this account: "
+            f"{_suggest_value(node_pool_id, pool_ids)}",
         )
-    elif subnet is not None:
-        send = partial(client.list_node_pools, subnet_id=subnet, retry=Retry.NEVER)
-        serving: Sequence[wire.VendorPool] = _once(client, f"node pools {subnet}", send)
-        if all(each.node_pool_id != pool for each in serving):
-            pools = ", ".join(each.node_pool_id for each in serving) or "none"
+    elif subnet_id is not None:
+        send = partial(client.list_node_pools, subnet_id=subnet_id, retry=Retry.NEVER)
+        serving_pools: Sequence[wire.VendorPool] = _get_cached_list(
+            client, f"node pools {subnet_id}", send
+        )
+        if all(pool.node_pool_id != node_pool_id for pool in serving_pools):
+            serving_ids = ", ".join(pool.node_pool_id for pool in serving_pools) or "none"
             yield Problem(
                 "subnet_id",
-                f"the node pool {pool} does not serve the subnet {subnet} (its pools: {pools}): "
-                "use another subnet, or another pool",
+                f"the node pool {node_pool_id} does not serve the subnet {subnet_id} (its pools: "
+                f"{serving_ids}): use another subnet, or another pool",
             )
 
 
-def _advice(value: str, known: Sequence[str]) -> str:
-    ids = tuple(each.partition(" ")[0] for each in known)
-    near = nearest(value, ids)
-    if near:
-        return f"did you mean {near}?"
-    return f"use one of {', '.join(known)}" if known else "ask the platform's support"
+def _suggest_value(value: str, choices: Sequence[str]) -> str:
+    ids = tuple(choice.partition(" ")[0] for choice in choices)
+    similar_id = nearest(value, ids)
+    if similar_id:
+        return f"did you mean {similar_id}?"
+    return f"use one of {', '.join(choices)}" if choices else "ask the platform's support"
 
 
-def _once(client: ScpClient, what: str, send: Callable[[], Sequence[T]]) -> Sequence[T]:
-    """A list of the platform's, asked for once; planning does not wait for one without answer."""
+def _get_cached_list(
+    client: ScpClient, list_key: str, send: Callable[[], Sequence[T]]
+) -> Sequence[T]:
+    """Return a list of the platform's, requested once; an error is cached, too.
+
+    Planning does not wait for a platform that does not answer.
+    """
     with _lock:
-        kept = known_lists.setdefault(client, {})
-        if what not in kept:
+        answers = cached_lists.setdefault(client, {})
+        if list_key not in answers:
             try:
-                kept[what] = send()
+                answers[list_key] = send()
             except GpuformError as error:
-                kept[what] = error
-        found = kept[what]
-    if isinstance(found, GpuformError):
-        raise found.with_traceback(None)
-    return found
+                answers[list_key] = error
+        answer = answers[list_key]
+    if isinstance(answer, GpuformError):
+        # The cached error is raised again and again: it must not collect tracebacks.
+        raise answer.with_traceback(None)
+    return answer
 
 
-def tell_unchecked(client: ScpClient, call: ProviderContext, reason: str) -> None:
-    """Says that the lists could not be asked, and why."""
+def report_unchecked(client: ScpClient, context: ProviderContext, reason: str) -> None:
+    """Report that the lists could not be requested, and why."""
     # An engine collects these; Pulumi's hosts would show one per resource.
-    if call.urn is None or call.stores_answers:
+    if context.urn is None or context.stores_answers:
         with _lock:
-            if client in _told:
+            if client in _warned_clients:
                 return
-            _told.add(client)
-    call.on_unchecked(
+            _warned_clients.add(client)
+    context.on_unchecked(
         f"images, types of servers, node pools and fabrics were not checked with SCP: {reason}"
     )
 
@@ -175,87 +209,98 @@ def tell_unchecked(client: ScpClient, call: ProviderContext, reason: str) -> Non
 Values = Mapping[str, Any]
 
 
-def completed(
-    settings: Settings, call: ProviderContext, values: Values
+def add_server_type(
+    settings: Settings, context: ProviderContext, values: Values
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Declared values with the server_type_id of their gpu_type, and what is wrong with that.
+    """Return declared values with the server_type_id of their gpu_type, and the problems of that.
 
-    An id that was found for the same GPU is kept, and nobody is asked. When the platform does not
-    answer, a new resource stays without an id: its create asks again (`id_of`).
+    An id that was found for the same GPU stays, and nothing is requested. When the platform does
+    not answer, a new resource stays without an id: its create asks again (`get_server_type_id`).
     """
-    gpu, given, old = values.get("gpu_type"), values.get("server_type_id"), call.known
+    gpu, declared_id, stored = values.get("gpu_type"), values.get("server_type_id"), context.known
     if gpu is None:
         return dict(values), []
-    kept = old.get("server_type_id") if old.get("gpu_type") == gpu else None
-    if given is not None and given != kept:
+    stored_id = stored.get("server_type_id") if stored.get("gpu_type") == gpu else None
+    if declared_id is not None and declared_id != stored_id:
         reason = "does not go with server_type_id: keep one of the two"
         return dict(values), [Problem("gpu_type", reason)]
-    if kept is not None or gpu is UNKNOWN:
-        return {**values, "server_type_id": UNKNOWN if gpu is UNKNOWN else kept}, []
+    if stored_id is not None or gpu is UNKNOWN:
+        return {**values, "server_type_id": UNKNOWN if gpu is UNKNOWN else stored_id}, []
     region = values.get("region_id")
     client = client_for(settings, region if isinstance(region, str) else None)
     try:
-        offered = products(client)
+        products = list_products_once(client)
     except GpuformError as error:
-        before = old.get("gpu_type") or old.get("server_type_id")
-        if before not in (None, gpu):
+        old_gpu = stored.get("gpu_type") or stored.get("server_type_id")
+        if old_gpu not in (None, gpu):
             reason = (
-                f"is not known to be the same as {before} or another, for the server types could "
+                f"is not known to be the same as {old_gpu} or another, for the server types could "
                 f"not be listed: {error.message}: plan again, or leave it as it was"
             )
             return dict(values), [Problem("gpu_type", reason)]
-        tell_unchecked(client, call, error.message)
+        report_unchecked(client, context, error.message)
         return dict(values), []
-    found = _having(offered, gpu)
-    if old.get("server_type_id") in [each.id for each in found]:
-        return {**values, "server_type_id": old["server_type_id"]}, []
-    problem = _problem(offered, found, gpu)
+    matching_products = _filter_by_gpu(products, gpu)
+    # The stored type has the new GPU name, too: another id would replace the nodes for nothing.
+    if stored.get("server_type_id") in [product.id for product in matching_products]:
+        return {**values, "server_type_id": stored["server_type_id"]}, []
+    problem = _find_choice_problem(products, matching_products, gpu)
     if problem:
         return dict(values), [Problem("gpu_type", problem)]
-    return {**values, "server_type_id": _to_choose(found)[0].id}, []
+    return {**values, "server_type_id": _prefer_in_stock(matching_products)[0].id}, []
 
 
-def id_of(client: ScpClient, want: GpuNodeInputs | NodePoolInputs) -> str:
-    """The id that a create sends. Raises GpuformError where no one type has the GPU."""
-    if want.server_type_id is not None:
-        return want.server_type_id
-    gpu = str(want.gpu_type)
+def get_server_type_id(client: ScpClient, inputs: GpuNodeInputs | NodePoolInputs) -> str:
+    """Return the server_type_id that a create sends.
+
+    Raises:
+        GpuformError: no server type has the GPU, or several have it.
+    """
+    if inputs.server_type_id is not None:
+        return inputs.server_type_id
+    gpu = str(inputs.gpu_type)
     try:
-        offered = products(client)
+        products = list_products_once(client)
     except GpuformError:
-        offered = client.list_products()
-    found = _having(offered, gpu)
-    problem = _problem(offered, found, gpu)
+        # The cached list may be the error of planning: a create asks the platform again.
+        products = client.list_products()
+    matching_products = _filter_by_gpu(products, gpu)
+    problem = _find_choice_problem(products, matching_products, gpu)
     if problem:
         raise GpuformError(f"gpu_type: {problem}")
-    return _to_choose(found)[0].id
+    return _prefer_in_stock(matching_products)[0].id
 
 
-def _having(offered: Sequence[wire.Product], gpu: str) -> list[wire.Product]:
-    return [each for each in offered if each.product_attrs.gpu_model == gpu]
+def _filter_by_gpu(products: Sequence[wire.Product], gpu_model: str) -> list[wire.Product]:
+    return [product for product in products if product.product_attrs.gpu_model == gpu_model]
 
 
-def _to_choose(found: Sequence[wire.Product]) -> Sequence[wire.Product]:
-    """Those with stock, if any: one without is nobody's choice."""
-    in_stock = [each for each in found if each.state in ("", AVAILABLE)]
-    return in_stock or found
+def _prefer_in_stock(products: Sequence[wire.Product]) -> Sequence[wire.Product]:
+    """Return the products in stock, or all products if none is in stock."""
+    # A product without a state may be in stock: the reference requires no state.
+    in_stock = [product for product in products if product.state in ("", AVAILABLE)]
+    return in_stock or products
 
 
-def _problem(
-    offered: Sequence[wire.Product], found: Sequence[wire.Product], gpu: str
+def _find_choice_problem(
+    products: Sequence[wire.Product], matching_products: Sequence[wire.Product], gpu: str
 ) -> str | None:
-    """Why no one type can be chosen."""
-    choices = _to_choose(found)
+    """Return why no single server type can be chosen, or None."""
+    choices = _prefer_in_stock(matching_products)
     if len(choices) > 1:
-        listed = ", ".join(f"{each.id} ({each.name})" for each in choices)
+        listed = ", ".join(f"{product.id} ({product.name})" for product in choices)
         return f"{len(choices)} types of servers have {gpu}: declare the server_type_id of {listed}"
     if choices:
         return None
-    known = tuple(sorted({each.product_attrs.gpu_model for each in offered} - {""}))
-    near = nearest(gpu, known)
-    listed = ", ".join(known)
-    advice = f"did you mean {near}? There are {listed}" if near else f"use one of {listed}"
-    if not known:
+    gpu_models = tuple(sorted({product.product_attrs.gpu_model for product in products} - {""}))
+    similar_model = nearest(gpu, gpu_models)
+    listed = ", ".join(gpu_models)
+    advice = (
+        f"did you mean {similar_model}? There are {listed}"
+        if similar_model
+        else f"use one of {listed}"
+    )
+    if not gpu_models:
         advice = "declare a server_type_id: the platform names the GPU of no type"
     return f"no type of server has the GPU {gpu}: {advice}"
 
@@ -263,62 +308,68 @@ def _problem(
 Out = TypeVar("Out", GpuNodeOutputs, NodePoolOutputs)
 
 
-def with_newer_image(
-    client: ScpClient, call: ProviderContext, values: Mapping[str, Any], seen: Observed[Out]
+def add_newer_image(
+    client: ScpClient, context: ProviderContext, values: Mapping[str, Any], seen: Observed[Out]
 ) -> Observed[Out]:
-    """What was seen, and the newest image of the same kind as that of `values`, if one is newer.
+    """Add the newest image of the same kind to the observed outputs, if there is a newer one.
 
-    One list for each region and process. Without an answer what was known stays.
+    The list is requested once for each region and process. Without an answer the stored value
+    stays.
     """
     image, region = values.get("image_id"), values.get("region_id")
     if not isinstance(image, str) or not isinstance(region, str):
         return seen
     try:
-        found = newest(images(client, region), image)
+        newer_image = find_newer_image(list_images_once(client, region), image)
     except GpuformError:
-        found = _stored(call.known.get("newer_image"))
-    return replace(seen, outputs=seen.outputs.model_copy(update={"newer_image": found}))
+        newer_image = _parse_stored_image(context.known.get("newer_image"))
+    return replace(seen, outputs=seen.outputs.model_copy(update={"newer_image": newer_image}))
 
 
-def newest(offered: Sequence[wire.Image], image_id: str) -> NewerImageOutputs | None:
-    """The newest image of the same distribution and kind; None where the image is that."""
-    own = next((each for each in offered if each.id == image_id), None)
-    version = _version(own) if own else None
-    if own is None or version is None:
+def find_newer_image(images: Sequence[wire.Image], image_id: str) -> NewerImageOutputs | None:
+    """Return the newest image of the same kind; None if `image_id` is the newest."""
+    current_image = next((image for image in images if image.id == image_id), None)
+    current_version = _parse_image_version(current_image) if current_image else None
+    if current_image is None or current_version is None:
         return None
-    later = [
-        (other, each)
-        for each in offered
-        if _kind(each) == _kind(own) and (other := _version(each)) is not None and other > version
+    newer_images = [
+        (version, image)
+        for image in images
+        if _get_image_kind(image) == _get_image_kind(current_image)
+        and (version := _parse_image_version(image)) is not None
+        and version > current_version
     ]
-    if not later:
+    if not newer_images:
         return None
-    best = max(later, key=lambda each: (each[0], each[1].id))[1]
-    return NewerImageOutputs(id=best.id, name=best.name)
+    newest_image = max(newer_images, key=lambda each: (each[0], each[1].id))[1]
+    return NewerImageOutputs(id=newest_image.id, name=newest_image.name)
 
 
-def image_notices(seen: Mapping[str, Any]) -> Iterator[Notice]:
-    """That there is a newer image, by the outputs last seen."""
-    newer = seen.get("newer_image")
-    if isinstance(newer, Mapping) and newer.get("id"):
+def build_image_notices(seen: Mapping[str, Any]) -> Iterator[Notice]:
+    """Yield a notice if the stored outputs have a newer image."""
+    newer_image = seen.get("newer_image")
+    if isinstance(newer_image, Mapping) and newer_image.get("id"):
         yield Notice(
             kind=NoticeKind.IMAGE,
-            text=f"there is a newer image of its system: {newer['id']} ({newer.get('name')}). "
-            "Another image_id replaces the nodes",
+            text=f"there is a newer image of its system: {newer_image['id']} "
+            f"({newer_image.get('name')}). Another image_id replaces the nodes",
         )
 
 
-def _stored(before: Any) -> NewerImageOutputs | None:
-    if not isinstance(before, Mapping) or not isinstance(before.get("id"), str):
+def _parse_stored_image(stored: Any) -> NewerImageOutputs | None:
+    if not isinstance(stored, Mapping) or not isinstance(stored.get("id"), str):
         return None
-    return NewerImageOutputs(id=before["id"], name=str(before.get("name") or ""))
+    return NewerImageOutputs(id=stored["id"], name=str(stored.get("name") or ""))
 
 
-def _kind(image: wire.Image) -> Iterable[str]:
+def _get_image_kind(image: wire.Image) -> Iterable[str]:
+    # Numbers are taken out: `RHEL 8.8 for BM` and `RHEL 8.10 for BM` are one kind.
     return image.os_distro, image.scp_image_type, re.sub(r"[0-9][0-9.]*", "#", image.name)
 
 
-def _version(image: wire.Image) -> tuple[int, ...] | None:
-    """None where it is no version, or nobody says of what."""
-    is_one = image.os_distro and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", image.scp_os_version)
-    return tuple(map(int, image.scp_os_version.split("."))) if is_one else None
+def _parse_image_version(image: wire.Image) -> tuple[int, ...] | None:
+    """Parse the version of an image; None without a distribution, or if it is no version."""
+    has_version = image.os_distro and re.fullmatch(
+        r"[0-9]{1,9}(\.[0-9]{1,9})*", image.scp_os_version
+    )
+    return tuple(map(int, image.scp_os_version.split("."))) if has_version else None

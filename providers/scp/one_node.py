@@ -1,4 +1,7 @@
-"""One GPU node of SCP in its forms: as it is declared, asked for, shown and stored."""
+"""Convert one GPU node of SCP between its forms: declared, requested, observed and stored.
+
+`gpu_node` calls this module.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import DeclaredNode
-from gpuform.providers.scp.pool import server_of, shown, tags_of
+from gpuform.providers.scp.pool import build_server_details, build_tags, node_to_outputs
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
@@ -14,8 +17,8 @@ from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED
 
 
-class OneNode:
-    """The node during one call; `last` is how the platform showed it."""
+class SingleNode:
+    """The node during one call; `last` is how the platform showed it at the last refresh."""
 
     def __init__(self, client: ScpClient, id_: str, public_ip_address_id: str | None) -> None:
         self._client = client
@@ -24,23 +27,26 @@ class OneNode:
         # An id that can be none is refused by the first look, with what to do.
         self.last = wire.GpuNode.model_construct(id=id_)
 
-    def look(self) -> NodeOutputs | None:
-        """The node now; None when it is gone. Many who look share their requests."""
+    def refresh(self) -> NodeOutputs | None:
+        """Read the node again, and return it; None if it is gone.
+
+        Many readers at a time share their requests.
+        """
         try:
             self.last = self._client.get_node_listing().one(self._id)
         except NotFound:
             return None
-        return shown(self.last, self._public_ip)
+        return node_to_outputs(self.last, self._public_ip)
 
-    def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:  # noqa: ARG002 - there is one
+    def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:  # noqa: ARG002 - there is one
         self._public_ip = public_ip_address_id
 
-    def expect_end(self, nodes: Sequence[NodeOutputs]) -> None:
-        """One node has no books to keep."""
+    def expect_deletion(self, nodes: Sequence[NodeOutputs]) -> None:
+        """Do nothing: a single node needs no ledger."""
 
 
-def wanted_node(declared: Mapping[str, Any]) -> DeclaredNode:
-    """As canonical inputs declare it."""
+def parse_declared_node(declared: Mapping[str, Any]) -> DeclaredNode:
+    """Parse the declaration of the node from canonical inputs."""
     name = str(declared.get("gpu_node_name"))
     return DeclaredNode(
         key=name,
@@ -53,42 +59,43 @@ def wanted_node(declared: Mapping[str, Any]) -> DeclaredNode:
     )
 
 
-def create_request(
-    want: GpuNodeInputs, fabric: wire.ClusterFabric, server_type_id: str
+def build_create_request(
+    inputs: GpuNodeInputs, fabric: wire.ClusterFabric, server_type_id: str
 ) -> wire.CreateGpuNodes:
-    """What makes it, in a fabric that exists."""
-    wanted = wanted_node(want.dump_declared())
+    """Build the request that creates the node in an existing fabric."""
+    declared_node = parse_declared_node(inputs.dump_declared())
     return wire.CreateGpuNodes(
         cluster_fabric_details=wire.ClusterFabricDetails(
             cluster_fabric_name=fabric.cluster_name,
             node_pool_id=fabric.node_pool_id,
             cluster_fabric_id=fabric.id,
         ),
-        image_id=want.image_id,
-        os_user_id=want.os_user_id or "root",
-        os_user_password=want.os_user_password,
-        region_id=want.region_id,
-        server_details=(server_of(wanted, server_type_id),),
-        subnet_id=want.subnet_id,
-        vpc_id=want.vpc_id,
-        init_script=want.init_script,
-        lock_enabled=bool(wanted.lock_enabled) and wanted.state == "RUNNING",
-        tags=tags_of(want.tags),
+        image_id=inputs.image_id,
+        os_user_id=inputs.os_user_id or "root",
+        os_user_password=inputs.os_user_password,
+        region_id=inputs.region_id,
+        server_details=(build_server_details(declared_node, server_type_id),),
+        subnet_id=inputs.subnet_id,
+        vpc_id=inputs.vpc_id,
+        init_script=inputs.init_script,
+        # A node that has to be stopped first is locked afterwards.
+        lock_enabled=bool(declared_node.lock_enabled) and declared_node.state == "RUNNING",
+        tags=build_tags(inputs.tags),
     )
 
 
-def failure(node: NodeOutputs) -> str | None:
-    """Why it does not get better by itself, if so."""
+def find_failure(node: NodeOutputs) -> str | None:
+    """Return why the node does not recover by itself, or None."""
     if node.state in NODE_FAILED:
         return f"its state is {node.state}: replace it (`gpuform up --replace URN`)"
     return None
 
 
-def stored_node(old: Mapping[str, Any]) -> NodeOutputs | None:
-    """The node of stored outputs; None where none was seen yet."""
-    if "policy_use_nat" not in old:
+def parse_stored_node(outputs: Mapping[str, Any]) -> NodeOutputs | None:
+    """Parse the node of stored outputs; None if no run has seen a node yet."""
+    if "policy_use_nat" not in outputs:
         return None
-    names = (
+    field_names = (
         "gpu_node_name",
         "state",
         "policy_use_nat",
@@ -96,14 +103,14 @@ def stored_node(old: Mapping[str, Any]) -> NodeOutputs | None:
         "public_ip_address_id",
         "trouble",
     )
-    known = {name: old.get(name) for name in (*names, "policy_ip", "cluster_fabric_id")}
-    return NodeOutputs(id="", **known)
+    values = {name: outputs.get(name) for name in (*field_names, "policy_ip", "cluster_fabric_id")}
+    return NodeOutputs(id="", **values)
 
 
-def outputs_of(
+def build_node_outputs(
     node: wire.GpuNode, seen: NodeOutputs, reason: str | None, faults: Sequence[NodeFault] = ()
 ) -> GpuNodeOutputs:
-    """The outputs, with `reason` why it is not ready."""
+    """Build the outputs of the node; `reason` says why it is not ready, None if it is."""
     fields = seen.model_dump(exclude={"id", "gpu_node_name", "cluster_fabric_id"})
     return GpuNodeOutputs(
         ready=reason is None,
@@ -114,9 +121,9 @@ def outputs_of(
     )
 
 
-def inputs_of(node: wire.GpuNode) -> dict[str, Any]:
-    """What the platform returns of a declaration; "" is what it does not say."""
-    found = {
+def build_observed_inputs(node: wire.GpuNode) -> dict[str, Any]:
+    """Build the inputs that the platform returns; an empty text counts as no value."""
+    values = {
         "gpu_node_name": node.gpu_node_name,
         "cluster_fabric_id": node.cluster_fabric_id,
         "ip_address": node.policy_ip,
@@ -127,4 +134,4 @@ def inputs_of(node: wire.GpuNode) -> dict[str, Any]:
         "subnet_id": node.network_id,
         "init_script": node.init_script.get_secret_value(),
     }
-    return {name: None if value == "" else value for name, value in found.items()}
+    return {name: None if value == "" else value for name, value in values.items()}

@@ -48,44 +48,48 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
 
     inputs = CertificationInputs
 
-    def _id_of(self, want: CertificationInputs) -> str:
-        return str(_place_of(want))
+    def _id_of(self, inputs: CertificationInputs) -> str:
+        return str(_place_of(inputs))
 
     def _inputs_of(self, id_: str) -> Mapping[str, Any]:
         place = KubernetesObjectId.parse(id_, "certification")
         named = {"namespace": place.namespace, "name": place.name}
         return {"cluster_id": place.cluster_id, **named}
 
-    def _owner_of(self, want: CertificationInputs) -> str:
-        return want.cluster_id
+    def _owner_of(self, inputs: CertificationInputs) -> str:
+        return inputs.cluster_id
 
-    def _number_of(self, want: CertificationInputs) -> int:
-        return want.num_gpus // GPUS_PER_NODE
+    def _number_of(self, inputs: CertificationInputs) -> int:
+        return inputs.num_gpus // GPUS_PER_NODE
 
-    def _reach(self, call: ProviderContext, id_: str, want: CertificationInputs) -> Reach | None:
+    def _reach(
+        self, context: ProviderContext, id_: str, inputs: CertificationInputs
+    ) -> Reach | None:
         client = client_for(self._settings)
-        found = connect_to_kubernetes(client, want.cluster_id)
+        found = connect_to_kubernetes(client, inputs.cluster_id)
         if found is None:
-            call.falls_with = want.cluster_id
+            context.falls_with = inputs.cluster_id
             return None
         cluster, kubernetes = found
 
         def machines() -> list[Machine]:
-            now = connect_to_kubernetes(client, want.cluster_id)
+            now = connect_to_kubernetes(client, inputs.cluster_id)
             if now is None:
-                raise build_missing_cluster_error(want.cluster_id)
+                raise build_missing_cluster_error(inputs.cluster_id)
             return _machines(*now)
 
         def tester() -> Tester:
-            if want.with_slurm:
-                return _slurm_tester(call, id_, want, cluster)
+            if inputs.with_slurm:
+                return _slurm_tester(context, id_, inputs, cluster)
             engine = engine_of(kubernetes, cluster.cluster_name)
-            place = _place_of(want)
+            place = _place_of(inputs)
             where = Place(place.namespace, place.name)
-            return EngineTester(engine, where, want.categories, call.urn or id_, last_run(call))
+            return EngineTester(
+                engine, where, inputs.categories, context.urn or id_, last_run(context)
+            )
 
         def now() -> float:
-            return call.platform_time(client.clock_ahead)[0]
+            return context.platform_time(client.clock_ahead)[0]
 
         return Reach(machines, tester, now)
 

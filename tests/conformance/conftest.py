@@ -51,7 +51,7 @@ def platform(
 
 def _forget_failed_lookups() -> None:
     """What a process could not look up once it does not try again: the faults of other tests."""
-    for kept in offers.known_lists.values():
+    for kept in offers.cached_lists.values():
         for what in [what for what, found in kept.items() if isinstance(found, GpuformError)]:
             del kept[what]
     known = regions.cached_regions

@@ -7,9 +7,9 @@ from pydantic import BaseModel, SecretStr
 
 from gpuform.providers.aios.cluster import look_at as look_at_record
 from gpuform.providers.lens.health_gate import outputs_of as gate_outputs
-from gpuform.providers.scp.one_node import inputs_of as node_inputs
-from gpuform.providers.scp.one_node import outputs_of as node_outputs
-from gpuform.providers.scp.pool.nodes import shown as shown_node
+from gpuform.providers.scp.one_node import build_node_outputs as node_outputs
+from gpuform.providers.scp.one_node import build_observed_inputs as node_inputs
+from gpuform.providers.scp.pool.nodes import node_to_outputs as shown_node
 from gpuform.providers.tensorone import shown as tensorone
 from gpuform.providers.together.cluster_view import evaluate_cluster as look_at_cluster
 

@@ -1,8 +1,9 @@
-"""Which nodes are a pool's own: by the ids in the state, and by the records of its creates.
+"""Track which nodes are a pool's own: by the ids in the state, and by the records of its creates.
 
 A node is a pool's own only by its id in the pool's outputs, or by an intent: by an id of the
-platform's answer together with a name that was asked for, or by `evidence`. The answer's ids are
-hints: it may have one id for five nodes, or ids of no node.
+platform's answer together with a name that was requested, or by `evidence`. The answer's ids are
+hints: it may have one id for five nodes, or ids of no node. `pool.nodes` and `pool.creating` call
+this module.
 """
 
 import threading
@@ -27,288 +28,300 @@ from gpuform.providers.errors import UnknownOutcome
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import FORGET_NODE
 from gpuform.providers.records import Intent, Target, record_name
-from gpuform.providers.scp.nodes.planning import is_leaving
+from gpuform.providers.scp.nodes.planning import is_terminating
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.statuses import unix_time
 
-SHOWN: Final = ("image_id", "vpc_id", "network_id", "cluster_fabric_name")
-"""What tells a node that we have asked for from another one of its name."""
+COMPARED_FIELDS: Final = ("image_id", "vpc_id", "network_id", "cluster_fabric_name")
+"""The fields that distinguish a node that gpuform requested from another node of its name."""
 
 
-class Ledger:
+class NodeLedger:
     """The record of one pool's nodes during one call; safe for the threads of that call.
 
-    `ids` are the nodes of the pool. `clock_ahead` says how far this machine's clock is ahead of the
-    platform's, in seconds.
+    `ids` are the nodes of the pool. `clock_ahead` returns how many seconds this machine's clock is
+    ahead of the platform's.
     """
 
     def __init__(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         target: Target,
         pool_id: str,
         ids: Iterable[str],
         clock_ahead: Callable[[], float | None] = lambda: None,
     ) -> None:
-        self._call = call
+        self._context = context
         self._target = target
         self._pool_id = pool_id
         self._clock_ahead = clock_ahead
         self._lock = threading.Lock()
         self._intents = {
-            record_name(each): each for each in call.intents.of_parts(call.urn, target)
+            record_name(intent): intent for intent in context.intents.of_parts(context.urn, target)
         }
         # What this very call has sent is not forgotten by it: the next run looks once more.
-        self._earlier = set() if call.just_created else set(self._intents)
-        made = (id_ for intent in self._intents.values() for id_ in intent.ids)
-        self.ids = {*ids, *made}
-        self._ending = set[str]()
+        self._earlier_records = set() if context.just_created else set(self._intents)
+        created_ids = (id_ for intent in self._intents.values() for id_ in intent.ids)
+        # A run that was killed after a create has its nodes in the intent alone, not in the state.
+        self.ids = {*ids, *created_ids}
+        self._ending_ids = set[str]()
         self._absent_since: dict[str, float] = {}
-        self._vain_since: dict[str, float] = {}
+        self._missed_since: dict[str, float] = {}
 
     @property
-    def unsure(self) -> set[str]:
-        """Names of nodes that a create may have made, or not."""
+    def uncertain_names(self) -> set[str]:
+        """Return the names of nodes that a create may have made, or not."""
         return {name for intent in self._intents.values() for name in intent.open_names}
 
     @property
-    def is_unsettled(self) -> bool:
-        """Whether there are nodes of which nobody knows whether they exist."""
-        return bool(self.unsure or self._absent_since)
+    def has_uncertain_nodes(self) -> bool:
+        """Return True if nobody knows of some node whether it exists."""
+        return bool(self.uncertain_names or self._absent_since)
 
     @property
-    def may_show_more(self) -> bool:
-        """Whether the settle time of a create, or of a node that is not shown, is not over."""
-        return self.is_unsettled and self.seconds_left(self.now()) > 0
+    def may_miss_nodes(self) -> bool:
+        """Return True if the settle time of a create, or of an absent node, is not over."""
+        return self.has_uncertain_nodes and self.get_seconds_to_wait(self.get_platform_time()) > 0
 
-    def refuse_while_unsure(self) -> None:
-        """Raise UnknownOutcome while nobody knows whether nodes of the pool were made."""
-        if self.unsure:
+    def refuse_while_uncertain(self) -> None:
+        """Raise UnknownOutcome while nobody knows whether nodes of the pool were created."""
+        if self.uncertain_names:
             raise UnknownOutcome(
-                f"it is not known whether {', '.join(sorted(self.unsure))} were made",
+                f"it is not known whether {', '.join(sorted(self.uncertain_names))} were made",
                 hint="run it again: it looks once more before anything is made",
             )
 
     @property
-    def hints(self) -> set[str]:
-        """The ids of answers to creates of which not all nodes were found."""
+    def hinted_ids(self) -> set[str]:
+        """Return the ids from answers to creates of which not all nodes were found."""
         return {
             id_ for intent in self._intents.values() if intent.open_names for id_ in intent.hints
         } - self.ids
 
-    def now(self) -> float:
-        """Return the platform's time."""
-        return self._call.platform_time(self._clock_ahead())[0]
+    def get_platform_time(self) -> float:
+        """Return the platform's time, in Unix seconds."""
+        return self._context.platform_time(self._clock_ahead())[0]
 
-    def seconds_left(self, asked_at: float) -> float:
+    def get_seconds_to_wait(self, asked_at: float) -> float:
         """Return for how many seconds the platform may still lack nodes that exist.
 
-        Args:
-            asked_at: the platform's time when the last list was asked for.
+        `asked_at` is the platform's time when the last list was requested.
         """
-        young = [
-            self._seconds_left(intent, asked_at)
+        create_waits = [
+            self._get_seconds_to_wait(intent, asked_at)
             for intent in self._intents.values()
             if intent.open_names
         ]
-        absent = [since + SETTLE - asked_at for since in self._absent_since.values()]
-        return max([0.0, *young, *absent])
+        absence_waits = [since + SETTLE - asked_at for since in self._absent_since.values()]
+        return max([0.0, *create_waits, *absence_waits])
 
-    def _seconds_left(self, intent: Intent, asked_at: float) -> float:
+    def _get_seconds_to_wait(self, intent: Intent, asked_at: float) -> float:
         """Return for how many seconds the platform may still lack nodes of one create.
 
-        What an earlier call has asked for is missed for the settle time by this call, too, before
-        it is believed not to exist: a single look may meet a replica that lags behind.
+        This call, too, misses the nodes of an earlier call's create for the settle time before it
+        believes that they do not exist: a single list may come from a replica that lags behind.
         """
-        left = seconds_until_settled(intent, asked_at)
-        if record_name(intent) not in self._earlier:
-            return left
-        since = self._vain_since.setdefault(record_name(intent), asked_at)
-        return max(left, since + SETTLE - asked_at)
+        seconds = seconds_until_settled(intent, asked_at)
+        if record_name(intent) not in self._earlier_records:
+            return seconds
+        first_missed_at = self._missed_since.setdefault(record_name(intent), asked_at)
+        return max(seconds, first_missed_at + SETTLE - asked_at)
 
-    def adopt(self, listed: Collection[wire.GpuNode], asked_at: float) -> None:
-        """Find the nodes of creates in a complete list, and forget what made nothing.
+    def adopt_created_nodes(self, listed: Collection[wire.GpuNode], asked_at: float) -> None:
+        """Find the nodes of creates in a complete list, and forget creates that made nothing.
 
         Raises:
             AdoptionQuestion: nobody can say which of the nodes are the pool's.
         """
         for intent in list(self._intents.values()):
             if intent.open_names:
-                self._adopt(intent, listed, asked_at)
+                self._adopt_nodes_of_create(intent, listed, asked_at)
 
-    def _adopt(self, intent: Intent, listed: Collection[wire.GpuNode], asked_at: float) -> None:
-        found: dict[str, str] = {}
+    def _adopt_nodes_of_create(
+        self, intent: Intent, listed: Collection[wire.GpuNode], asked_at: float
+    ) -> None:
+        ids_by_name: dict[str, str] = {}
         doubtful: list[Candidate] = []
-        made_at = [
+        sibling_times = [
             unix_time(node.created_at)
             for node in listed
             if node.id in intent.hints and node.gpu_node_name in intent.names
         ]
         for name in intent.open_names:
-            named = [n for n in listed if n.gpu_node_name == name and n.id not in self.ids]
-            answered = [node.id for node in named if node.id in intent.hints]
-            if answered:
-                found[name] = answered[0]
+            candidates = [
+                node for node in listed if node.gpu_node_name == name and node.id not in self.ids
+            ]
+            hinted_ids = [node.id for node in candidates if node.id in intent.hints]
+            # The name was requested, and the id is of the answer: that is proof enough.
+            if hinted_ids:
+                ids_by_name[name] = hinted_ids[0]
                 continue
-            verdict = judge(self._call, intent, map(candidate, named), asked_at)
-            sibling = _find_sibling(intent, verdict.doubtful, made_at, asked_at)
+            # Without an answer the name alone proves nothing: times and properties are compared.
+            verdict = judge(self._context, intent, map(node_to_candidate, candidates), asked_at)
+            sibling = _find_sibling(intent, verdict.doubtful, sibling_times, asked_at)
             if sibling is not None:
-                found[name] = sibling
+                ids_by_name[name] = sibling
                 continue
             doubtful += verdict.doubtful
             if verdict.ours is not None:
-                found[name] = verdict.ours.id
-        if found:
+                ids_by_name[name] = verdict.ours.id
+        if ids_by_name:
             if not intent.hints:
-                told = ", ".join(sorted(found))
-                self._call.on_warning(f"the answer to a create was lost; found {told} again")
-            missing = tuple(name for name in intent.open_names if name not in found)
-            ids = (*intent.ids, *found.values())
-            intent = self._record(replace(intent, ids=ids, missing=missing))
-        left = self._seconds_left(intent, asked_at) if intent.open_names else 0.0
-        if not intent.open_names or left > 0:
+                listed_names = ", ".join(sorted(ids_by_name))
+                self._context.on_warning(
+                    f"the answer to a create was lost; found {listed_names} again"
+                )
+            missing_names = tuple(name for name in intent.open_names if name not in ids_by_name)
+            ids = (*intent.ids, *ids_by_name.values())
+            intent = self._save_intent(replace(intent, ids=ids, missing=missing_names))
+        seconds = self._get_seconds_to_wait(intent, asked_at) if intent.open_names else 0.0
+        # The platform may still show the missing nodes: the intent stays.
+        if not intent.open_names or seconds > 0:
             return
         if doubtful:
             raise question(intent, doubtful)
-        if record_name(intent) in self._earlier:
-            self._forget_missing(intent, left)
+        if record_name(intent) in self._earlier_records:
+            self._forget_missing(intent, seconds)
 
     def _forget_missing(self, intent: Intent, seconds_left: float) -> None:
         """Forget the nodes of a create that neither the list nor their ids show."""
-        names = intent.open_names
-        require_absence(intent, names, seconds_left)
-        self._call.on_warning(
-            f"an interrupted create of {', '.join(names)} made nothing: the platform shows no "
-            "node of that name"
+        missing_names = intent.open_names
+        require_absence(intent, missing_names, seconds_left)
+        self._context.on_warning(
+            f"an interrupted create of {', '.join(missing_names)} made nothing: the platform shows "
+            "no node of that name"
         )
         if intent.ids:
-            self._record(replace(intent, missing=()))
+            self._save_intent(replace(intent, missing=()))
         else:
-            self.forget(intent)
+            self.forget_create(intent)
 
-    def begin(
-        self, names: Sequence[str], present: Iterable[str], body: wire.CreateGpuNodes
+    def record_create(
+        self, names: Sequence[str], present_ids: Iterable[str], body: wire.CreateGpuNodes
     ) -> Timed:
-        """Records durably that nodes of these names are about to be made."""
+        """Record durably that nodes of these names are about to be created.
+
+        `present_ids` are the nodes that had the names before. A run that finds the intent knows
+        which nodes the request may have made.
+        """
         intent = Intent(
-            urn=self._call.urn,
+            urn=self._context.urn,
             platform=self._target.platform,
             kind=self._target.kind,
             name=self._target.name,
             region=self._target.region,
             started_at=0.0,
-            present_ids=tuple(sorted(present)),
-            sent=kept_properties(self._call, sent(body)),
+            present_ids=tuple(sorted(present_ids)),
+            sent=kept_properties(self._context, request_to_node_fields(body)),
             id=self._pool_id,
             names=tuple(names),
             missing=tuple(names),
         )
-        kept = Timed(self._call, intent, self._clock_ahead)
+        timed_intent = Timed(self._context, intent, self._clock_ahead)
         with self._lock:
-            self._intents[record_name(intent)] = kept.intent
-            self._earlier.discard(record_name(intent))
-        return kept
+            self._intents[record_name(intent)] = timed_intent.intent
+            self._earlier_records.discard(record_name(intent))
+        return timed_intent
 
-    def answered(self, intent: Intent, ids: Iterable[str]) -> None:
+    def record_answer(self, intent: Intent, ids: Iterable[str]) -> None:
         """Record durably the ids of the platform's answer to a create."""
-        self.unknown(self._call.intents.record_answer(replace(intent, hints=tuple(ids))))
+        self.store_intent(self._context.intents.record_answer(replace(intent, hints=tuple(ids))))
 
-    def unknown(self, intent: Intent) -> None:
-        """The create may have made something: this is what there is to know of it."""
+    def store_intent(self, intent: Intent) -> None:
+        """Keep the intent of a create that may have made nodes, in memory for this call."""
         with self._lock:
             self._intents[record_name(intent)] = intent
 
-    def forget(self, intent: Intent) -> None:
-        """The create made nothing."""
+    def forget_create(self, intent: Intent) -> None:
+        """Forget a create that made nothing, here and on disk."""
         with self._lock:
             self._intents.pop(record_name(intent), None)
-        self._call.intents.forget(intent=intent)
+        self._context.intents.forget(intent=intent)
 
-    def expect_end(self, ids: Iterable[str]) -> None:
-        """Note nodes that are being deleted: when they are not shown any more, they are gone."""
-        self._ending.update(ids)
+    def expect_deletion(self, ids: Iterable[str]) -> None:
+        """Note nodes that are being deleted: once SCP shows them no more, they are gone."""
+        self._ending_ids.update(ids)
 
-    def note_absent(self, ids: Collection[str], asked_at: float) -> None:
-        """Note which nodes neither the list nor a lookup of their id has shown.
+    def record_absent(self, ids: Collection[str], asked_at: float) -> None:
+        """Record which nodes neither the list nor a lookup of their id has shown.
 
-        A node whose deletion was seen or asked for is gone; another one only when the platform has
-        not shown it for the settle time, in several looks.
+        A node whose deletion was seen or requested is gone; another node only when the platform has
+        not shown it for the settle time, in several lists.
         """
         self._absent_since = {id_: self._absent_since.get(id_, asked_at) for id_ in ids}
         for id_, since in list(self._absent_since.items()):
-            left = 0.0 if id_ in self._ending else since + SETTLE - asked_at
-            missing = [f"node {id_} was shown a moment ago"] if left > 0 else []
-            if not find_gaps(FORGET_NODE, Observation("scp", missing)):
+            seconds = 0.0 if id_ in self._ending_ids else since + SETTLE - asked_at
+            gaps = [f"node {id_} was shown a moment ago"] if seconds > 0 else []
+            if not find_gaps(FORGET_NODE, Observation("scp", gaps)):
                 del self._absent_since[id_]
-                self._remove(id_)
+                self._remove_node(id_)
 
     @property
-    def absent(self) -> Collection[str]:
-        """The ids of nodes that were not shown and may still exist."""
+    def absent_ids(self) -> Collection[str]:
+        """Return the ids of nodes that were not shown and may still exist."""
         return self._absent_since.keys()
 
     @property
     def has_recorded_absent(self) -> bool:
-        """Whether one of the absent nodes is in the record of a create: the state may lack it."""
+        """Return True if the record of a create has an absent node, which the state may lack."""
         recorded = {id_ for intent in self._intents.values() for id_ in intent.ids}
         return bool(recorded & self._absent_since.keys())
 
-    def _remove(self, id_: str) -> None:
-        """The node is no longer there: no record needs it."""
+    def _remove_node(self, id_: str) -> None:
+        """Remove a node that is gone from the pool and from the records."""
         self.ids.discard(id_)
         for intent in list(self._intents.values()):
             if id_ not in intent.ids:
                 continue
-            left = tuple(each for each in intent.ids if each != id_)
-            if left or intent.open_names:
-                self._record(replace(intent, ids=left, missing=intent.open_names))
+            remaining_ids = tuple(other_id for other_id in intent.ids if other_id != id_)
+            if remaining_ids or intent.open_names:
+                self._save_intent(replace(intent, ids=remaining_ids, missing=intent.open_names))
             else:
-                self.forget(intent)
+                self.forget_create(intent)
 
-    def _record(self, intent: Intent) -> Intent:
-        self.unknown(intent)
+    def _save_intent(self, intent: Intent) -> Intent:
+        self.store_intent(intent)
         self.ids.update(intent.ids)
-        self._call.intents.record(intent)
+        self._context.intents.record(intent)
         return intent
 
 
 def _find_sibling(
     intent: Intent,
     doubtful: Sequence[Candidate],
-    made_at: Iterable[float | None],
+    sibling_times: Iterable[float | None],
     now: float,
 ) -> str | None:
-    """Return the id of the one node that the platform says was made with others of its create.
+    """Return the id of the one node that the platform says was created with others of its create.
 
-    The platform's own times agree whatever our clock says.
-
-    Args:
-        intent: the create, of which the answer's ids have shown other nodes.
-        doubtful: the nodes of one name that the create may have made.
-        made_at: when those others were made, by the platform.
-        now: the platform's time when the list was asked for.
+    The platform's own times agree whatever our clock says. `doubtful` are the nodes of one name
+    that the create may have made, `sibling_times` the creation times of the nodes that the answer's
+    ids have shown, `now` the platform's time when the list was requested.
     """
     if len(doubtful) != 1 or doubtful[0].differences(intent.sent):
         return None
-    own = credible_time(doubtful[0], intent, now)
-    if own is None or not any(at is not None and abs(own - at) <= SKEW for at in made_at):
+    created_at = credible_time(doubtful[0], intent, now)
+    if created_at is None or not any(
+        at is not None and abs(created_at - at) <= SKEW for at in sibling_times
+    ):
         return None
     return doubtful[0].id
 
 
-def candidate(node: wire.GpuNode) -> Candidate:
-    """A node as the flow of a create looks at it."""
+def node_to_candidate(node: wire.GpuNode) -> Candidate:
+    """Convert a node to a candidate of an exactly-once create."""
     return Candidate(
         node.id,
         unix_time(node.created_at),
-        leaving=is_leaving(node.state),
+        leaving=is_terminating(node.state),
+        # A vendor pool stands for the region: names of nodes are compared within it.
         region=node.node_pool_id,
-        shown={name: getattr(node, name) or None for name in SHOWN},
+        shown={name: getattr(node, name) or None for name in COMPARED_FIELDS},
     )
 
 
-def sent(body: wire.CreateGpuNodes) -> Mapping[str, Any]:
-    """A request's properties under the names that nodes show them by."""
+def request_to_node_fields(body: wire.CreateGpuNodes) -> Mapping[str, Any]:
+    """Return a request's properties under the names that nodes show them by."""
     return {
         "image_id": body.image_id,
         "vpc_id": body.vpc_id,

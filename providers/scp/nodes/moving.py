@@ -1,9 +1,8 @@
-"""Move nodes between fabrics, and refuse moves that would end a fabric before anything is sent.
+"""Refuse moves that would end a fabric, before anything is sent, and find fabrics.
 
-While planning the names tell whose nodes are in a fabric; before an update the ids do.
-
-A fabric exists from its first node to its last and cannot be made alone (SCP user guide, 'Cluster
-fabric').
+Planning compares the names of nodes in a fabric, an update their ids: while planning, new nodes
+have no id. A fabric exists from its first node to its last and cannot be created alone (SCP user
+guide, 'Cluster fabric').
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -12,8 +11,8 @@ from typing import Any
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import AmbiguousObject, GpuformError, NotFound
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.declared import is_declared
-from gpuform.providers.scp.nodes.planning import LEAST, DeclaredPool, Plan
+from gpuform.providers.scp.declared_fabrics import is_declared
+from gpuform.providers.scp.nodes.planning import MIN_FABRIC_SIZE, DeclaredPool, PoolPlan
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
@@ -22,31 +21,37 @@ from gpuform.schemas.values import contains_unknown
 
 
 def find_fabric(client: ScpClient, node_pool_id: str, name: str) -> wire.ClusterFabric | None:
-    """The fabric of a name in a vendor pool; None as long as it has no members."""
-    listed = client.list_fabrics(cluster_fabric_name=name, node_pool_id=node_pool_id)
+    """Return the fabric of a name in a vendor pool; None as long as the fabric has no members.
+
+    Raises:
+        AmbiguousObject: the vendor pool has several fabrics of the name.
+    """
+    listed_fabrics = client.list_fabrics(cluster_fabric_name=name, node_pool_id=node_pool_id)
     # That the filters want whole names is not documented.
-    found = [
-        each for each in listed if (each.cluster_name, each.node_pool_id) == (name, node_pool_id)
+    matching_fabrics = [
+        fabric
+        for fabric in listed_fabrics
+        if (fabric.cluster_name, fabric.node_pool_id) == (name, node_pool_id)
     ]
-    if len(found) > 1:
-        ids = ", ".join(each.id for each in found)
+    if len(matching_fabrics) > 1:
+        ids = ", ".join(fabric.id for fabric in matching_fabrics)
         raise AmbiguousObject(
             f"several fabrics of {node_pool_id} are named {name!r} ({ids})",
             hint="declare cluster_fabric_id, or rename one of them",
         )
-    return found[0] if found else None
+    return matching_fabrics[0] if matching_fabrics else None
 
 
-def fabric_of_id(client: ScpClient, fabric_id: str) -> wire.ClusterFabric | None:
-    """The fabric of an id; None when there is none."""
+def find_fabric_by_id(client: ScpClient, fabric_id: str) -> wire.ClusterFabric | None:
+    """Return the fabric of an id, or None."""
     try:
         return client.get_fabric(fabric_id)
     except NotFound:
         return None
 
 
-def no_members(name: str) -> str:
-    """Why nothing can be moved to a fabric that does not exist."""
+def describe_empty_fabric(name: str) -> str:
+    """Say why no node can move to a fabric that does not exist."""
     return (
         f"fabric {name} has no members, so it does not exist: nodes move to a fabric that has "
         "members; make one there first"
@@ -54,134 +59,160 @@ def no_members(name: str) -> str:
 
 
 def refuse_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> None:
-    """Raises GpuformError for a fabric of another vendor pool."""
+    """Raise GpuformError if the fabric belongs to another vendor pool."""
     if fabric.node_pool_id != node_pool_id:
-        raise GpuformError(other_pool(fabric, node_pool_id))
+        raise GpuformError(describe_other_pool(fabric, node_pool_id))
 
 
-def other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
-    """Why a fabric cannot be used by nodes of a vendor pool."""
+def describe_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
+    """Say why nodes of a vendor pool cannot use a fabric of another one."""
     return (
         f"fabric {fabric.cluster_name} ({fabric.id}) is of vendor pool {fabric.node_pool_id}, the "
         f"nodes are of {node_pool_id}: use a fabric of that one"
     )
 
 
-def pool_problems(
-    client: ScpClient, call: ProviderContext, values: Mapping[str, Any]
+def find_pool_problems(
+    client: ScpClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """What fabrics say against a pool: its declared one, one to move to, one to make."""
-    pool, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
-    fabric_id, old = values.get("cluster_fabric_id"), call.known
-    if not isinstance(pool, str) or not isinstance(name, str) or contains_unknown(fabric_id):
+    """Yield what is wrong with the fabrics that a pool declares, joins or leaves."""
+    node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
+    fabric_id, stored = values.get("cluster_fabric_id"), context.known
+    if (
+        not isinstance(node_pool_id, str)
+        or not isinstance(name, str)
+        or contains_unknown(fabric_id)
+    ):
         return
-    before = old.get("cluster_fabric_name") if old.get("node_pool_id") == pool else None
+    # Another vendor pool replaces the whole pool: nothing moves then.
+    old_name = (
+        stored.get("cluster_fabric_name") if stored.get("node_pool_id") == node_pool_id else None
+    )
     if fabric_id is not None:
-        yield from _declared_id(client, pool, name, fabric_id)
-    elif before not in (None, name):
-        if find_fabric(client, pool, name) is None:
-            yield Problem("cluster_fabric_name", no_members(name))
-    elif before is None and _number(values) < LEAST:
-        fabric = find_fabric(client, pool, name)
-        if fabric is None or not _others(fabric, _names(values)):
+        yield from _find_declared_fabric_problems(client, node_pool_id, name, fabric_id)
+    elif old_name not in (None, name):
+        if find_fabric(client, node_pool_id, name) is None:
+            yield Problem("cluster_fabric_name", describe_empty_fabric(name))
+    # A new pool creates the fabric, unless somebody else's nodes are in it already.
+    elif old_name is None and _count_declared_nodes(values) < MIN_FABRIC_SIZE:
+        fabric = find_fabric(client, node_pool_id, name)
+        if fabric is None or not _has_other_members(fabric, _list_possible_names(values)):
             yield Problem(
                 "nodes" if values.get("nodes") else "count",
                 f"one server cannot make the fabric {name}: the platform makes 2 to 5 at a time; "
                 "declare 2 or more, or the cluster_fabric_id of a fabric that exists",
             )
-    if isinstance(before, str) and before != name:
-        yield from _emptied(client, call, pool, before, _names(old))
+    if isinstance(old_name, str) and old_name != name:
+        yield from _find_emptied_fabric_problems(
+            client, context, node_pool_id, old_name, _list_possible_names(stored)
+        )
 
 
-def node_problems(
-    client: ScpClient, call: ProviderContext, values: Mapping[str, Any]
+def find_node_problems(
+    client: ScpClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """What fabrics say against a node: the one to join, and the one that it leaves."""
+    """Yield what is wrong with a node's fabrics: the one to join, and the one to leave."""
     fabric_id, name = values.get("cluster_fabric_id"), values.get("gpu_node_name")
-    before = call.known.get("cluster_fabric_id")
-    if not isinstance(fabric_id, str) or fabric_id == before:
+    old_fabric_id = context.known.get("cluster_fabric_id")
+    if not isinstance(fabric_id, str) or fabric_id == old_fabric_id:
         return
-    fabric = fabric_of_id(client, fabric_id)
+    fabric = find_fabric_by_id(client, fabric_id)
     if fabric is None:
-        yield Problem("cluster_fabric_id", no_fabric(fabric_id))
+        yield Problem("cluster_fabric_id", describe_missing_fabric(fabric_id))
         return
-    reason = why_not_to(client, call, before, fabric, {name})
+    reason = find_move_obstacle(client, context, old_fabric_id, fabric, {name})
     if reason:
         yield Problem("cluster_fabric_id", reason)
 
 
-def why_not_to(
+def find_move_obstacle(
     client: ScpClient,
-    call: ProviderContext,
+    context: ProviderContext,
     source_id: str | None,
     fabric: wire.ClusterFabric,
     names: Collection[str | None],
 ) -> str | None:
-    """Why the nodes of these names cannot move from one fabric to another one, if so."""
+    """Return why nodes cannot move from one fabric to another, or None if they can.
+
+    `names` are the names of the nodes, `source_id` is the fabric that they leave.
+    """
     if source_id in (None, fabric.id):
         return None
-    source = fabric_of_id(client, str(source_id))
+    source = find_fabric_by_id(client, str(source_id))
     if source is None:
         return None
     if source.node_pool_id != fabric.node_pool_id:
-        return other_pool(fabric, source.node_pool_id)
-    if is_declared(call, source.node_pool_id, source.cluster_name) and not _others(source, names):
-        return _would_empty(source.cluster_name)
+        return describe_other_pool(fabric, source.node_pool_id)
+    # A fabric that nobody declares may end with its last node: then that is meant.
+    if is_declared(context, source.node_pool_id, source.cluster_name) and not _has_other_members(
+        source, names
+    ):
+        return _describe_emptied_fabric(source.cluster_name)
     return None
 
 
-def no_fabric(fabric_id: str) -> str:
-    """Why a node cannot join a fabric that does not exist."""
+def describe_missing_fabric(fabric_id: str) -> str:
+    """Say why a node cannot join a fabric that does not exist."""
     return (
         f"there is no fabric {fabric_id}: a fabric exists from its first node to its last, and "
         f"{ALONE}"
     )
 
 
-def refuse_moves(
-    client: ScpClient, call: ProviderContext, want: NodePoolInputs, found: Plan
+def refuse_unsafe_changes(
+    client: ScpClient, context: ProviderContext, inputs: NodePoolInputs, plan: PoolPlan
 ) -> None:
-    """Before an update: raises GpuformError for a move or a replacement that would end wrongly."""
-    fabric = DeclaredPool.of(want.dump_declared()).fabric
-    moved = [node for node, _ in found.keep if not fabric.has(node)]
-    if moved:
-        _refuse_target(client, want)
-    leaving = {node.id for node in (*moved, *found.ending)}
-    for source in sorted({node.cluster_fabric_id or "" for node in (*moved, *found.ending)} - {""}):
-        emptied = fabric_of_id(client, source)
-        if emptied is None or any(m.gpu_node_id not in leaving for m in emptied.gpu_node_details):
+    """Raise GpuformError if an update would move nodes wrongly or end the pool's fabric."""
+    fabric = DeclaredPool.from_inputs(inputs.dump_declared()).fabric
+    moved_nodes = [node for node, _ in plan.keep if not fabric.contains(node)]
+    if moved_nodes:
+        _require_target_fabric(client, inputs)
+    leaving_ids = {node.id for node in (*moved_nodes, *plan.deleted_nodes)}
+    for source_id in sorted(
+        {node.cluster_fabric_id or "" for node in (*moved_nodes, *plan.deleted_nodes)} - {""}
+    ):
+        source_fabric = find_fabric_by_id(client, source_id)
+        # Somebody else's node stays in the fabric: it lives on.
+        if source_fabric is None or any(
+            member.gpu_node_id not in leaving_ids for member in source_fabric.gpu_node_details
+        ):
             continue
-        if moved and is_declared(call, want.node_pool_id, emptied.cluster_name):
-            raise GpuformError(_would_empty(emptied.cluster_name))
-        new = len(found.create) + len(found.replace)
-        if 0 < new < LEAST and not found.keep:
+        if moved_nodes and is_declared(context, inputs.node_pool_id, source_fabric.cluster_name):
+            raise GpuformError(_describe_emptied_fabric(source_fabric.cluster_name))
+        # The fabric ends with its last node, and a new one needs two servers at once.
+        new_count = len(plan.create) + len(plan.replace)
+        if 0 < new_count < MIN_FABRIC_SIZE and not plan.keep:
             raise GpuformError(
-                f"this change deletes the last node of fabric {emptied.cluster_name}, and with it "
-                "the fabric, which one server cannot make anew",
+                f"this change deletes the last node of fabric {source_fabric.cluster_name}, and "
+                "with it the fabric, which one server cannot make anew",
                 hint="add a node first, in an `up` of its own",
             )
 
 
-def _refuse_target(client: ScpClient, want: NodePoolInputs) -> None:
-    if want.cluster_fabric_id is not None:
-        for problem in _declared_id(
-            client, want.node_pool_id, want.cluster_fabric_name, want.cluster_fabric_id
+def _require_target_fabric(client: ScpClient, inputs: NodePoolInputs) -> None:
+    if inputs.cluster_fabric_id is not None:
+        for problem in _find_declared_fabric_problems(
+            client, inputs.node_pool_id, inputs.cluster_fabric_name, inputs.cluster_fabric_id
         ):
             raise GpuformError(str(problem))
-    elif find_fabric(client, want.node_pool_id, want.cluster_fabric_name) is None:
-        raise GpuformError(f"cluster_fabric_name: {no_members(want.cluster_fabric_name)}")
+    elif find_fabric(client, inputs.node_pool_id, inputs.cluster_fabric_name) is None:
+        raise GpuformError(
+            f"cluster_fabric_name: {describe_empty_fabric(inputs.cluster_fabric_name)}"
+        )
 
 
-def _declared_id(client: ScpClient, pool: str, name: str, fabric_id: str) -> Iterator[Problem]:
-    fabric = fabric_of_id(client, fabric_id)
+def _find_declared_fabric_problems(
+    client: ScpClient, node_pool_id: str, name: str, fabric_id: str
+) -> Iterator[Problem]:
+    fabric = find_fabric_by_id(client, fabric_id)
     if fabric is None:
         yield Problem(
             "cluster_fabric_id",
             f"there is no fabric {fabric_id}: a fabric exists from its first node to its last; "
             "without the id, the pool makes it",
         )
-    elif fabric.node_pool_id != pool:
-        yield Problem("cluster_fabric_id", other_pool(fabric, pool))
+    elif fabric.node_pool_id != node_pool_id:
+        yield Problem("cluster_fabric_id", describe_other_pool(fabric, node_pool_id))
     elif fabric.cluster_name != name:
         yield Problem(
             "cluster_fabric_name",
@@ -189,40 +220,44 @@ def _declared_id(client: ScpClient, pool: str, name: str, fabric_id: str) -> Ite
         )
 
 
-def _emptied(
-    client: ScpClient, call: ProviderContext, pool: str, name: str, own: Collection[str]
+def _find_emptied_fabric_problems(
+    client: ScpClient,
+    context: ProviderContext,
+    node_pool_id: str,
+    name: str,
+    own_names: Collection[str],
 ) -> Iterator[Problem]:
-    """A move of all members of a fabric that the program declares."""
-    if is_declared(call, pool, name):
-        fabric = find_fabric(client, pool, name)
-        if fabric is not None and not _others(fabric, own):
-            yield Problem("cluster_fabric_name", _would_empty(name))
+    """Yield a problem if a move takes all members of a fabric that the program declares."""
+    if is_declared(context, node_pool_id, name):
+        fabric = find_fabric(client, node_pool_id, name)
+        if fabric is not None and not _has_other_members(fabric, own_names):
+            yield Problem("cluster_fabric_name", _describe_emptied_fabric(name))
 
 
-def _would_empty(name: str) -> str:
+def _describe_emptied_fabric(name: str) -> str:
     return (
         f"the move would take the last node from fabric {name}, which this program declares and "
         "which would be gone: leave a node there, or remove the declaration of the fabric"
     )
 
 
-def _others(fabric: wire.ClusterFabric, own: Collection[str | None]) -> bool:
-    """Whether a fabric has members that are not of these names."""
-    return any(each.gpu_node_name not in own for each in fabric.gpu_node_details)
+def _has_other_members(fabric: wire.ClusterFabric, own_names: Collection[str | None]) -> bool:
+    """Return True if a fabric has members with other names than these."""
+    return any(member.gpu_node_name not in own_names for member in fabric.gpu_node_details)
 
 
-def _names(values: Mapping[str, Any]) -> set[str]:
-    """The names that the nodes of a pool can have."""
+def _list_possible_names(values: Mapping[str, Any]) -> set[str]:
+    """Return the names that the nodes of a pool can have."""
     prefix, nodes = values.get("gpu_node_name_prefix"), values.get("nodes")
     if isinstance(nodes, Mapping):
-        named = ((key, node) for key, node in nodes.items() if isinstance(node, Mapping))
-        return {str(node_name(key, node, str(prefix))) for key, node in named}
+        named_nodes = ((key, node) for key, node in nodes.items() if isinstance(node, Mapping))
+        return {str(node_name(key, node, str(prefix))) for key, node in named_nodes}
     return {f"{prefix}-{number:03}" for number in range(1, 1000)}
 
 
-def _number(values: Mapping[str, Any]) -> int:
-    """How many nodes are declared; many while that is not known."""
+def _count_declared_nodes(values: Mapping[str, Any]) -> int:
+    """Return the number of declared nodes; enough for a fabric while the number is unknown."""
     count, nodes = values.get("count"), values.get("nodes")
     if isinstance(nodes, Mapping):
         return len(nodes)
-    return int(count) if isinstance(count, int | float) else LEAST
+    return int(count) if isinstance(count, int | float) else MIN_FABRIC_SIZE

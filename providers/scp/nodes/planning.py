@@ -1,10 +1,8 @@
-"""Plan how the nodes that exist become those that are declared, in batches of 2 to 5 (SCP
-reference, 'Create GPU Nodes'). Pure.
+"""Plan how a pool's existing nodes become the declared ones. Pure: nothing is requested.
 
-The same plan is shown before an update and carried out by it.
-
-That a single server may join a fabric is not documented; it is asked for only when one is left
-alone anyway.
+The same plan is shown before an update and carried out by the update. Creates go out in batches of
+2 to 5 servers (SCP reference, 'Create GPU Nodes'). That a single server may join a fabric is not
+documented: one is requested only when it is left alone anyway.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,21 +17,22 @@ from gpuform.schemas.scp.statuses import NODE_FAILED, NODE_LEAVING, NodeState
 
 T = TypeVar("T")
 
-MOST: Final = 5
-LEAST: Final = 2
-"""The fewest servers that make a new fabric."""
+MAX_BATCH_SIZE: Final = 5
+MIN_FABRIC_SIZE: Final = 2
+"""The fewest servers that form a new fabric."""
 
 
-def batches(items: Sequence[T]) -> list[Sequence[T]]:
-    """The items in as few calls as possible, in their order, as even as possible.
+def split_into_batches(items: Sequence[T]) -> list[Sequence[T]]:
+    """Split the items into as few batches as possible, in their order, as even as possible.
 
-    No call has one item, unless that is all there is.
+    No batch has one item, unless there is only one.
     """
-    calls = -(-len(items) // MOST)
-    if not calls:
+    batch_count = -(-len(items) // MAX_BATCH_SIZE)
+    if not batch_count:
         return []
-    least, more = divmod(len(items), calls)
-    ends = [least * at + min(at, more) for at in range(calls + 1)]
+    # Even batches: five and one would send a server alone.
+    base_size, larger_count = divmod(len(items), batch_count)
+    ends = [base_size * index + min(index, larger_count) for index in range(batch_count + 1)]
     return [items[start:end] for start, end in pairwise(ends)]
 
 
@@ -47,28 +46,29 @@ _POWER: Final[Mapping[str, str]] = {
 }
 
 
-def is_leaving(state: str) -> bool:
-    """Whether a node of this state is deleted, or about to be."""
+def is_terminating(state: str) -> bool:
+    """Return True if a node of this state is being deleted or was deleted."""
     return state in NODE_LEAVING
 
 
-def power_of(state: str) -> str | None:
-    """RUNNING or STOPPED: what a node of this state is or becomes; None when that is open."""
+def get_power_state(state: str) -> str | None:
+    """Return RUNNING or STOPPED, which a node of this state is or becomes; None if that is open."""
     return _POWER.get(state)
 
 
-ROLLED: Final = ("image_id", "server_type_id")
-"""What a pool with a `rollout` changes node by node."""
+ROLLOUT_FIELDS: Final = ("image_id", "server_type_id")
+"""The inputs that a pool with a `rollout` changes node by node."""
 
-REPAIR: Final = "repair"
-"""The field of the replacements that are repairs."""
+REPAIR_FIELD: Final = "repair"
+"""The `field` of a replacement that is a repair."""
 
 
 @dataclass(frozen=True)
 class DeclaredNode:
-    """A node as declared; None where nothing is declared.
+    """One node as declared; None where nothing is declared.
 
-    An image and a type are there where another one replaces the node alone, and not the pool.
+    `image_id` and `server_type_id` are set where a change of them replaces the node alone, and not
+    the pool.
     """
 
     key: str
@@ -80,21 +80,22 @@ class DeclaredNode:
     public_ip_address_id: str | None = None
     lock_enabled: bool | None = None
     state: str = "RUNNING"
-    remade: Collection[str] = ()
-    """The ids of the nodes that are made anew because somebody wants it."""
+    recreated_ids: Collection[str] = ()
+    """The ids of the nodes that a repair recreates."""
     keeps_failed: bool = False
-    """A failed node stays, unless it is `remade`."""
+    """Whether a failed node stays, unless its id is in `recreated_ids`."""
 
 
 @dataclass(frozen=True)
-class Fabric:
-    """The fabric where nodes are to be: by its id, else by its name."""
+class TargetFabric:
+    """The fabric where nodes should be: identified by `id`, else by `name`."""
 
     name: str | None = None
     id: str | None = None
 
-    def has(self, node: NodeOutputs) -> bool:
-        """Whether the node is in it, as far as the platform tells that yet."""
+    def contains(self, node: NodeOutputs) -> bool:
+        """Return True if the node is in the fabric, or its fabric is not shown yet."""
+        # A new fabric has no id in the first answers (`cluster_fabric_id` is absent).
         if self.id is not None:
             return node.cluster_fabric_id in (None, self.id)
         return self.name is None or node.cluster_fabric_name in (None, self.name)
@@ -102,65 +103,74 @@ class Fabric:
 
 @dataclass(frozen=True)
 class DeclaredPool:
-    """The declaration of a pool: `nodes` by their names, or a `count` of equal ones."""
+    """The declaration of a pool: `nodes` by their names, or a `count` of equal nodes."""
 
-    fabric: Fabric
+    fabric: TargetFabric
     prefix: str
     count: int | None = None
     nodes: Mapping[str, DeclaredNode] = field(default_factory=dict)
     remove: Sequence[str] = ()
-    cleared: Sequence[str] = ()
-    """The names of the nodes that go before all others, because no job runs on them."""
+    drained_names: Sequence[str] = ()
+    """The names of the nodes that are removed first, because no job runs on them."""
     image_id: str | None = None
     server_type_id: str | None = None
     lock_enabled: bool | None = None
     state: str = "RUNNING"
-    is_asked: bool = False
-    """Which nodes go is not decided before their scheduler has said what runs on them."""
-    remade: Collection[str] = ()
+    is_chosen_by_scheduler: bool = False
+    """Whether the nodes' scheduler decides which nodes are removed, by the jobs on them."""
+    recreated_ids: Collection[str] = ()
     """The ids of the nodes whose repair is due."""
     keeps_failed: bool = False
-    """A `repair` says which failed nodes are made anew, and when."""
+    """Whether a declared `repair` decides which failed nodes are recreated, and when."""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "DeclaredPool":
-        """From canonical inputs without unknown values."""
-        lock, state = values.get("lock_enabled"), values.get("state", "RUNNING")
+    def from_inputs(cls, values: Mapping[str, Any]) -> "DeclaredPool":
+        """Build the declaration from canonical inputs without unknown values."""
+        lock_enabled, state = values.get("lock_enabled"), values.get("state", "RUNNING")
         prefix, count = values["gpu_node_name_prefix"], values.get("count")
         drain = values.get("drain") or {}
-        named = drain.get("nodes") or ()
+        named_removals = drain.get("nodes") or ()
         has_scheduler = any(drain.get(name) for name in ("kubernetes", "slurm"))
-        is_rolled = values.get("rollout") is not None
-        image, server_type = (values.get(name) if is_rolled else None for name in ROLLED)
+        has_rollout = values.get("rollout") is not None
+        # Without a rollout another image or type replaces the whole pool: nodes need not be
+        # compared.
+        image_id, server_type_id = (
+            values.get(name) if has_rollout else None for name in ROLLOUT_FIELDS
+        )
         nodes = {}
         for key, node in (values.get("nodes") or {}).items():
-            own = {"lock_enabled": lock, "state": state, **node}
-            own.pop("gpu_node_name", None)
-            wanted = DeclaredNode(key, node_name(key, node, prefix), image, server_type, **own)
-            nodes[wanted.name] = wanted
+            settings = {"lock_enabled": lock_enabled, "state": state, **node}
+            # The full name comes from the prefix and the key, or is this one.
+            settings.pop("gpu_node_name", None)
+            declared_node = DeclaredNode(
+                key, node_name(key, node, prefix), image_id, server_type_id, **settings
+            )
+            nodes[declared_node.name] = declared_node
         return cls(
-            fabric=Fabric(values["cluster_fabric_name"], values.get("cluster_fabric_id")),
+            fabric=TargetFabric(values["cluster_fabric_name"], values.get("cluster_fabric_id")),
             prefix=prefix,
             count=None if count is None else int(count),
             nodes=nodes,
-            remove=[*named, *(values.get("remove") or ())],
-            is_asked=has_scheduler and count is not None and not named,
-            image_id=image,
-            server_type_id=server_type,
-            lock_enabled=lock,
+            remove=[*named_removals, *(values.get("remove") or ())],
+            is_chosen_by_scheduler=has_scheduler and count is not None and not named_removals,
+            image_id=image_id,
+            server_type_id=server_type_id,
+            lock_enabled=lock_enabled,
             state=state,
             keeps_failed=values.get("repair") is not None,
         )
 
-    def has(self, name: str) -> bool:
-        """Whether a node of this name can be one that is declared."""
+    def has_node(self, name: str) -> bool:
+        """Return True if the declaration can mean a node of this name."""
         return self.count is not None or name in self.nodes
 
-    def wanted(self, name: str) -> DeclaredNode:
-        """What is declared of the node of this name."""
+    def get_declared_node(self, name: str) -> DeclaredNode:
+        """Return the declaration of the node of this name."""
         if self.count is None:
-            own = self.nodes[name]
-            return replace(own, remade=self.remade, keeps_failed=self.keeps_failed)
+            declared_node = self.nodes[name]
+            return replace(
+                declared_node, recreated_ids=self.recreated_ids, keeps_failed=self.keeps_failed
+            )
         return DeclaredNode(
             key=name,
             name=name,
@@ -168,48 +178,49 @@ class DeclaredPool:
             server_type_id=self.server_type_id,
             lock_enabled=self.lock_enabled,
             state=self.state,
-            remade=self.remade,
+            recreated_ids=self.recreated_ids,
             keeps_failed=self.keeps_failed,
         )
 
-    def key_of(self, name: str) -> str:
-        """Under which key a node is shown: its own, else its name."""
+    def get_key(self, name: str) -> str:
+        """Return the key of a node in the outputs: its declared key, else its name."""
         return self.nodes[name].key if name in self.nodes else name
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A node that is deleted and made again, because `field` cannot be changed in place."""
+    """A node that is deleted and created again, because `field` cannot change in place."""
 
     node: NodeOutputs
-    wanted: DeclaredNode
+    declared_node: DeclaredNode
     field: str
     before: str | None
     after: str | None
 
     @property
     def name(self) -> str:
-        """The node's."""
+        """Return the name of the node."""
         return self.node.gpu_node_name
 
     @property
     def is_repair(self) -> bool:
-        """Whether it is due by a `repair`, or asked for by name."""
-        return self.field == REPAIR
+        """Return True if a `repair`, or a person by the node's name, asks for the replacement."""
+        return self.field == REPAIR_FIELD
 
     @property
-    def because(self) -> str:
-        """For people."""
+    def reason(self) -> str:
+        """Return the reason, for people."""
         if self.field == "state":
             return "it failed: it is deleted and made again"
         return "cannot be changed in place: the node is deleted and made again"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """`waiting` are replacements whose turn has not come.
+class PoolPlan:
+    """What to do with the nodes of one pool; `waiting` has the replacements whose turn comes later.
 
-    A replaced node is made by the plan that follows its deletion, as any missing one.
+    A replaced node is only deleted by this plan: the plan after its deletion creates it, like any
+    missing node.
     """
 
     create: Sequence[DeclaredNode] = ()
@@ -219,82 +230,95 @@ class Plan:
     keep: Sequence[tuple[NodeOutputs, DeclaredNode]] = ()
 
     @property
-    def ending(self) -> list[NodeOutputs]:
-        """The nodes that are deleted."""
-        return [*self.delete, *(each.node for each in self.replace)]
+    def deleted_nodes(self) -> list[NodeOutputs]:
+        """Return the nodes that are deleted: removed ones, and replaced ones."""
+        return [*self.delete, *(replacement.node for replacement in self.replace)]
 
 
-def plan(declared: DeclaredPool, nodes: Sequence[NodeOutputs], spare: Collection[str] = ()) -> Plan:
-    """The plan for the pool's nodes. Those of the ids `spare` are not replaced."""
-    live = [node for node in nodes if not is_leaving(node.state)]
+def plan_pool(
+    declared: DeclaredPool, nodes: Sequence[NodeOutputs], spared_ids: Collection[str] = ()
+) -> PoolPlan:
+    """Plan the creates, deletions and replacements that turn `nodes` into the declared pool.
+
+    Nodes whose ids are in `spared_ids` are not replaced.
+    """
+    # Nodes that are being deleted count as gone, but their names are free only later.
+    live_nodes = [node for node in nodes if not is_terminating(node.state)]
     if declared.count is None:
-        delete = [node for node in live if node.gpu_node_name not in declared.nodes]
+        removed_nodes = [node for node in live_nodes if node.gpu_node_name not in declared.nodes]
         names = list(declared.nodes)
     else:
-        surplus = max(0, len(live) - declared.count)
-        delete = removal_order(live, declared)[:surplus]
-        names = list(_names(declared, live, declared.count))
-    gone = {node.id for node in delete}
-    stay = [node for node in live if node.id not in gone]
-    there = {node.gpu_node_name for node in live}
-    replaced, keep = [], []
-    for node in stay:
-        wanted = declared.wanted(node.gpu_node_name)
-        found = None if node.id in spare else replacement(node, wanted)
-        if found:
-            replaced.append(found)
+        surplus_count = max(0, len(live_nodes) - declared.count)
+        removed_nodes = sort_for_removal(live_nodes, declared)[:surplus_count]
+        names = list(_choose_names(declared, live_nodes, declared.count))
+    removed_ids = {node.id for node in removed_nodes}
+    remaining_nodes = [node for node in live_nodes if node.id not in removed_ids]
+    existing_names = {node.gpu_node_name for node in live_nodes}
+    replacements, kept_nodes = [], []
+    for node in remaining_nodes:
+        declared_node = declared.get_declared_node(node.gpu_node_name)
+        replacement = None if node.id in spared_ids else find_replacement(node, declared_node)
+        if replacement:
+            replacements.append(replacement)
         else:
-            keep.append((node, wanted))
-    create = [declared.wanted(name) for name in names if name not in there]
-    return Plan(create, delete, replaced, keep=keep)
+            kept_nodes.append((node, declared_node))
+    missing_nodes = [
+        declared.get_declared_node(name) for name in names if name not in existing_names
+    ]
+    return PoolPlan(missing_nodes, removed_nodes, replacements, keep=kept_nodes)
 
 
-def replacement(node: NodeOutputs, wanted: DeclaredNode) -> Replacement | None:
-    """Why a node has to be made again, if it has; what the platform does not tell is right."""
-    if node.id in wanted.remade:
-        return Replacement(node, wanted, REPAIR, node.state, wanted.state)
-    if node.state in NODE_FAILED and not wanted.keeps_failed:
-        return Replacement(node, wanted, "state", node.state, wanted.state)
-    made = {
-        "ip_address": (node.policy_ip, wanted.ip_address),
-        "image_id": (node.image_id, wanted.image_id),
-        "server_type_id": (node.product_type_id, wanted.server_type_id),
+def find_replacement(node: NodeOutputs, declared_node: DeclaredNode) -> Replacement | None:
+    """Return the replacement of a node that has to be created again, or None.
+
+    A value that the platform does not show counts as right.
+    """
+    if node.id in declared_node.recreated_ids:
+        return Replacement(node, declared_node, REPAIR_FIELD, node.state, declared_node.state)
+    if node.state in NODE_FAILED and not declared_node.keeps_failed:
+        return Replacement(node, declared_node, "state", node.state, declared_node.state)
+    # These are fixed at creation: SCP has no call that changes them.
+    fixed_values = {
+        "ip_address": (node.policy_ip, declared_node.ip_address),
+        "image_id": (node.image_id, declared_node.image_id),
+        "server_type_id": (node.product_type_id, declared_node.server_type_id),
     }
-    for name, (before, after) in made.items():
+    for name, (before, after) in fixed_values.items():
         if before and after and before != after:
-            return Replacement(node, wanted, name, before, after)
+            return Replacement(node, declared_node, name, before, after)
     return None
 
 
-def removal_order(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> list[NodeOutputs]:
-    """Who goes first: the named ones, then failed, then stopped, then the newest."""
-    named = [*declared.cleared, *declared.remove]
+def sort_for_removal(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> list[NodeOutputs]:
+    """Sort the nodes by who is removed first: named, then failed, then stopped, then the newest."""
+    first_names = [*declared.drained_names, *declared.remove]
 
     def rank(node: NodeOutputs) -> tuple[int, int]:
-        if node.gpu_node_name in named:
-            return 0, named.index(node.gpu_node_name)
+        if node.gpu_node_name in first_names:
+            return 0, first_names.index(node.gpu_node_name)
         if node.state in NODE_FAILED:
             return 1, 0
-        is_idle = declared.state == "RUNNING" and power_of(node.state) == "STOPPED"
-        return (2, 0) if is_idle else (3, 0)
+        is_stopped_early = declared.state == "RUNNING" and get_power_state(node.state) == "STOPPED"
+        return (2, 0) if is_stopped_early else (3, 0)
 
-    newest = sorted(
+    newest_first = sorted(
         nodes, key=lambda node: (node.created_at or "", node.gpu_node_name), reverse=True
     )
-    return sorted(newest, key=rank)
+    return sorted(newest_first, key=rank)
 
 
-def _names(declared: DeclaredPool, live: Sequence[NodeOutputs], count: int) -> Iterator[str]:
-    """The names that are there, and the lowest free ones that are not to be removed."""
-    there = {node.gpu_node_name for node in live}
-    yield from there
-    missing = count - len(live)
+def _choose_names(declared: DeclaredPool, live: Sequence[NodeOutputs], count: int) -> Iterator[str]:
+    """Yield the existing names, then the lowest free names that are not to be removed."""
+    existing_names = {node.gpu_node_name for node in live}
+    yield from existing_names
+    missing_count = count - len(live)
     for number in numbers(1):
-        if missing <= 0:
+        if missing_count <= 0:
             return
         name = f"{declared.prefix}-{number:03}"
-        if name not in there and name not in declared.remove:
-            missing -= 1
+        # A name that is to be removed must not be created again by the same update.
+        if name not in existing_names and name not in declared.remove:
+            missing_count -= 1
             yield name
 
 
@@ -307,39 +331,51 @@ class Difference:
     after: Any
 
 
-def differences(node: NodeOutputs, wanted: DeclaredNode, fabric: Fabric) -> Iterator[Difference]:
-    """In the order in which they are shown. A state that is open differs from nothing."""
-    if not fabric.has(node):
+def find_differences(
+    node: NodeOutputs, declared_node: DeclaredNode, fabric: TargetFabric
+) -> Iterator[Difference]:
+    """Yield the declared values that a node does not have, in the order in which plans show them.
+
+    A node whose power state is open (such as EDITING) has no difference of state.
+    """
+    if not fabric.contains(node):
         if fabric.id is not None:
             yield Difference("cluster_fabric_id", node.cluster_fabric_id, fabric.id)
         else:
             yield Difference("cluster_fabric_name", node.cluster_fabric_name, fabric.name)
-    if wanted.nat_enabled is not None and wanted.nat_enabled != node.policy_use_nat:
-        yield Difference("nat_enabled", node.policy_use_nat, wanted.nat_enabled)
-    elif wanted.nat_enabled and has_other_public_ip(node, wanted):
+    if declared_node.nat_enabled is not None and declared_node.nat_enabled != node.policy_use_nat:
+        yield Difference("nat_enabled", node.policy_use_nat, declared_node.nat_enabled)
+    elif declared_node.nat_enabled and has_other_public_ip(node, declared_node):
         yield Difference(
-            "public_ip_address_id", node.public_ip_address_id, wanted.public_ip_address_id
+            "public_ip_address_id", node.public_ip_address_id, declared_node.public_ip_address_id
         )
-    if wanted.lock_enabled is not None and wanted.lock_enabled != node.lock_enabled:
-        yield Difference("lock_enabled", node.lock_enabled, wanted.lock_enabled)
-    power = power_of(node.state)
-    if power is not None and power != wanted.state:
-        yield Difference("state", power, wanted.state)
+    if declared_node.lock_enabled is not None and declared_node.lock_enabled != node.lock_enabled:
+        yield Difference("lock_enabled", node.lock_enabled, declared_node.lock_enabled)
+    power_state = get_power_state(node.state)
+    if power_state is not None and power_state != declared_node.state:
+        yield Difference("state", power_state, declared_node.state)
 
 
-def has_other_public_ip(node: NodeOutputs, wanted: DeclaredNode) -> bool:
-    """Whether its public IP is known not to be the wanted one: the platform does not tell."""
-    ids = (node.public_ip_address_id, wanted.public_ip_address_id)
-    return None not in ids and ids[0] != ids[1]
+def has_other_public_ip(node: NodeOutputs, declared_node: DeclaredNode) -> bool:
+    """Return True if the node's public IP is known and not the declared one.
+
+    The platform returns no id of a public IP: gpuform knows the ids that it has assigned.
+    """
+    public_ip_ids = (node.public_ip_address_id, declared_node.public_ip_address_id)
+    return None not in public_ip_ids and public_ip_ids[0] != public_ip_ids[1]
 
 
-def locked(names: Sequence[str]) -> str:
-    """What to say of locked nodes."""
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"GPU node {shown} is locked" if len(names) == 1 else f"GPU nodes {shown} are locked"
+def format_locked_nodes(names: Sequence[str]) -> str:
+    """Return a sentence with the locked nodes: the first five names, and how many more."""
+    listed_names = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return (
+        f"GPU node {listed_names} is locked"
+        if len(names) == 1
+        else f"GPU nodes {listed_names} are locked"
+    )
 
 
-def is_stopped_by_force(node: NodeOutputs, wanted: DeclaredNode) -> bool:
-    """Whether it is to be stopped while it is locked, and stays so."""
-    is_stopped = wanted.state == "STOPPED" and power_of(node.state) == "RUNNING"
-    return is_stopped and node.lock_enabled and wanted.lock_enabled is not False
+def is_stopped_by_force(node: NodeOutputs, declared_node: DeclaredNode) -> bool:
+    """Return True if the declaration stops a node that is locked and stays locked."""
+    is_to_be_stopped = declared_node.state == "STOPPED" and get_power_state(node.state) == "RUNNING"
+    return is_to_be_stopped and node.lock_enabled and declared_node.lock_enabled is not False

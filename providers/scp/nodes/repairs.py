@@ -1,8 +1,8 @@
-"""Find broken nodes, by their declared scheduler and by Lens, and decide which of them a run
-recreates.
+"""Find broken nodes, by SCP, their scheduler and Lens, and decide which of them a run recreates.
 
-SCP has no call that repairs a server: a broken one is deleted and made again. So a repair is about
-one server, by its id: it does nothing to the server that came in its place.
+SCP has no call that repairs a server: a broken one is deleted and created again. So a repair is
+about one server, by its id: nothing happens to the server that came in its place. Node pools and
+GPU nodes call this module while they read, plan and update.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from gpuform.providers.repairing import (
     is_unusable_for,
     repair_of,
 )
-from gpuform.providers.scp.nodes.planning import is_leaving
+from gpuform.providers.scp.nodes.planning import is_terminating
 from gpuform.providers.slurm import Condition, declared_conditions
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.drain import PoolDrainInputs
@@ -33,8 +33,8 @@ from gpuform.schemas.policies.repair import Cause, NodeFault, RepairInputs, Repa
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED, NodeState, unix_time
 
-OWNER: Final = "scp"
-"""By what failed certifications are kept: ids of nodes are unique on all of SCP."""
+VERDICT_OWNER: Final = "scp"
+"""The owner under which failed certifications are recorded: node ids are unique on all of SCP."""
 
 REMAKE: Final = "REMAKE"
 """The one way to repair a node."""
@@ -42,40 +42,49 @@ REMAKE: Final = "REMAKE"
 _MODES: Final = (REMAKE,)
 
 
-def decided(
-    policy: RepairPolicy | None, seen: Mapping[str, Any], nodes: Sequence[NodeOutputs]
+def decide_repairs(
+    policy: RepairPolicy | None, outputs: Mapping[str, Any], nodes: Sequence[NodeOutputs]
 ) -> Decision:
-    """What a run does about these nodes, of which the outputs `seen` tell the faults.
+    """Decide what a run does about these nodes, whose known faults are in `outputs`.
 
-    Without a policy failed nodes are made anew by every update, and none is left as broken.
+    Without a policy every update recreates failed nodes, and none is left as broken.
     """
-    live = [node for node in nodes if not is_leaving(node.state)]
-    known = faults_in(seen)
+    live_nodes = [node for node in nodes if not is_terminating(node.state)]
+    known_faults = faults_in(outputs)
     fleet = Fleet(
-        nodes=[node.gpu_node_name for node in live],
+        nodes=[node.gpu_node_name for node in live_nodes],
         modes=_MODES,
         every=_MODES,
-        unhealthy=[node.gpu_node_name for node in live if node.trouble],
-        instances={node.gpu_node_name: node.id for node in live},
+        unhealthy=[node.gpu_node_name for node in live_nodes if node.trouble],
+        instances={node.gpu_node_name: node.id for node in live_nodes},
     )
-    decision = decide(policy, [*failures(live, known), *kept(live, known)], fleet)
+    decision = decide(
+        policy,
+        [
+            *find_failed_nodes(live_nodes, known_faults),
+            *keep_known_faults(live_nodes, known_faults),
+        ],
+        fleet,
+    )
     return decision if policy is not None else replace(decision, held=())
 
 
-def failures(
-    nodes: Iterable[NodeOutputs], known: Sequence[NodeFault], now: str = ""
+def find_failed_nodes(
+    nodes: Iterable[NodeOutputs], known_faults: Sequence[NodeFault], now: str = ""
 ) -> list[NodeFault]:
-    """The nodes that the platform calls broken; `known` are the faults that were seen before.
+    """Return a fault for each node that the platform calls broken.
 
-    One that was not seen before is broken since `now`, for the platform does not tell.
+    A fault that `known_faults` does not have begins at `now`: the platform gives no time.
     """
-    since = {each.instance: each.since for each in known if each.cause == Cause.PLATFORM}
+    first_seen = {
+        fault.instance: fault.since for fault in known_faults if fault.cause == Cause.PLATFORM
+    }
     return [
         NodeFault(
             node=node.gpu_node_name,
             cause=Cause.PLATFORM,
             because=f"its state is {node.state}",
-            since=since.get(node.id, now),
+            since=first_seen.get(node.id, now),
             instance=node.id,
         )
         for node in nodes
@@ -83,17 +92,25 @@ def failures(
     ]
 
 
-def kept(nodes: Iterable[NodeOutputs], known: Sequence[NodeFault]) -> list[NodeFault]:
-    """Those of the faults seen before that others than the platform tell, of what is there yet."""
-    there = {node.id for node in nodes}
-    return [each for each in known if each.cause != Cause.PLATFORM and each.instance in there]
+def keep_known_faults(
+    nodes: Iterable[NodeOutputs], known_faults: Sequence[NodeFault]
+) -> list[NodeFault]:
+    """Return the known faults of existing nodes that not the platform, but others have reported."""
+    existing_ids = {node.id for node in nodes}
+    return [
+        fault
+        for fault in known_faults
+        if fault.cause != Cause.PLATFORM and fault.instance in existing_ids
+    ]
 
 
-def unusable(nodes: Iterable[NodeOutputs], patience: float, now: float) -> Iterator[NodeFault]:
-    """The nodes that their scheduler cannot use for `patience` seconds at `now`."""
+def find_unusable_nodes(
+    nodes: Iterable[NodeOutputs], patience_s: float, now: float
+) -> Iterator[NodeFault]:
+    """Yield a fault for each node that was unusable for its scheduler for `patience_s` seconds."""
     for node in nodes:
-        since, created = unix_time(node.unusable_since), unix_time(node.created_at)
-        if node.trouble and is_unusable_for(patience, since=since, now=now, created=created):
+        since, created_at = unix_time(node.unusable_since), unix_time(node.created_at)
+        if node.trouble and is_unusable_for(patience_s, since=since, now=now, created=created_at):
             yield NodeFault(
                 node=node.gpu_node_name,
                 cause=Cause.NOT_READY,
@@ -103,12 +120,16 @@ def unusable(nodes: Iterable[NodeOutputs], patience: float, now: float) -> Itera
             )
 
 
-def uncertified(nodes: Iterable[NodeOutputs], verdicts: Iterable[Verdict]) -> Iterator[NodeFault]:
-    """The nodes that have failed a certification."""
-    told = [NodeFailure.model_validate(each) for one in verdicts for each in one.failures]
-    failed = {each.machine: each for each in told}
+def find_uncertified_nodes(
+    nodes: Iterable[NodeOutputs], verdicts: Iterable[Verdict]
+) -> Iterator[NodeFault]:
+    """Yield a fault for each node that has failed a certification."""
+    failures = [
+        NodeFailure.model_validate(failure) for verdict in verdicts for failure in verdict.failures
+    ]
+    failures_by_id = {failure.machine: failure for failure in failures}
     for node in nodes:
-        if (failure := failed.get(node.id)) is not None:
+        if (failure := failures_by_id.get(node.id)) is not None:
             yield NodeFault(
                 node=node.gpu_node_name,
                 cause=Cause.FAILED_CERTIFICATION,
@@ -118,133 +139,159 @@ def uncertified(nodes: Iterable[NodeOutputs], verdicts: Iterable[Verdict]) -> It
             )
 
 
-def hot(
-    nodes: Iterable[NodeOutputs], measured: Mapping[str, str], known: Sequence[NodeFault], now: str
+def find_overheated_nodes(
+    nodes: Iterable[NodeOutputs],
+    reasons: Mapping[str, str],
+    known_faults: Sequence[NodeFault],
+    now: str,
 ) -> list[NodeFault]:
-    """The nodes that are too hot, by their names, with what is `measured`."""
-    since = {each.instance: each.since for each in known if each.cause == Cause.OVERHEATED}
+    """Return a fault for each node that is too hot; `reasons` has the measurement by node name."""
+    first_seen = {
+        fault.instance: fault.since for fault in known_faults if fault.cause == Cause.OVERHEATED
+    }
     return [
         NodeFault(
             node=node.gpu_node_name,
             cause=Cause.OVERHEATED,
-            because=measured[node.gpu_node_name],
-            since=since.get(node.id, now),
+            because=reasons[node.gpu_node_name],
+            since=first_seen.get(node.id, now),
             instance=node.id,
         )
         for node in nodes
-        if node.gpu_node_name in measured
+        if node.gpu_node_name in reasons
     ]
 
 
-_LONGEST: Final = 200
+_MAX_REASON_LENGTH: Final = 200
 
 
 @dataclass(frozen=True)
-class Inspection:
-    """Looks at the nodes of one resource; `what` is for people, `declared` its canonical inputs."""
+class NodeInspection:
+    """Inspection of the nodes of one resource, which `label` names; `declared` are its inputs."""
 
-    call: ProviderContext
+    context: ProviderContext
     settings: Settings
-    what: str
+    label: str
     declared: Mapping[str, Any]
 
-    def faults(self, nodes: Sequence[NodeOutputs]) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
-        """The nodes with what their scheduler says of them, and those that are broken.
+    def find_faults(
+        self, nodes: Sequence[NodeOutputs]
+    ) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
+        """Return the nodes with their scheduler's complaints, and the faults of broken nodes.
 
-        Only who looks asks others than the platform, and only for a declared `repair`. Who cannot
-        be asked is told to the call, and says nothing.
+        Only a call that only looks asks others than the platform, and only for a declared `repair`.
+        A source that cannot be asked is reported as unchecked and finds no fault.
         """
-        known, now = faults_in(self.call.known), self.call.clock.now()
-        found = failures(nodes, known, written(now))
+        known_faults, now = faults_in(self.context.known), self.context.clock.now()
+        faults = find_failed_nodes(nodes, known_faults, written(now))
         policy = repair_of(self.declared, RepairInputs)
         if policy is None:
-            return nodes, found
-        if not self.call.only_looks:
-            return nodes, [*found, *kept(nodes, known)]
-        running = [node for node in nodes if node.state == NodeState.RUNNING]
-        found += uncertified(running, self.verdicts())
-        if running and self._drain.has_scheduler:
-            told = self._with_conditions(running, known, written(now))
-            nodes = [told.get(node.id, node) for node in nodes]
-            found += unusable(nodes, policy.patience, now)
-        if running and policy.max_temperature is not None:
+            return nodes, faults
+        # A run that changes nodes does what its plan has shown: no new faults in between.
+        if not self.context.only_looks:
+            return nodes, [*faults, *keep_known_faults(nodes, known_faults)]
+        # A node that is stopped or changing is no fault of its scheduler or its GPUs.
+        running_nodes = [node for node in nodes if node.state == NodeState.RUNNING]
+        faults += find_uncertified_nodes(running_nodes, self.list_verdicts())
+        if running_nodes and self._drain.has_scheduler:
+            nodes_by_id = self._add_conditions(running_nodes, known_faults, written(now))
+            nodes = [nodes_by_id.get(node.id, node) for node in nodes]
+            faults += find_unusable_nodes(nodes, policy.patience, now)
+        if running_nodes and policy.max_temperature is not None:
             try:
-                measured = self.measured(running, policy.max_temperature)
-                found += hot(running, measured, known, written(now))
+                reasons = self.measure_overheated_nodes(running_nodes, policy.max_temperature)
+                faults += find_overheated_nodes(running_nodes, reasons, known_faults, written(now))
             except Cancelled:
                 raise
             except GpuformError as error:
-                self.call.on_unchecked(f"how hot the nodes of {self.what} are: {error.message}")
-        return nodes, found
+                self.context.on_unchecked(f"how hot the nodes of {self.label} are: {error.message}")
+        return nodes, faults
 
-    def verdicts(self) -> list[Verdict]:
-        """What certifications of the stack hold against nodes of SCP."""
-        return Verdicts.beside(self.call.intents).of(OWNER)
+    def list_verdicts(self) -> list[Verdict]:
+        """List what certifications of the stack hold against nodes of SCP."""
+        return Verdicts.beside(self.context.intents).of(VERDICT_OWNER)
 
-    def conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, Condition]:
-        """What the scheduler says of nodes, by their ids, of those that it knows.
+    def get_conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, Condition]:
+        """Ask the scheduler for the conditions of nodes, and return the known ones by id.
 
-        Raises GpuformError when it cannot be asked.
+        Raises:
+            GpuformError: the scheduler cannot be asked.
         """
-        told = answered(self.call, lambda: declared_conditions(self._drain, self.what))
-        found = ((node, told.get(node.gpu_node_name) or told.get(node.id)) for node in nodes)
-        return {node.id: condition for node, condition in found if condition is not None}
+        conditions = answered(self.context, lambda: declared_conditions(self._drain, self.label))
+        # A scheduler may know a server by its name or by its id.
+        pairs = (
+            (node, conditions.get(node.gpu_node_name) or conditions.get(node.id)) for node in nodes
+        )
+        return {node.id: condition for node, condition in pairs if condition is not None}
 
-    def measured(self, nodes: Sequence[NodeOutputs], limit: float) -> Mapping[str, str]:
-        """What is wrong with those that are hotter than `limit`, by name; raises GpuformError."""
+    def measure_overheated_nodes(
+        self, nodes: Sequence[NodeOutputs], max_temperature: float
+    ) -> Mapping[str, str]:
+        """Ask Lens which nodes are hotter than `max_temperature`, and return the reasons by name.
+
+        Raises:
+            GpuformError: Lens cannot be asked.
+        """
         names = [node.gpu_node_name for node in nodes]
-        return answered(self.call, lambda: overheated(self.settings, names, limit))
+        return answered(self.context, lambda: overheated(self.settings, names, max_temperature))
 
     @property
     def _drain(self) -> PoolDrainInputs:
         return PoolDrainInputs.model_validate(self.declared.get("drain") or {})
 
-    def _with_conditions(
-        self, running: Sequence[NodeOutputs], known: Sequence[NodeFault], now: str
+    def _add_conditions(
+        self, running_nodes: Sequence[NodeOutputs], known_faults: Sequence[NodeFault], now: str
     ) -> dict[str, NodeOutputs]:
-        """By their ids, with why the scheduler cannot use them, and since when as far as known."""
+        """Return unusable nodes by id, with the scheduler's reason and the time of its start."""
         try:
-            conditions = self.conditions(running)
+            conditions = self.get_conditions(running_nodes)
         except Cancelled:
             raise
         except GpuformError as error:
-            self.call.on_unchecked(
-                f"whether the scheduler can use the nodes of {self.what}: {error.message}"
+            self.context.on_unchecked(
+                f"whether the scheduler can use the nodes of {self.label}: {error.message}"
             )
             return {}
         if not conditions:
-            self.call.on_unchecked(
-                f"whether the scheduler can use the nodes of {self.what}: it knows none of them"
+            self.context.on_unchecked(
+                f"whether the scheduler can use the nodes of {self.label}: it knows none of them"
             )
-        before = self._unusable_before(running, known)
+        known_times = self._get_known_unusable_times(running_nodes, known_faults)
         return {
             node.id: node.model_copy(
                 update={
-                    "trouble": conditions[node.id].trouble[:_LONGEST],
+                    "trouble": conditions[node.id].trouble[:_MAX_REASON_LENGTH],
                     # Nobody tells, or not of this machine: it is as long as we have seen it.
-                    "unusable_since": self._believed(node, conditions[node.id].since, now)
-                    or self._believed(node, before.get(node.id), now)
+                    "unusable_since": self._validate_since(node, conditions[node.id].since, now)
+                    or self._validate_since(node, known_times.get(node.id), now)
                     or now,
                 }
             )
-            for node in running
+            for node in running_nodes
             if node.id in conditions and conditions[node.id].trouble
         }
 
     @staticmethod
-    def _believed(node: NodeOutputs, since: str | None, now: str) -> str:
-        """Return `since` if the machine existed then; its name may have been another one's."""
+    def _validate_since(node: NodeOutputs, since: str | None, now: str) -> str:
+        """Return `since` if the machine existed then; its name may have been another machine's."""
         created, latest = unix_time(node.created_at), unix_time(now)
         assert latest is not None  # noqa: S101 - we have written it
         return time_within(since, created, latest)
 
-    def _unusable_before(
-        self, running: Sequence[NodeOutputs], known: Sequence[NodeFault]
+    def _get_known_unusable_times(
+        self, running_nodes: Sequence[NodeOutputs], known_faults: Sequence[NodeFault]
     ) -> dict[str, str]:
-        """Since when each could not be used, by what was seen before."""
-        nodes = self.call.known.get("gpu_nodes")
-        alone = {"id": running[0].id, **self.call.known}
-        seen = nodes.values() if isinstance(nodes, Mapping) else [alone]
-        told = {str(n["id"]): str(n["unusable_since"]) for n in seen if n.get("unusable_since")}
-        faults = {each.instance: each.since for each in known if each.cause == Cause.NOT_READY}
-        return faults | told
+        """Return by node id since when each node was unusable, as stored before."""
+        nodes = self.context.known.get("gpu_nodes")
+        # The outputs of a GpuNode are those of its one node, without an id.
+        single_node = {"id": running_nodes[0].id, **self.context.known}
+        stored_nodes = nodes.values() if isinstance(nodes, Mapping) else [single_node]
+        stored_times = {
+            str(node["id"]): str(node["unusable_since"])
+            for node in stored_nodes
+            if node.get("unusable_since")
+        }
+        fault_times = {
+            fault.instance: fault.since for fault in known_faults if fault.cause == Cause.NOT_READY
+        }
+        return fault_times | stored_times

@@ -1,7 +1,7 @@
-"""Send each step to the nodes once: many nodes by one request where SCP allows that, else several
-requests at a time.
+"""Send each step to the nodes once: many nodes by one request, or several requests at a time.
 
-A node is told one thing at a time, and only when it is at rest.
+`PoolReconciler` and `GpuNodeOperations` call this module after each look at the nodes. A node gets
+one step at a time, and only when it is RUNNING or STOPPED.
 """
 
 from collections import defaultdict
@@ -19,10 +19,10 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes.planning import (
     DeclaredNode,
-    Fabric,
-    differences,
+    TargetFabric,
+    find_differences,
+    format_locked_nodes,
     has_other_public_ip,
-    locked,
 )
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_AT_REST
@@ -32,120 +32,135 @@ T = TypeVar("T")
 THREADS = 16
 
 
-def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T | GpuformError]:
-    """The result of each job, or the GpuformError that it raised, in their order."""
+def run_in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T | GpuformError]:
+    """Run the jobs in threads, and return each result or GpuformError, in order."""
 
-    def outcome(job: Callable[[], T]) -> T | GpuformError:
+    def run_job(job: Callable[[], T]) -> T | GpuformError:
         try:
             return job()
         except GpuformError as error:
             return error
 
     if len(jobs) < 2:
-        return [outcome(job) for job in jobs]
+        return [run_job(job) for job in jobs]
     with ThreadPoolExecutor(min(THREADS, len(jobs))) as pool:
-        futures = [pool.submit(copy_context().run, outcome, job) for job in jobs]
+        # A thread starts without context variables: permissions and settings are in them.
+        futures = [pool.submit(copy_context().run, run_job, job) for job in jobs]
         return [future.result() for future in futures]
 
 
-Pair = tuple[NodeOutputs, DeclaredNode]
+KeptNode = tuple[NodeOutputs, DeclaredNode]
 
 
-class Watched(Protocol):
-    """Who looks at the nodes, and wants to know what the platform does not tell."""
+class NodeObserver(Protocol):
+    """Observer of the nodes: it also remembers what the platform does not return."""
 
-    def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
-        """The node has got this public IP."""
+    def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
+        """Record the public IP that was assigned to the node."""
 
-    def expect_end(self, nodes: Sequence[NodeOutputs]) -> None:
+    def expect_deletion(self, nodes: Sequence[NodeOutputs]) -> None:
         """Note nodes that are about to be deleted."""
 
 
 class NodeSteps:
-    """What one call tells nodes. `refused` says by name what a node did not do, and why."""
+    """The steps that one call sends to nodes; `refusals` has by name why a step was refused."""
 
-    def __init__(self, client: ScpClient, nodes: Watched) -> None:
+    def __init__(self, client: ScpClient, nodes: NodeObserver) -> None:
         self._client = client
         self._nodes = nodes
-        self._asked: set[tuple[str, str]] = set()
-        self._unlocked: set[str] = set()
-        self._missed: set[tuple[str, frozenset[str]]] = set()
-        self.refused: dict[str, str] = {}
+        self._sent_steps: set[tuple[str, str]] = set()
+        self._unlocked_ids: set[str] = set()
+        self._missed_steps: set[tuple[str, frozenset[str]]] = set()
+        self.refusals: dict[str, str] = {}
 
     @property
     def has_deleted(self) -> bool:
-        """Whether nodes are gone because of this call."""
-        return any(step == "delete" for _, step in self._asked)
+        """Return True if this call has deleted nodes."""
+        return any(step == "delete" for _, step in self._sent_steps)
 
-    def delete(self, ending: Sequence[NodeOutputs]) -> bool:
-        """Deletes nodes by one request; locked ones have to be allowed. Whether any was told to."""
-        nodes = [node for node in ending if self._is_new(node, "delete")]
+    def delete_nodes(self, deleted_nodes: Sequence[NodeOutputs]) -> bool:
+        """Delete nodes by one request, and return True if a request was sent.
+
+        Locked nodes are unlocked first, which needs a permission.
+        """
+        nodes = [node for node in deleted_nodes if self._is_new(node, "delete")]
         if not nodes:
             return False
-        self._unlock(nodes)
+        self._unlock_nodes(nodes)
         ids = [node.id for node in nodes]
-        self._nodes.expect_end(nodes)
-        self._do("delete", nodes, partial(self._client.delete_nodes, ids))
+        # Before the request: a node that vanishes after a lost answer is gone and not missing.
+        self._nodes.expect_deletion(nodes)
+        self._send("delete", nodes, partial(self._client.delete_nodes, ids))
         return True
 
-    def adjust(self, kept: Sequence[Pair], fabric: Fabric, fabric_id: str | None) -> bool:
-        """Tells each node its next step towards its declaration. Whether any was told one."""
-        steps: dict[str, list[Pair]] = defaultdict(list)
-        for node, wanted in kept:
-            step = self.next_step(node, wanted, fabric)
+    def send_next_steps(
+        self, kept_nodes: Sequence[KeptNode], fabric: TargetFabric, fabric_id: str | None
+    ) -> bool:
+        """Send each node its next step towards its declaration, and return True if any was sent."""
+        steps: dict[str, list[KeptNode]] = defaultdict(list)
+        for node, declared_node in kept_nodes:
+            step = self.find_next_step(node, declared_node, fabric)
             if step and self._is_new(node, step):
-                steps[step].append((node, wanted))
+                steps[step].append((node, declared_node))
         for step, pairs in steps.items():
-            self._take(step, pairs, fabric_id)
+            self._send_step(step, pairs, fabric_id)
         return bool(steps)
 
-    def next_step(self, node: NodeOutputs, wanted: DeclaredNode, fabric: Fabric) -> str:
-        """What a node has to do next; empty when it is as declared, or cannot be told anything."""
+    def find_next_step(
+        self, node: NodeOutputs, declared_node: DeclaredNode, fabric: TargetFabric
+    ) -> str:
+        """Return the next step of a node; empty if it is as declared, or cannot take a step now."""
         if node.state not in NODE_AT_REST:
             return ""
-        fields = {each.field for each in differences(node, wanted, fabric)}
-        if "lock_enabled" in fields and not wanted.lock_enabled:
+        fields = {difference.field for difference in find_differences(node, declared_node, fabric)}
+        # Unlocked first and locked last: a locked node takes no other step.
+        if "lock_enabled" in fields and not declared_node.lock_enabled:
             return "unlock"
         if "state" in fields:
-            return "start" if wanted.state == "RUNNING" else "stop"
+            return "start" if declared_node.state == "RUNNING" else "stop"
         if {"nat_enabled", "public_ip_address_id"} & fields:
-            is_off = not wanted.nat_enabled or has_other_public_ip(node, wanted)
-            return "release_nat" if node.policy_use_nat and is_off else "assign_nat"
+            # Another public IP is two steps: SCP assigns one only to a node that has none.
+            is_released = not declared_node.nat_enabled or has_other_public_ip(node, declared_node)
+            return "release_nat" if node.policy_use_nat and is_released else "assign_nat"
         if {"cluster_fabric_id", "cluster_fabric_name"} & fields:
             return "move"
-        is_opened = node.id in self._unlocked and wanted.lock_enabled is None
-        return "lock" if "lock_enabled" in fields or (is_opened and not node.lock_enabled) else ""
+        # This call has unlocked the node to stop it: it gets its lock back.
+        was_unlocked = node.id in self._unlocked_ids and declared_node.lock_enabled is None
+        return (
+            "lock" if "lock_enabled" in fields or (was_unlocked and not node.lock_enabled) else ""
+        )
 
-    def _take(self, step: str, pairs: Sequence[Pair], fabric_id: str | None) -> None:
+    def _send_step(self, step: str, pairs: Sequence[KeptNode], fabric_id: str | None) -> None:
         nodes = [node for node, _ in pairs]
         ids = [node.id for node in nodes]
         if step == "start":
-            self._do(step, nodes, partial(self._client.start_nodes, ids))
+            self._send(step, nodes, partial(self._client.start_nodes, ids))
         elif step == "stop":
-            self._unlock(nodes)
-            self._do(step, nodes, partial(self._client.stop_nodes, ids))
+            self._unlock_nodes(nodes)
+            self._send(step, nodes, partial(self._client.stop_nodes, ids))
         elif step == "move":
-            self._move(nodes, fabric_id)
+            self._move_nodes(nodes, fabric_id)
         else:
-            self._each(step, pairs)
+            self._send_to_each(step, pairs)
 
-    def _move(self, nodes: Sequence[NodeOutputs], fabric_id: str | None) -> None:
+    def _move_nodes(self, nodes: Sequence[NodeOutputs], fabric_id: str | None) -> None:
         before: dict[str, list[NodeOutputs]] = defaultdict(list)
         for node in nodes:
+            # A request names one source fabric (reference, 'Modify Cluster Fabric Members').
             if node.cluster_fabric_id and fabric_id:
                 before[node.cluster_fabric_id].append(node)
         for source, members in before.items():
             ids = [node.id for node in members]
             send = partial(self._client.modify_members, source, fabric_id or "", ids)
-            self._do("move", members, send)
+            self._send("move", members, send)
 
-    def _each(self, step: str, pairs: Sequence[Pair]) -> None:
-        """A step that the platform takes for one node at a time."""
+    def _send_to_each(self, step: str, pairs: Sequence[KeptNode]) -> None:
+        """Send a step that the platform accepts for one node at a time."""
 
-        def send(node: NodeOutputs, wanted: DeclaredNode) -> None:
+        def send_to_node(node: NodeOutputs, wanted: DeclaredNode) -> None:
             if step == "assign_nat":
                 self._client.assign_nat(node.id, wanted.public_ip_address_id or "")
-                self._nodes.assigned(node, wanted.public_ip_address_id)
+                self._nodes.record_public_ip(node, wanted.public_ip_address_id)
             elif step == "release_nat":
                 self._client.release_nat(node.id)
             elif step == "unlock":
@@ -153,48 +168,58 @@ class NodeSteps:
             else:
                 self._client.lock_node(node.id)
 
-        jobs = [partial(self._do, step, [pair[0]], partial(send, *pair)) for pair in pairs]
-        _raise_first(in_parallel(jobs))
+        jobs = [
+            partial(self._send, step, [pair[0]], partial(send_to_node, *pair)) for pair in pairs
+        ]
+        _raise_first(run_in_parallel(jobs))
 
-    def _unlock(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Unlocks what is about to be deleted or stopped, if that is allowed."""
-        shut = [node for node in nodes if node.lock_enabled]
-        if not shut:
+    def _unlock_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
+        """Unlock nodes that are about to be deleted or stopped.
+
+        Raises:
+            GpuformError: the run has no permission to unlock.
+        """
+        locked_nodes = [node for node in nodes if node.lock_enabled]
+        if not locked_nodes:
             return
-        permissions.require(Permission.UNLOCK, locked([node.gpu_node_name for node in shut]))
-        _raise_first(in_parallel([partial(self._client.unlock_node, node.id) for node in shut]))
-        self._unlocked.update(node.id for node in shut)
+        permissions.require(
+            Permission.UNLOCK, format_locked_nodes([node.gpu_node_name for node in locked_nodes])
+        )
+        _raise_first(
+            run_in_parallel([partial(self._client.unlock_node, node.id) for node in locked_nodes])
+        )
+        self._unlocked_ids.update(node.id for node in locked_nodes)
 
     def _is_new(self, node: NodeOutputs, step: str) -> bool:
-        return (node.id, step) not in self._asked and node.gpu_node_name not in self.refused
+        return (node.id, step) not in self._sent_steps and node.gpu_node_name not in self.refusals
 
-    def _do(self, step: str, nodes: Sequence[NodeOutputs], send: Callable[[], None]) -> None:
-        """Sends a request. One that is refused is noted, and not repeated.
+    def _send(self, step: str, nodes: Sequence[NodeOutputs], send: Callable[[], None]) -> None:
+        """Send a request; record a refusal, so that the step is not repeated.
 
-        So is one for nodes that are still there after the platform has said that one of them is
-        gone.
+        A second NotFound for the same nodes is a refusal, too: the platform still shows all of
+        them.
         """
-        told = (step, frozenset(node.id for node in nodes))
+        step_key = (step, frozenset(node.id for node in nodes))
         try:
             send()
         except NotFound as error:
-            if told not in self._missed:
-                self._missed.add(told)  # one of them is gone: the next look knows
+            if step_key not in self._missed_steps:
+                self._missed_steps.add(step_key)  # one of them is gone: the next look knows
                 return
-            self._refuse(nodes, contradicted(error, "it still shows them all"))
+            self._record_refusal(nodes, contradicted(error, "it still shows them all"))
         except ApiError as error:
             if isinstance(error, PASSING):
                 raise
-            self._refuse(nodes, error)
+            self._record_refusal(nodes, error)
         else:
-            self._asked.update((node.id, step) for node in nodes)
+            self._sent_steps.update((node.id, step) for node in nodes)
 
-    def _refuse(self, nodes: Sequence[NodeOutputs], error: ApiError) -> None:
-        self.refused.update({node.gpu_node_name: error.message for node in nodes})
+    def _record_refusal(self, nodes: Sequence[NodeOutputs], error: ApiError) -> None:
+        self.refusals.update({node.gpu_node_name: error.message for node in nodes})
 
 
 def _raise_first(outcomes: Sequence[object]) -> None:
-    """Raises an interruption first, else the first error, if there is any."""
-    errors = [each for each in outcomes if isinstance(each, GpuformError)]
-    for error in sorted(errors, key=lambda each: not isinstance(each, Cancelled)):
+    """Raise an interruption first, else the first error, if there is one."""
+    errors = [outcome for outcome in outcomes if isinstance(outcome, GpuformError)]
+    for error in sorted(errors, key=lambda item: not isinstance(item, Cancelled)):
         raise error

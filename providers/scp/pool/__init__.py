@@ -1,36 +1,50 @@
-"""The verbs of a node pool of Samsung SCP, and what a single node shares with them."""
+"""Reconcile a node pool of Samsung SCP with its declaration.
+
+`node_pool` calls this package; `gpu_node` and `one_node` share parts of it.
+"""
 
 from gpuform.providers.scp.pool.changes import (
-    change_guard,
-    deleting_guard,
-    is_off,
-    locked_names,
-    planned_names,
-    pool_changes,
+    find_change_guard,
+    find_deletion_guard,
+    find_pool_changes,
+    has_stopped_nodes,
+    list_locked_nodes,
+    list_planned_fields,
 )
-from gpuform.providers.scp.pool.creating import INTERVAL, PATIENCE, pool_id_of, server_of, tags_of
-from gpuform.providers.scp.pool.nodes import PoolNodes, shown
-from gpuform.providers.scp.pool.repairs import pool_repairs, stored_nodes
-from gpuform.providers.scp.pool.work import PoolWork, Seen, outputs_of, target_of
+from gpuform.providers.scp.pool.creating import (
+    FABRIC_READY_TIMEOUT_S,
+    POLL_INTERVAL_S,
+    build_pool_id,
+    build_server_details,
+    build_tags,
+)
+from gpuform.providers.scp.pool.nodes import PoolNodes, node_to_outputs
+from gpuform.providers.scp.pool.reconciler import (
+    ObservedPool,
+    PoolReconciler,
+    build_pool_outputs,
+    build_target,
+)
+from gpuform.providers.scp.pool.repairs import decide_pool_repairs, parse_stored_nodes
 
 __all__ = [
-    "INTERVAL",
-    "PATIENCE",
+    "FABRIC_READY_TIMEOUT_S",
+    "POLL_INTERVAL_S",
+    "ObservedPool",
     "PoolNodes",
-    "PoolWork",
-    "Seen",
-    "change_guard",
-    "deleting_guard",
-    "is_off",
-    "locked_names",
-    "outputs_of",
-    "planned_names",
-    "pool_changes",
-    "pool_id_of",
-    "pool_repairs",
-    "server_of",
-    "shown",
-    "stored_nodes",
-    "tags_of",
-    "target_of",
+    "PoolReconciler",
+    "build_pool_id",
+    "build_pool_outputs",
+    "build_server_details",
+    "build_tags",
+    "build_target",
+    "decide_pool_repairs",
+    "find_change_guard",
+    "find_deletion_guard",
+    "find_pool_changes",
+    "has_stopped_nodes",
+    "list_locked_nodes",
+    "list_planned_fields",
+    "node_to_outputs",
+    "parse_stored_nodes",
 ]

@@ -1,4 +1,7 @@
-"""What a plan of a pool has to show, and what it needs to be allowed: from stored outputs. Pure."""
+"""Compare a pool's stored outputs with its declaration, for plans. Pure: nothing is requested.
+
+`NodePoolLifecycle` calls this module to show changes and to ask for permissions.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -7,164 +10,205 @@ from typing import Any, Final
 from gpuform.providers.operations import Guard
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.nodes import (
-    ROLLED,
+    ROLLOUT_FIELDS,
     DeclaredPool,
-    Plan,
-    differences,
+    PoolPlan,
+    find_differences,
+    format_locked_nodes,
+    get_power_state,
     is_stopped_by_force,
-    locked,
-    plan,
-    power_of,
+    plan_pool,
 )
-from gpuform.providers.scp.pool.repairs import declared_pool, stored_nodes
-from gpuform.providers.scp.pool.rollout import rollout_text
+from gpuform.providers.scp.pool.repairs import build_declared_pool, parse_stored_nodes
+from gpuform.providers.scp.pool.rollout import describe_rollout
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.values import UNKNOWN
 
-_PLANNED: Final = frozenset(
+_PLANNED_FIELDS: Final = frozenset(
     {"count", "nodes", "cluster_fabric_name", "cluster_fabric_id", "lock_enabled", "state"}
 )
-_OF_ALL: Final = ("cluster_fabric_name", "cluster_fabric_id", "lock_enabled", "state")
-"""Those that hold for every node which declares nothing else."""
+_SHARED_FIELDS: Final = ("cluster_fabric_name", "cluster_fabric_id", "lock_enabled", "state")
+"""The inputs that hold for every node that declares no value of its own."""
 
 Values = Mapping[str, Any]
 
 
-def planned_names(declared: Values) -> frozenset[str]:
-    """The inputs of a pool that are compared with its nodes."""
-    return _PLANNED | {*ROLLED} if declared.get("rollout") is not None else _PLANNED
-
-
-def is_off(old: Values) -> bool:
-    """Whether one of the nodes is stopped that have no state of their own."""
-    own = old.get("nodes")
-    own = own if isinstance(own, Mapping) else {}
-    keys = {node["gpu_node_name"]: key for key, node in (old.get("gpu_nodes") or {}).items()}
-    return any(
-        power_of(node.state) == "STOPPED" and "state" not in own.get(keys[node.gpu_node_name], {})
-        for node in stored_nodes(old) or ()
+def list_planned_fields(declared: Values) -> frozenset[str]:
+    """Return the inputs of a pool that are compared with its nodes."""
+    return (
+        _PLANNED_FIELDS | {*ROLLOUT_FIELDS}
+        if declared.get("rollout") is not None
+        else _PLANNED_FIELDS
     )
 
 
-def pool_changes(old: Values, declared: Values) -> Iterator[FieldChange]:
-    """The changes of the planned inputs, and of each node that is not as declared."""
-    nodes, planned = stored_nodes(old), planned_names(declared)
-    unknown = [name for name in sorted(planned) if contains_unknown(declared.get(name))]
-    if unknown or nodes is None:
-        for name in unknown:
-            before, because = old.get(name), KNOWN_AFTER_APPLY
-            yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=because)
-        whole = planned - {"cluster_fabric_id", *unknown}
-        yield from by_rules(NodePoolInputs, *(_only(each, whole) for each in (old, declared)))
-        return
-    pool = declared_pool(old, declared)
-    found = plan(pool, nodes)
-    live = len(found.keep) + len(found.replace) + len(found.delete)
-    found = replace(found, replace=[each for each in found.replace if not each.is_repair])
-    how = rollout_text(declared, found, live)
-    of_all = {change.path: change for change in _of_all(old, declared)}
-    of_all |= {change.path: change for change in _rolled(old, declared, found, how)}
-    yield from of_all.values()
-    if pool.count is not None and pool.count != live:
-        yield FieldChange("count", Action.UPDATE, live, pool.count)
-    keys = {node["gpu_node_name"]: key for key, node in old["gpu_nodes"].items()}
-    yield from _nodes(pool, found, of_all, keys, "" if of_all.keys() & {*ROLLED} else how)
+def has_stopped_nodes(outputs: Values) -> bool:
+    """Return True if a node that declares no state of its own is stopped."""
+    declared_nodes = outputs.get("nodes")
+    declared_nodes = declared_nodes if isinstance(declared_nodes, Mapping) else {}
+    keys_by_name = {
+        node["gpu_node_name"]: key for key, node in (outputs.get("gpu_nodes") or {}).items()
+    }
+    return any(
+        get_power_state(node.state) == "STOPPED"
+        and "state" not in declared_nodes.get(keys_by_name[node.gpu_node_name], {})
+        for node in parse_stored_nodes(outputs) or ()
+    )
 
 
-def deleting_guard(old: Values) -> Guard | None:
-    """What deleting a pool of these outputs needs."""
-    names = [node.gpu_node_name for node in stored_nodes(old) or () if node.lock_enabled]
-    return Guard(Permission.UNLOCK, locked(names)) if names else None
-
-
-def change_guard(old: Values, declared: Values) -> Guard | None:
-    """What changing a pool of these outputs in place needs."""
-    nodes = stored_nodes(old)
-    planned = planned_names(declared)
-    if nodes is None or any(contains_unknown(declared.get(name)) for name in planned):
-        return None
-    found = plan(declared_pool(old, declared), nodes)
-    names = locked_names(found)
-    if not names:
-        return None
-    because = f"{locked(names)}, and this change deletes or stops what is locked"
-    return Guard(Permission.UNLOCK, because)
-
-
-def locked_names(found: Plan) -> list[str]:
-    """The nodes that the plan deletes or stops although they are locked."""
-    ended = [node.gpu_node_name for node in found.ending if node.lock_enabled]
-    stopped = [
-        node.gpu_node_name for node, wanted in found.keep if is_stopped_by_force(node, wanted)
+def find_pool_changes(stored: Values, declared: Values) -> Iterator[FieldChange]:
+    """Yield the changes of the planned inputs, and of each node that is not as declared."""
+    nodes, planned_fields = parse_stored_nodes(stored), list_planned_fields(declared)
+    unknown_fields = [
+        name for name in sorted(planned_fields) if contains_unknown(declared.get(name))
     ]
-    return sorted({*ended, *stopped})
+    if unknown_fields or nodes is None:
+        for name in unknown_fields:
+            before, reason = stored.get(name), KNOWN_AFTER_APPLY
+            yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=reason)
+        # Unknown values, or no nodes seen yet: only the declarations can be compared.
+        compared_fields = planned_fields - {"cluster_fabric_id", *unknown_fields}
+        yield from by_rules(
+            NodePoolInputs,
+            *(_select_fields(values, compared_fields) for values in (stored, declared)),
+        )
+        return
+    pool = build_declared_pool(stored, declared)
+    plan = plan_pool(pool, nodes)
+    live_count = len(plan.keep) + len(plan.replace) + len(plan.delete)
+    # Repairs are no change of the declaration: plans show them on their own.
+    plan = replace(
+        plan, replace=[replacement for replacement in plan.replace if not replacement.is_repair]
+    )
+    rollout_note = describe_rollout(declared, plan, live_count)
+    shared_changes = {change.path: change for change in _find_shared_changes(stored, declared)}
+    shared_changes |= {
+        change.path: change
+        for change in _find_rollout_changes(stored, declared, plan, rollout_note)
+    }
+    yield from shared_changes.values()
+    if pool.count is not None and pool.count != live_count:
+        yield FieldChange("count", Action.UPDATE, live_count, pool.count)
+    keys_by_name = {node["gpu_node_name"]: key for key, node in stored["gpu_nodes"].items()}
+    yield from _find_node_changes(
+        pool,
+        plan,
+        shared_changes,
+        keys_by_name,
+        "" if shared_changes.keys() & {*ROLLOUT_FIELDS} else rollout_note,
+    )
 
 
-def _only(values: Values, names: Collection[str]) -> dict[str, Any]:
+def find_deletion_guard(outputs: Values) -> Guard | None:
+    """Return the permission that deleting a pool with locked nodes needs, or None."""
+    locked_names = [
+        node.gpu_node_name for node in parse_stored_nodes(outputs) or () if node.lock_enabled
+    ]
+    return Guard(Permission.UNLOCK, format_locked_nodes(locked_names)) if locked_names else None
+
+
+def find_change_guard(stored: Values, declared: Values) -> Guard | None:
+    """Return the permission that changing a pool in place needs, or None."""
+    nodes = parse_stored_nodes(stored)
+    planned_fields = list_planned_fields(declared)
+    # Without known values the update asks again, before it sends anything.
+    if nodes is None or any(contains_unknown(declared.get(name)) for name in planned_fields):
+        return None
+    plan = plan_pool(build_declared_pool(stored, declared), nodes)
+    locked_names = list_locked_nodes(plan)
+    if not locked_names:
+        return None
+    reason = f"{format_locked_nodes(locked_names)}, and this change deletes or stops what is locked"
+    return Guard(Permission.UNLOCK, reason)
+
+
+def list_locked_nodes(plan: PoolPlan) -> list[str]:
+    """Return the names of locked nodes that the plan deletes or stops."""
+    deleted_names = [node.gpu_node_name for node in plan.deleted_nodes if node.lock_enabled]
+    stopped_names = [
+        node.gpu_node_name
+        for node, declared_node in plan.keep
+        if is_stopped_by_force(node, declared_node)
+    ]
+    return sorted({*deleted_names, *stopped_names})
+
+
+def _select_fields(values: Values, names: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
 
 
-def _of_all(old: Values, declared: Values) -> Iterator[FieldChange]:
-    for name in _OF_ALL:
-        before, after = old.get(name), declared.get(name)
+def _find_shared_changes(stored: Values, declared: Values) -> Iterator[FieldChange]:
+    for name in _SHARED_FIELDS:
+        before, after = stored.get(name), declared.get(name)
         if name == "state":
             before = before or "RUNNING"
         if after is not None and before != after:
             action = Action.ADD if before is None else Action.UPDATE
             yield FieldChange(name, action, before, after)
         elif after is None and before is not None and name == "lock_enabled":
-            because = "no longer declared: the platform keeps its value"
-            yield FieldChange(name, Action.KEEP, before, before, because=because)
+            reason = "no longer declared: the platform keeps its value"
+            yield FieldChange(name, Action.KEEP, before, before, because=reason)
         elif after is None and name == "state" and before == "STOPPED":
-            because = "no longer declared: back to the default"
-            yield FieldChange(name, Action.UPDATE, before, "RUNNING", because=because)
+            reason = "no longer declared: back to the default"
+            yield FieldChange(name, Action.UPDATE, before, "RUNNING", because=reason)
 
 
-def _rolled(old: Values, declared: Values, found: Plan, how: str) -> Iterator[FieldChange]:
-    """Of what each node is made with, what is declared otherwise than before."""
-    for name in ROLLED if declared.get("rollout") is not None else ():
-        before, after = old.get(name), declared.get(name)
+def _find_rollout_changes(
+    stored: Values, declared: Values, plan: PoolPlan, rollout_note: str
+) -> Iterator[FieldChange]:
+    """Yield the changed inputs that a rollout applies node by node."""
+    for name in ROLLOUT_FIELDS if declared.get("rollout") is not None else ():
+        before, after = stored.get(name), declared.get(name)
         if before == after or after is None:
             continue
         action = Action.ADD if before is None else Action.UPDATE
-        if any(each.field == name for each in found.replace):
-            yield FieldChange(name, action, before, after, because=how)
+        if any(replacement.field == name for replacement in plan.replace):
+            yield FieldChange(name, action, before, after, because=rollout_note)
         else:
-            because = "recorded: the nodes have it already"
-            yield FieldChange(name, action, before, after, because=because, state_only=True)
+            reason = "recorded: the nodes have it already"
+            yield FieldChange(name, action, before, after, because=reason, state_only=True)
 
 
-def _nodes(
+def _find_node_changes(
     pool: DeclaredPool,
-    found: Plan,
-    of_all: Mapping[str, FieldChange],
-    keys: Mapping[str, str],
-    how: str,
+    plan: PoolPlan,
+    shared_changes: Mapping[str, FieldChange],
+    keys_by_name: Mapping[str, str],
+    rollout_note: str,
 ) -> Iterator[FieldChange]:
-    """`how` tells once how the nodes are replaced, if that is anything to tell."""
-    for wanted in found.create:
+    """Yield the changes of single nodes; the first replacement has `rollout_note`, if not empty."""
+    for declared_node in plan.create:
         if pool.count is None:
-            yield FieldChange(_at(wanted.key), Action.ADD, None, wanted.name)
-    for node in () if pool.is_asked else found.delete:
-        path = _at(keys[node.gpu_node_name])
+            yield FieldChange(
+                _format_node_path(declared_node.key), Action.ADD, None, declared_node.name
+            )
+    # Which nodes of a count are removed is open until the scheduler has been asked.
+    for node in () if pool.is_chosen_by_scheduler else plan.delete:
+        path = _format_node_path(keys_by_name[node.gpu_node_name])
         yield FieldChange(path, Action.DELETE, node.id, None, because="the node is deleted")
-    for each in found.replace:
-        told = of_all.get(each.field)
-        if told is not None and (told.before, told.after) == (each.before, each.after):
+    for replacement in plan.replace:
+        shared_change = shared_changes.get(replacement.field)
+        # The change of the input for all nodes says the same already.
+        if shared_change is not None and (shared_change.before, shared_change.after) == (
+            replacement.before,
+            replacement.after,
+        ):
             continue
-        path = f"{_at(each.wanted.key)}.{each.field}"
-        because = f"{each.because}, {how}" if how else each.because
-        how = ""
-        yield FieldChange(path, Action.UPDATE, each.before, each.after, because=because)
-    for node, wanted in found.keep:
-        for other in differences(node, wanted, pool.fabric):
-            told = of_all.get(other.field)
-            if told is None or told.after != other.after:
-                path = f"{_at(wanted.key)}.{other.field}"
-                yield FieldChange(path, Action.UPDATE, other.before, other.after)
+        path = f"{_format_node_path(replacement.declared_node.key)}.{replacement.field}"
+        reason = f"{replacement.reason}, {rollout_note}" if rollout_note else replacement.reason
+        rollout_note = ""
+        yield FieldChange(
+            path, Action.UPDATE, replacement.before, replacement.after, because=reason
+        )
+    for node, declared_node in plan.keep:
+        for difference in find_differences(node, declared_node, pool.fabric):
+            shared_change = shared_changes.get(difference.field)
+            if shared_change is None or shared_change.after != difference.after:
+                path = f"{_format_node_path(declared_node.key)}.{difference.field}"
+                yield FieldChange(path, Action.UPDATE, difference.before, difference.after)
 
 
-def _at(key: str) -> str:
+def _format_node_path(key: str) -> str:
     return f'nodes["{key}"]'

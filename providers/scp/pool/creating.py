@@ -1,9 +1,7 @@
-"""Create a pool's missing nodes: in batches, a new fabric by the first, the others by joining it.
+"""Create a pool's missing nodes in batches: the first batch forms a new fabric, the others join it.
 
-Nothing is sent without a durable record, nothing twice.
-
-Nothing is sent without a durable record, nothing twice, and the refusal of one batch loses no
-other.
+`PoolReconciler` calls this module. No request is sent without a durable record, none twice, and the
+refusal of one batch loses no other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,16 +23,16 @@ from gpuform.providers.records import Target
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import (
-    LEAST,
+    MIN_FABRIC_SIZE,
     DeclaredNode,
     DeclaredPool,
-    Ledger,
-    batches,
-    fabric_of_id,
+    NodeLedger,
     find_fabric,
-    in_parallel,
-    is_leaving,
+    find_fabric_by_id,
+    is_terminating,
     refuse_other_pool,
+    run_in_parallel,
+    split_into_batches,
 )
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.schemas.scp import wire
@@ -42,37 +40,54 @@ from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.statuses import FABRIC_READY
 
 
-class PoolPlace:
-    """What is in the way of a pool's nodes. Without a record that it is ours, it is not taken."""
+class PoolPreconditions:
+    """What must hold before a pool's first nodes are created: free names and a usable fabric.
 
-    def __init__(self, client: ScpClient, want: NodePoolInputs, ledger: Ledger) -> None:
+    An object without a record that this project created it is never taken.
+    """
+
+    def __init__(self, client: ScpClient, inputs: NodePoolInputs, ledger: NodeLedger) -> None:
         self._client = client
-        self._want = want
+        self._inputs = inputs
         self._ledger = ledger
 
-    def look(self, wanted: Sequence[DeclaredNode]) -> PollResult[wire.ClusterFabric | None]:
-        """The fabric for the first nodes, or None for a new one; not done while it has to wait.
+    def check(
+        self, declared_nodes: Sequence[DeclaredNode]
+    ) -> PollResult[wire.ClusterFabric | None]:
+        """Check names and fabric of the first nodes; the result's value is the fabric to join.
 
-        Raises NameTaken for what is somebody else's, GpuformError for a fabric that does not fit.
+        The value is None for a new fabric. The result is not done while nodes of these names, or
+        all nodes of the fabric, are being deleted.
+
+        Raises:
+            NameTaken: somebody else has a node or a fabric of the name.
+            GpuformError: the declared fabric does not fit.
         """
-        listed = self._client.get_node_listing().all()
-        taken = self.taken(listed, wanted)
-        if taken:
-            raise self.name_taken(taken)
-        names = {each.name for each in wanted}
-        leaving = [node for node in listed if is_leaving(node.state)]
-        is_free = all(node.gpu_node_name not in names for node in leaving)
-        fabric = self._fabric_to_join(leaving)
-        is_free = is_free and (fabric is None or _stays(fabric, leaving))
+        listed_nodes = self._client.get_node_listing().all()
+        taken_names = self.find_taken_names(listed_nodes, declared_nodes)
+        if taken_names:
+            raise self.build_name_error(taken_names)
+        new_names = {declared_node.name for declared_node in declared_nodes}
+        terminating_nodes = [node for node in listed_nodes if is_terminating(node.state)]
+        is_free = all(node.gpu_node_name not in new_names for node in terminating_nodes)
+        fabric = self._find_fabric_to_join(terminating_nodes)
+        # A fabric whose last nodes are being deleted ends with them: it cannot be joined.
+        is_free = is_free and (fabric is None or _has_lasting_member(fabric, terminating_nodes))
         return PollResult(fabric, "waiting for nodes that are being deleted", is_done=is_free)
 
-    def _fabric_to_join(self, leaving: Sequence[wire.GpuNode]) -> wire.ClusterFabric | None:
-        """The declared fabric of somebody else's nodes. Raises for one that is not declared."""
-        want = self._want
+    def _find_fabric_to_join(
+        self, terminating_nodes: Sequence[wire.GpuNode]
+    ) -> wire.ClusterFabric | None:
+        """Return the existing fabric that is declared or about to end, or None.
+
+        Raises:
+            NameTaken: the fabric of the name is not declared by its id.
+        """
+        want = self._inputs
         if want.cluster_fabric_id is not None:
-            return self._declared_fabric(want.cluster_fabric_id)
+            return self._get_declared_fabric(want.cluster_fabric_id)
         fabric = find_fabric(self._client, want.node_pool_id, want.cluster_fabric_name)
-        if fabric is not None and _stays(fabric, leaving):
+        if fabric is not None and _has_lasting_member(fabric, terminating_nodes):
             raise NameTaken(
                 f"scp already has a fabric named {fabric.cluster_name!r} in {fabric.node_pool_id} "
                 f"({fabric.id}), and no record says that this project made it",
@@ -81,141 +96,170 @@ class PoolPlace:
             )
         return fabric
 
-    def _declared_fabric(self, fabric_id: str) -> wire.ClusterFabric:
-        fabric = fabric_of_id(self._client, fabric_id)
+    def _get_declared_fabric(self, fabric_id: str) -> wire.ClusterFabric:
+        fabric = find_fabric_by_id(self._client, fabric_id)
         if fabric is None:
             raise GpuformError(
                 f"cluster_fabric_id: there is no fabric {fabric_id}",
                 hint="a fabric exists from its first node to its last: without the id, the pool "
                 "makes it",
             )
-        refuse_other_pool(fabric, self._want.node_pool_id)
-        if fabric.cluster_name != self._want.cluster_fabric_name:
+        refuse_other_pool(fabric, self._inputs.node_pool_id)
+        if fabric.cluster_name != self._inputs.cluster_fabric_name:
             raise GpuformError(
                 f"cluster_fabric_name: the fabric {fabric.id} is named {fabric.cluster_name}",
                 hint=f"declare cluster_fabric_name {fabric.cluster_name}",
             )
         return fabric
 
-    def taken(
-        self, listed: Sequence[wire.GpuNode], wanted: Sequence[DeclaredNode]
+    def find_taken_names(
+        self, listed_nodes: Sequence[wire.GpuNode], declared_nodes: Sequence[DeclaredNode]
     ) -> dict[str, str]:
-        """Ids by name of somebody else's nodes that have the names."""
-        names = {each.name for each in wanted}
+        """Return the ids, by name, of somebody else's nodes that have the names."""
+        new_names = {declared_node.name for declared_node in declared_nodes}
         return {
             node.gpu_node_name: node.id
-            for node in listed
-            if node.gpu_node_name in names
+            for node in listed_nodes
+            if node.gpu_node_name in new_names
             and node.id not in self._ledger.ids
-            and not is_leaving(node.state)
+            and not is_terminating(node.state)
         }
 
-    def name_taken(self, taken: Mapping[str, str]) -> NameTaken:
-        """The refusal of names that others have."""
-        told = ", ".join(f"{name} {id_}" for name, id_ in sorted(taken.items()))
+    def build_name_error(self, taken_names: Mapping[str, str]) -> NameTaken:
+        """Build the error for names that nodes of others have."""
+        listed_nodes = ", ".join(f"{name} {id_}" for name, id_ in sorted(taken_names.items()))
         return NameTaken(
-            f"scp already has nodes of the pool {self._want.gpu_node_name_prefix!r} ({told}), and "
-            "no record says that this project made it",
+            f"scp already has nodes of the pool {self._inputs.gpu_node_name_prefix!r} "
+            f"({listed_nodes}), and no record says that this project made it",
             hint=f"to manage the pool, import it: give this resource opts=pulumi.ResourceOptions("
-            f'import_="{pool_id_of(self._want)}") and run `gpuform up`; otherwise use another '
+            f'import_="{build_pool_id(self._inputs)}") and run `gpuform up`; otherwise use another '
             "gpu_node_name_prefix",
         )
 
 
-def _stays(fabric: wire.ClusterFabric, leaving: Sequence[wire.GpuNode]) -> bool:
-    """Whether it has a member that is not about to go."""
-    gone = {node.id for node in leaving}
-    return any(each.gpu_node_id not in gone for each in fabric.gpu_node_details)
+def _has_lasting_member(
+    fabric: wire.ClusterFabric, terminating_nodes: Sequence[wire.GpuNode]
+) -> bool:
+    """Return True if the fabric has a member that is not being deleted."""
+    terminating_ids = {node.id for node in terminating_nodes}
+    return any(member.gpu_node_id not in terminating_ids for member in fabric.gpu_node_details)
 
 
-def pool_id_of(want: NodePoolInputs) -> str:
-    """The id of a pool as a resource: what is known before anything is made."""
-    return f"{want.node_pool_id}/{want.cluster_fabric_name}/{want.gpu_node_name_prefix}"
+def build_pool_id(inputs: NodePoolInputs) -> str:
+    """Build the id of a pool as a resource: its parts are known before anything is created."""
+    return f"{inputs.node_pool_id}/{inputs.cluster_fabric_name}/{inputs.gpu_node_name_prefix}"
 
 
-INTERVAL = 30.0
-"""Seconds between looks at the most: creating a node takes many minutes."""
+POLL_INTERVAL_S = 30.0
+"""The longest pause between two looks, in seconds: creating a node takes many minutes."""
 
-PATIENCE = 60.0
-"""Seconds after which a fabric is joined although it is not RUNNING: whether that is possible is
-not documented."""
+FABRIC_READY_TIMEOUT_S = 60.0
+"""After how many seconds nodes join a fabric that is not RUNNING.
+
+Whether a fabric accepts nodes before it is RUNNING is not documented.
+"""
 
 
-class PoolCreating:
-    """Creates for one pool during one call. `refused` says by name why a node was not made."""
+class PoolCreator:
+    """Creator of one pool's nodes during one call; `refusals` has the reasons by name."""
 
     def __init__(
         self,
         client: ScpClient,
-        call: ProviderContext,
-        want: NodePoolInputs,
+        context: ProviderContext,
+        inputs: NodePoolInputs,
         declared: DeclaredPool,
-        ledger: Ledger,
+        ledger: NodeLedger,
         nodes: PoolNodes,
     ) -> None:
         self._client = client
-        self._call = call
-        self._want = want
+        self._context = context
+        self._inputs = inputs
         self._declared = declared
         self._ledger = ledger
         self._nodes = nodes
-        self._place = PoolPlace(client, want, ledger)
-        self._tried_at: dict[str, float] = {}
-        self.refused: dict[str, str] = {}
+        self._preconditions = PoolPreconditions(client, inputs, ledger)
+        self._last_attempts: dict[str, float] = {}
+        self.refusals: dict[str, str] = {}
 
-    def begin(self, wanted: Sequence[DeclaredNode]) -> None:
-        """Makes the first nodes of a new pool. Raises when none was made, or when that is unsure.
+    def create_first_nodes(self, declared_nodes: Sequence[DeclaredNode]) -> None:
+        """Create the first nodes of a new pool.
 
-        Waits while nodes of these names, or all nodes of the fabric, are about to go.
+        Waits while nodes of these names, or all nodes of the fabric, are being deleted.
+
+        Raises:
+            GpuformError: no node was created.
+            UnknownOutcome: nobody knows whether nodes were created.
         """
-        place = self._place.look(wanted)  # who does not answer now is not waited for
-        if not place.is_done:
-            what, rhythm = f"pool {self._want.gpu_node_name_prefix}", self._client.rhythm(INTERVAL)
-            wait_until_done(
-                self._call, lambda: self._place.look(wanted), label=what, interval=rhythm
+        # The first check is outside of the waiting, which goes on after an unanswered request.
+        result = self._preconditions.check(
+            declared_nodes
+        )  # who does not answer now is not waited for
+        if not result.is_done:
+            what, rhythm = (
+                f"pool {self._inputs.gpu_node_name_prefix}",
+                self._client.rhythm(POLL_INTERVAL_S),
             )
-            place = self._place.look(wanted)
-        fabric = place.value
+            wait_until_done(
+                self._context,
+                lambda: self._preconditions.check(declared_nodes),
+                label=what,
+                interval=rhythm,
+            )
+            result = self._preconditions.check(declared_nodes)
+        fabric = result.value
         if fabric is None:
-            self._claim_fabric(wanted)
-        self._call.raise_if_cancelled()
+            self._claim_fabric(declared_nodes)
+        self._context.raise_if_cancelled()
         try:
-            self._send(None if fabric is None else fabric.id, batches(wanted)[0])
+            self._send_batch(
+                None if fabric is None else fabric.id, split_into_batches(declared_nodes)[0]
+            )
         except (ApiError, UnknownOutcome) as error:
+            # A definite refusal made nothing; after any other error nodes may exist.
             if isinstance(error, ApiError) and error.is_definite:
                 raise
-            self._find_again(error)
+            self._find_lost_nodes(error)
 
-    def go_on(self, wanted: Sequence[DeclaredNode]) -> None:
-        """Makes what can be made now; what cannot be yet is for a later look."""
-        self._note_taken(wanted)
-        held = {node.gpu_node_name for node in self._nodes.all}
-        held |= {node.gpu_node_name for node in self._nodes.others if is_leaving(node.state)}
-        if self._ledger.absent:  # they may have any of the names, and come back
+    def create_missing_nodes(self, declared_nodes: Sequence[DeclaredNode]) -> None:
+        """Create the missing nodes that can be created now; the others wait for a later look."""
+        self._record_taken_names(declared_nodes)
+        existing_names = {node.gpu_node_name for node in self._nodes.all}
+        existing_names |= {
+            node.gpu_node_name for node in self._nodes.other_nodes if is_terminating(node.state)
+        }
+        if self._ledger.absent_ids:  # they may have any of the names, and come back
             return
-        done = held | self._ledger.unsure | self.refused.keys()
-        wanted = [each for each in wanted if each.name not in done]
-        if not wanted:
+        skipped_names = existing_names | self._ledger.uncertain_names | self.refusals.keys()
+        declared_nodes = [
+            declared_node
+            for declared_node in declared_nodes
+            if declared_node.name not in skipped_names
+        ]
+        if not declared_nodes:
             return
-        own = [node for node in self._nodes.all if not is_leaving(node.state)]
-        mine = [node.cluster_fabric_id for node in own if self._declared.fabric.has(node)]
-        fabric_id = self._declared.fabric.id or next(filter(None, mine), None)
-        if fabric_id is None and not mine:
-            fabric_id = self._found_by_name(wanted)
+        live_nodes = [node for node in self._nodes.all if not is_terminating(node.state)]
+        fabric_ids = [
+            node.cluster_fabric_id for node in live_nodes if self._declared.fabric.contains(node)
+        ]
+        # The pool's own nodes show the fabric's id as soon as the fabric exists.
+        fabric_id = self._declared.fabric.id or next(filter(None, fabric_ids), None)
+        if fabric_id is None and not fabric_ids:
+            fabric_id = self._find_or_create_fabric(declared_nodes)
         if fabric_id is not None:
-            self._join(fabric_id, wanted)
+            self._join_fabric(fabric_id, declared_nodes)
 
-    def _claim_fabric(self, wanted: Sequence[DeclaredNode]) -> None:
-        """The fabric is new: two servers are needed, and no other pool may make it meanwhile."""
-        name = self._want.cluster_fabric_name
-        if len(wanted) < LEAST:
+    def _claim_fabric(self, declared_nodes: Sequence[DeclaredNode]) -> None:
+        """Claim a new fabric's name within this program, and require two servers for the fabric."""
+        name = self._inputs.cluster_fabric_name
+        if len(declared_nodes) < MIN_FABRIC_SIZE:
             raise GpuformError(
                 f"one server cannot make the fabric {name}: the platform makes 2 to 5 at a time",
                 hint="declare 2 nodes or more, or the cluster_fabric_id of a fabric that exists",
             )
-        fabric = Target("scp", "Fabric", name, self._want.node_pool_id)
+        fabric = Target("scp", "Fabric", name, self._inputs.node_pool_id)
         try:
-            self._call.held.enter_context(self._call.intents.claim(fabric))
+            self._context.held.enter_context(self._context.intents.claim(fabric))
         except NameTaken:
             raise NameTaken(
                 f"another pool of this program is making the fabric {name!r}",
@@ -223,58 +267,78 @@ class PoolCreating:
                 "other; otherwise give each of them a fabric of its own",
             ) from None
 
-    def _found_by_name(self, wanted: Sequence[DeclaredNode]) -> str | None:
-        """The fabric of the declared name; without one it is made by the first batch."""
-        name = self._want.cluster_fabric_name
-        fabric = find_fabric(self._client, self._want.node_pool_id, name)
+    def _find_or_create_fabric(self, declared_nodes: Sequence[DeclaredNode]) -> str | None:
+        """Return the id of the fabric of the declared name, or send a batch that creates it."""
+        name = self._inputs.cluster_fabric_name
+        fabric = find_fabric(self._client, self._inputs.node_pool_id, name)
         if fabric is not None:
             return fabric.id
-        if len(wanted) < LEAST:
-            because = f"one server cannot make the fabric {name} anew: declare one more"
-            self.refused.update({each.name: because for each in wanted})
+        if len(declared_nodes) < MIN_FABRIC_SIZE:
+            reason = f"one server cannot make the fabric {name} anew: declare one more"
+            self.refusals.update({declared_node.name: reason for declared_node in declared_nodes})
             return None
-        self._send_all(None, [batches(wanted)[0]], is_final=True)
+        self._send_batches(None, [split_into_batches(declared_nodes)[0]], is_final=True)
         return None
 
-    def _join(self, fabric_id: str, wanted: Sequence[DeclaredNode]) -> None:
-        fabric = fabric_of_id(self._client, fabric_id)
+    def _join_fabric(self, fabric_id: str, declared_nodes: Sequence[DeclaredNode]) -> None:
+        fabric = find_fabric_by_id(self._client, fabric_id)
         is_ready = fabric is None or fabric.state in FABRIC_READY
-        now = self._call.clock.now()
-        if is_ready or now - self._tried_at.setdefault(fabric_id, now) >= PATIENCE:
-            self._tried_at[fabric_id] = now
-            self._send_all(fabric_id, batches(wanted), is_final=is_ready)
+        now = self._context.clock.now()
+        # A refusal of a fabric that is not ready is not final: the batches are sent again later.
+        if (
+            is_ready
+            or now - self._last_attempts.setdefault(fabric_id, now) >= FABRIC_READY_TIMEOUT_S
+        ):
+            self._last_attempts[fabric_id] = now
+            self._send_batches(fabric_id, split_into_batches(declared_nodes), is_final=is_ready)
 
-    def _send_all(
-        self, fabric_id: str | None, calls: Sequence[Sequence[DeclaredNode]], *, is_final: bool
+    def _send_batches(
+        self, fabric_id: str | None, batches: Sequence[Sequence[DeclaredNode]], *, is_final: bool
     ) -> None:
-        """`is_final`: a refusal is not because the fabric is not ready yet."""
-        outcomes = in_parallel([partial(self._send, fabric_id, batch) for batch in calls])
-        for batch, error in zip(calls, outcomes, strict=True):
-            if isinstance(error, Cancelled | MissingCredentials):
-                raise error
-            is_passing = isinstance(error, RateLimited | Unreachable)
-            if isinstance(error, ApiError) and error.is_definite and is_final and not is_passing:
-                self.refused.update({each.name: error.message for each in batch})
+        """Send all batches; with `is_final` a refusal is recorded and not repeated.
 
-    def _send(self, fabric_id: str | None, batch: Sequence[DeclaredNode]) -> None:
-        names = [each.name for each in batch]
-        present = [node.id for node in self._nodes.others if node.gpu_node_name in names]
-        body = self._request(fabric_id, batch)
-        kept = self._ledger.begin(names, present, body)
+        Without `is_final` the fabric may not be ready yet, and cause the refusal.
+        """
+        outcomes = run_in_parallel(
+            [partial(self._send_batch, fabric_id, batch) for batch in batches]
+        )
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if isinstance(outcome, Cancelled | MissingCredentials):
+                raise outcome
+            is_passing = isinstance(outcome, RateLimited | Unreachable)
+            if (
+                isinstance(outcome, ApiError)
+                and outcome.is_definite
+                and is_final
+                and not is_passing
+            ):
+                self.refusals.update(
+                    {declared_node.name: outcome.message for declared_node in batch}
+                )
+
+    def _send_batch(self, fabric_id: str | None, batch: Sequence[DeclaredNode]) -> None:
+        names = [declared_node.name for declared_node in batch]
+        present_ids = [node.id for node in self._nodes.other_nodes if node.gpu_node_name in names]
+        body = self._build_request(fabric_id, batch)
+        # Recorded before it is sent: a run that is killed in between finds the intent and looks for
+        # nodes.
+        timed_intent = self._ledger.record_create(names, present_ids, body)
         try:
-            with self._call.before_each_change(kept.again):
+            with self._context.before_each_change(timed_intent.again):
                 ids = self._client.create_nodes(body)
         except GpuformError as error:
             if is_refusal(error):
-                self._ledger.forget(kept.intent)
+                self._ledger.forget_create(timed_intent.intent)
             else:
-                self._ledger.unknown(kept.intent)
+                self._ledger.store_intent(timed_intent.intent)
             raise
-        self._ledger.answered(kept.intent, ids)
+        self._ledger.record_answer(timed_intent.intent, ids)
 
-    def _request(self, fabric_id: str | None, batch: Sequence[DeclaredNode]) -> wire.CreateGpuNodes:
-        want = self._want
-        server_type_id = offers.id_of(self._client, want)
+    def _build_request(
+        self, fabric_id: str | None, batch: Sequence[DeclaredNode]
+    ) -> wire.CreateGpuNodes:
+        want = self._inputs
+        server_type_id = offers.get_server_type_id(self._client, want)
         return wire.CreateGpuNodes(
             cluster_fabric_details=wire.ClusterFabricDetails(
                 cluster_fabric_name=want.cluster_fabric_name,
@@ -285,49 +349,60 @@ class PoolCreating:
             os_user_id=want.os_user_id or "root",
             os_user_password=want.os_user_password,
             region_id=want.region_id,
-            server_details=tuple(server_of(each, server_type_id) for each in batch),
+            server_details=tuple(
+                build_server_details(declared_node, server_type_id) for declared_node in batch
+            ),
             subnet_id=want.subnet_id,
             vpc_id=want.vpc_id,
             init_script=want.init_script,
             # A node that has to be stopped first is locked afterwards.
-            lock_enabled=all(each.lock_enabled and each.state == "RUNNING" for each in batch),
-            tags=tags_of(want.tags),
+            lock_enabled=all(
+                declared_node.lock_enabled and declared_node.state == "RUNNING"
+                for declared_node in batch
+            ),
+            tags=build_tags(want.tags),
         )
 
-    def _note_taken(self, wanted: Sequence[DeclaredNode]) -> None:
-        for name, id_ in self._place.taken(self._nodes.others, wanted).items():
-            self.refused[name] = self._place.name_taken({name: id_}).message
+    def _record_taken_names(self, declared_nodes: Sequence[DeclaredNode]) -> None:
+        for name, id_ in self._preconditions.find_taken_names(
+            self._nodes.other_nodes, declared_nodes
+        ).items():
+            self.refusals[name] = self._preconditions.build_name_error({name: id_}).message
 
-    def _find_again(self, error: GpuformError) -> None:
-        """After a lost answer: the nodes that appeared are ours. Raises when there are none."""
+    def _find_lost_nodes(self, error: GpuformError) -> None:
+        """Adopt the nodes of a create whose answer was lost.
+
+        Raises:
+            UnknownOutcome: no node has appeared.
+        """
         reason = error.message
         try:
-            self._nodes.look()
-        except UnknownOutcome as another:
-            reason += f"; {another.message}"
-        except GpuformError as another:
-            if not isinstance(another, ApiError | Unreachable):
+            self._nodes.refresh()
+        except UnknownOutcome as later_error:
+            reason += f"; {later_error.message}"
+        except GpuformError as later_error:
+            if not isinstance(later_error, ApiError | Unreachable):
                 raise
-            reason += f"; {another.message}"
+            reason += f"; {later_error.message}"
         if not self._ledger.ids:
             raise UnknownOutcome(
                 f"it is not known whether the nodes of the pool "
-                f"{self._want.gpu_node_name_prefix!r} were created: {reason}",
+                f"{self._inputs.gpu_node_name_prefix!r} were created: {reason}",
                 hint="run it again: it looks once more before anything is made",
             )
 
 
-def server_of(wanted: DeclaredNode, server_type_id: str) -> wire.ServerDetails:
-    """A node as a create asks for it."""
+def build_server_details(declared_node: DeclaredNode, server_type_id: str) -> wire.ServerDetails:
+    """Build a create's request for one node."""
     return wire.ServerDetails(
-        gpu_node_name=wanted.name,
+        gpu_node_name=declared_node.name,
         server_type_id=server_type_id,
-        ip_address=wanted.ip_address,
-        nat_enabled=bool(wanted.nat_enabled),
-        public_ip_address_id=wanted.public_ip_address_id,
+        ip_address=declared_node.ip_address,
+        nat_enabled=bool(declared_node.nat_enabled),
+        public_ip_address_id=declared_node.public_ip_address_id,
     )
 
 
-def tags_of(tags: Mapping[str, str] | None) -> tuple[wire.Tag, ...]:
-    """Tags as a create sends them."""
+def build_tags(tags: Mapping[str, str] | None) -> tuple[wire.Tag, ...]:
+    """Convert tags to the list that a create sends."""
     return tuple(wire.Tag(key=key, value=value) for key, value in (tags or {}).items())

@@ -1,4 +1,7 @@
-"""A pool's nodes as they are now: a few lists for all who wait, never a request per node."""
+"""Observe a pool's nodes by a few lists for everybody who waits, never by a request for each node.
+
+`PoolReconciler` and the operations of a pool call this module.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -8,14 +11,17 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import AGAIN, SETTLE
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.nodes import Ledger, in_parallel, is_leaving
-from gpuform.providers.scp.pool.repairs import stored_nodes
+from gpuform.providers.scp.nodes import NodeLedger, is_terminating, run_in_parallel
+from gpuform.providers.scp.pool.repairs import parse_stored_nodes
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.outputs import NodeOutputs
 
 
-def shown(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
-    """A node as outputs; the id of its public IP is what we know, for the platform tells none."""
+def node_to_outputs(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
+    """Convert a node to outputs; the id of its public IP is what gpuform knows.
+
+    The platform returns no id of a public IP.
+    """
     return NodeOutputs(
         id=node.id,
         gpu_node_name=node.gpu_node_name,
@@ -45,107 +51,127 @@ def shown(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
 class PoolNodes:
     """The nodes of one pool during one call.
 
-    `seen` are its nodes at the last look, by their ids; `others` those of the same fabrics that are
-    somebody else's.
+    `nodes_by_id` are the pool's nodes at the last refresh; `other_nodes` the nodes of others in the
+    same fabrics.
     """
 
     def __init__(
         self,
         client: ScpClient,
-        call: ProviderContext,
-        ledger: Ledger,
+        context: ProviderContext,
+        ledger: NodeLedger,
         known: Mapping[str, Any],
         fabrics: Iterable[str],
     ) -> None:
         self._client = client
-        self._call = call
+        self._context = context
         self._ledger = ledger
-        before = stored_nodes(known) or []
-        self._fabrics = {*fabrics, *(each.cluster_fabric_name or "" for each in before)} - {""}
-        self._public_ips = {each.id: each.public_ip_address_id for each in before}
-        self._wanted_ips: dict[str, str | None] = {}
-        self.seen: dict[str, NodeOutputs] = {}
-        self.others: list[wire.GpuNode] = []
+        stored_nodes = parse_stored_nodes(known) or []
+        # During a move nodes are in the old fabric and in the new one.
+        self._fabrics = {*fabrics, *(node.cluster_fabric_name or "" for node in stored_nodes)} - {
+            ""
+        }
+        self._public_ips = {node.id: node.public_ip_address_id for node in stored_nodes}
+        self._expected_public_ips: dict[str, str | None] = {}
+        self.nodes_by_id: dict[str, NodeOutputs] = {}
+        self.other_nodes: list[wire.GpuNode] = []
 
     @property
     def all(self) -> Sequence[NodeOutputs]:
-        """The pool's nodes at the last look, by their names."""
-        return sorted(self.seen.values(), key=lambda node: (node.gpu_node_name, node.id))
+        """Return the pool's nodes at the last refresh, sorted by name."""
+        return sorted(self.nodes_by_id.values(), key=lambda node: (node.gpu_node_name, node.id))
 
-    def look(self) -> None:
-        """Look at all nodes of the pool, and forget those that are gone.
+    def refresh(self) -> None:
+        """List all nodes of the pool again, and forget nodes that are gone.
 
-        While the platform may not show yet what a create has made, or for a moment does not show a
-        node that exists, the look is repeated. A preview does not wait; a call that only looks
-        waits for what the state may lack, and before it reports that no node is left.
+        While the platform may not yet show what a create has made, or for a moment does not show a
+        node that exists, the lists are repeated. A preview does not wait; a call that only looks
+        waits for nodes that the state may lack, and before it reports that no node remains.
         """
-        left = self._look_once()
-        with self._call.searching(SETTLE):
-            while left and self._waits() and self._call.remaining() != 0:
-                self._call.on_progress(
+        seconds = self._refresh_once()
+        with self._context.searching(SETTLE):
+            while seconds and self._should_wait() and self._context.remaining() != 0:
+                self._context.on_progress(
                     "looking for what an interrupted create may have made"
-                    if self._ledger.unsure
+                    if self._ledger.uncertain_names
                     else "looking again for nodes that the platform does not show"
                 )
-                self._call.sleep(min(AGAIN, left))
-                left = self._look_once()
+                self._context.sleep(min(AGAIN, seconds))
+                seconds = self._refresh_once()
 
-    def _waits(self) -> bool:
-        if self._call.preview:
+    def _should_wait(self) -> bool:
+        if self._context.preview:
             return False
-        is_needed = self._ledger.unsure or self._ledger.has_recorded_absent or not self.seen
-        return bool(is_needed) or not self._call.only_looks
+        is_needed = (
+            self._ledger.uncertain_names or self._ledger.has_recorded_absent or not self.nodes_by_id
+        )
+        return bool(is_needed) or not self._context.only_looks
 
-    def _look_once(self) -> float:
-        """Return for how many seconds the platform may still lack nodes that exist."""
-        asked_at = self._ledger.now() if self._ledger.is_unsettled else self._call.clock.now()
-        listed = self._listed()
-        if self._ledger.hints and not self._ledger.seconds_left(asked_at):
-            listed |= self._unlisted(self._ledger.hints - listed.keys())
-        self._ledger.adopt(listed.values(), asked_at)
-        listed |= self._unlisted(self._ledger.ids - listed.keys())
-        found = {
-            id_: shown(node, self._public_ips.get(id_, self._wanted_ips.get(node.gpu_node_name)))
-            for id_, node in sorted(listed.items())
+    def _refresh_once(self) -> float:
+        """List the nodes once; return how long SCP may still lack existing ones, in seconds."""
+        # Taken before the list is requested: an older time only makes the wait longer.
+        asked_at = (
+            self._ledger.get_platform_time()
+            if self._ledger.has_uncertain_nodes
+            else self._context.clock.now()
+        )
+        listed_nodes = self._list_nodes()
+        # A hint of an answer may be the id of a node that lists lack; asked for only at the end.
+        if self._ledger.hinted_ids and not self._ledger.get_seconds_to_wait(asked_at):
+            listed_nodes |= self._get_unlisted_nodes(self._ledger.hinted_ids - listed_nodes.keys())
+        self._ledger.adopt_created_nodes(listed_nodes.values(), asked_at)
+        listed_nodes |= self._get_unlisted_nodes(self._ledger.ids - listed_nodes.keys())
+        pool_nodes = {
+            id_: node_to_outputs(
+                node, self._public_ips.get(id_, self._expected_public_ips.get(node.gpu_node_name))
+            )
+            for id_, node in sorted(listed_nodes.items())
             if id_ in self._ledger.ids
         }
-        self._ledger.expect_end(id_ for id_, node in found.items() if is_leaving(node.state))
-        self._ledger.note_absent(self._ledger.ids - found.keys(), asked_at)
-        self.seen = found
-        self.others = [node for id_, node in listed.items() if id_ not in found]
-        return self._ledger.seconds_left(asked_at)
+        self._ledger.expect_deletion(
+            id_ for id_, node in pool_nodes.items() if is_terminating(node.state)
+        )
+        self._ledger.record_absent(self._ledger.ids - pool_nodes.keys(), asked_at)
+        self.nodes_by_id = pool_nodes
+        self.other_nodes = [node for id_, node in listed_nodes.items() if id_ not in pool_nodes]
+        return self._ledger.get_seconds_to_wait(asked_at)
 
-    def _listed(self) -> dict[str, wire.GpuNode]:
+    def _list_nodes(self) -> dict[str, wire.GpuNode]:
         # Where the nodes of a create are is not certain before they are seen: then all are listed.
-        places = [None] if self._ledger.unsure else sorted(self._fabrics)
+        fabric_names = [None] if self._ledger.uncertain_names else sorted(self._fabrics)
         return {
-            node.id: node for place in places for node in self._client.get_node_listing(place).all()
+            node.id: node
+            for fabric_name in fabric_names
+            for node in self._client.get_node_listing(fabric_name).all()
         }
 
-    def expect_end(self, nodes: Iterable[NodeOutputs]) -> None:
+    def expect_deletion(self, nodes: Iterable[NodeOutputs]) -> None:
         """Note nodes that are about to be deleted."""
-        self._ledger.expect_end(node.id for node in nodes)
+        self._ledger.expect_deletion(node.id for node in nodes)
 
-    def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
-        """Notes which public IP a node has got."""
+    def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
+        """Record which public IP was assigned to a node."""
         self._public_ips[node.id] = public_ip_address_id
 
-    def made_with(self, name: str, public_ip_address_id: str | None) -> None:
-        """Notes which public IP a node of this name has, if it is not in the state yet."""
-        self._wanted_ips[name] = public_ip_address_id
+    def expect_public_ip(self, name: str, public_ip_address_id: str | None) -> None:
+        """Record with which public IP a node is created, until the state has the node."""
+        self._expected_public_ips[name] = public_ip_address_id
 
-    def _unlisted(self, ids: Iterable[str]) -> dict[str, wire.GpuNode]:
-        """Those that no list has and that are there: a list may lag behind, or a node be in another
-        fabric. What is missing is gone by the platform's own word."""
+    def _get_unlisted_nodes(self, ids: Iterable[str]) -> dict[str, wire.GpuNode]:
+        """Look up the nodes of these ids that no list has, and return the existing ones by id.
 
-        def look(id_: str) -> wire.GpuNode | None:
+        A list may lag behind, or a node be in another fabric. A node that this lookup does not find
+        is gone by the platform's own word.
+        """
+
+        def get_node(id_: str) -> wire.GpuNode | None:
             try:
                 return self._client.get_node_listing().one(id_)
             except NotFound:
                 return None
 
-        found = in_parallel([partial(look, id_) for id_ in sorted(ids)])
-        for each in found:
-            if isinstance(each, BaseException):
-                raise each
-        return {node.id: node for node in found if isinstance(node, wire.GpuNode)}
+        outcomes = run_in_parallel([partial(get_node, id_) for id_ in sorted(ids)])
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return {outcome.id: outcome for outcome in outcomes if isinstance(outcome, wire.GpuNode)}

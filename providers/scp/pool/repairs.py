@@ -1,4 +1,7 @@
-"""Repairs of a pool's nodes: which are due by what was last seen, and whether they are so yet."""
+"""Decide which repairs of a pool's nodes are due, and check each again before the node is deleted.
+
+`PoolReconciler` and plans call this module, which calls `nodes.repairs`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,117 +14,141 @@ from gpuform.providers.records import Repair, Repairs
 from gpuform.providers.repairing import Decision, repair_of
 from gpuform.providers.scp.nodes import (
     DeclaredPool,
-    Inspection,
+    NodeInspection,
     Replacement,
-    decided,
-    uncertified,
+    decide_repairs,
+    find_uncertified_nodes,
 )
 from gpuform.schemas.policies.repair import Cause, NodeRepair, RepairInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED
 
-AGAIN: Final = 3600.0
-"""Seconds in which a run that was cut off is believed to be the one that is run again."""
+RERUN_WINDOW_S: Final = 3600.0
+"""For how many seconds a repair that was cut off counts as the one that is run again."""
 
 Values = Mapping[str, Any]
 
 
-def stored_nodes(old: Values) -> list[NodeOutputs] | None:
-    """The nodes in a pool's outputs; None where a run ended before it saw any."""
-    nodes = old.get("gpu_nodes")
+def parse_stored_nodes(outputs: Values) -> list[NodeOutputs] | None:
+    """Parse the nodes in a pool's outputs; None if a run ended before it had seen any node."""
+    nodes = outputs.get("gpu_nodes")
     if not isinstance(nodes, Mapping):
         return None
     # States of older versions do not say what each node was made with: as all of them.
-    made = {"image_id": old.get("image_id"), "product_type_id": old.get("server_type_id")}
-    told = ({k: v for k, v in node.items() if v is not None} for node in nodes.values())
-    return [NodeOutputs.model_validate({**made, **node}) for node in told]
+    pool_values = {
+        "image_id": outputs.get("image_id"),
+        "product_type_id": outputs.get("server_type_id"),
+    }
+    stored_values = ({k: v for k, v in node.items() if v is not None} for node in nodes.values())
+    return [NodeOutputs.model_validate({**pool_values, **node}) for node in stored_values]
 
 
-def pool_repairs(old: Values, declared: Values) -> Decision:
-    """What a run does about the broken nodes of these outputs, by this declaration."""
-    return decided(repair_of(declared, RepairInputs), old, stored_nodes(old) or ())
+def decide_pool_repairs(outputs: Values, declared: Values) -> Decision:
+    """Decide what a run does about the broken nodes of these outputs, by this declaration."""
+    return decide_repairs(
+        repair_of(declared, RepairInputs), outputs, parse_stored_nodes(outputs) or ()
+    )
 
 
-def declared_pool(old: Values, declared: Values) -> DeclaredPool:
-    """The declaration with the nodes whose repair is due: by what was last seen."""
-    due = pool_repairs(old, declared).due
-    return replace(DeclaredPool.of(declared), remade=frozenset(each.instance for each in due))
+def build_declared_pool(outputs: Values, declared: Values) -> DeclaredPool:
+    """Build the declaration with the nodes whose repair is due, by the stored outputs."""
+    due_repairs = decide_pool_repairs(outputs, declared).due
+    return replace(
+        DeclaredPool.from_inputs(declared),
+        recreated_ids=frozenset(repair.instance for repair in due_repairs),
+    )
 
 
 class PoolRepairs:
-    """The repairs of one call."""
+    """The repairs of one pool during one call."""
 
     def __init__(
-        self, call: ProviderContext, inspection: Inspection, id_: str, declared: Values
+        self, context: ProviderContext, inspection: NodeInspection, id_: str, declared: Values
     ) -> None:
-        self._call = call
+        self._context = context
         self._inspection = inspection
         self._id = id_
         self._policy = repair_of(declared, RepairInputs)
-        self._decision = pool_repairs(call.known, declared)
-        self._due = {each.instance: each for each in self._decision.due}
-        self._records = Repairs.beside(call.intents)
+        self._decision = decide_pool_repairs(context.known, declared)
+        self._due_repairs = {repair.instance: repair for repair in self._decision.due}
+        self._records = Repairs.beside(context.intents)
 
     @property
-    def ids(self) -> frozenset[str]:
-        """Those of the nodes that are made anew."""
-        return frozenset(self._due)
+    def node_ids(self) -> frozenset[str]:
+        """Return the ids of the nodes that are recreated."""
+        return frozenset(self._due_repairs)
 
     @property
     def parallel(self) -> int | None:
-        """How many of them at a time; None where there are none."""
+        """Return how many nodes are recreated at a time; None if no repair is due."""
         return self._decision.parallel if self._decision.due else None
 
     @property
-    def held(self) -> Mapping[str, str]:
-        """By name, why a node that is broken is not made anew."""
-        return {each.fault.node: each.why for each in self._decision.held}
+    def unrepaired_reasons(self) -> Mapping[str, str]:
+        """Return by name why a broken node is not recreated."""
+        return {held_fault.fault.node: held_fault.why for held_fault in self._decision.held}
 
-    def is_due(self, each: Replacement) -> bool:
-        """Whether a node is to go now as the plan says; it is looked at once more.
+    def is_due(self, replacement: Replacement) -> bool:
+        """Return True if the node should be replaced now, after another look at what was wrong.
 
-        Raises GpuformError when that cannot be told.
+        Raises:
+            GpuformError: the scheduler or Lens cannot be asked.
         """
-        repair = self._due.get(each.node.id)
+        repair = self._due_repairs.get(replacement.node.id)
         if repair is None:
             return True
-        left = self._asked_before(repair) if self._is_asked(repair) else self._healed(each, repair)
-        if left:
-            self._call.on_warning(f"node {each.name} {left}: it is left as it is")
-            del self._due[each.node.id]
-        return not left
+        # A person's request holds whatever the node's health; only a repetition of it is ignored.
+        reason = (
+            self._record_request(repair)
+            if self._is_requested(repair)
+            else self._find_recovery(replacement, repair)
+        )
+        if reason:
+            self._context.on_warning(f"node {replacement.name} {reason}: it is left as it is")
+            del self._due_repairs[replacement.node.id]
+        return not reason
 
-    def end(self) -> None:
-        """All is done: who asks for a node again from now on means another repair."""
+    def forget_requests(self) -> None:
+        """Forget the repairs that people have requested: a later request means another repair."""
         if permissions.repairs_asked():
             self._records.forget(self._id)
 
-    def _is_asked(self, repair: NodeRepair) -> bool:
+    def _is_requested(self, repair: NodeRepair) -> bool:
         return repair.node in permissions.repairs_asked()
 
-    def _healed(self, each: Replacement, repair: NodeRepair) -> str:
-        """Why what was wrong with it is no longer so; empty while it is."""
+    def _find_recovery(self, replacement: Replacement, repair: NodeRepair) -> str:
+        """Return why a node needs no repair any more; empty while its fault is still there."""
         policy = self._policy
         if repair.cause == Cause.NOT_READY:
-            condition = self._inspection.conditions([each.node]).get(each.node.id)
+            condition = self._inspection.get_conditions([replacement.node]).get(replacement.node.id)
             return "" if condition is None or condition.trouble else "can be used again"
         if repair.cause == Cause.OVERHEATED and policy and policy.max_temperature is not None:
-            limit = policy.max_temperature
-            found = self._inspection.measured([each.node], limit)
-            return "" if each.name in found else "is no longer too hot"
+            max_temperature = policy.max_temperature
+            reasons = self._inspection.measure_overheated_nodes([replacement.node], max_temperature)
+            return "" if replacement.name in reasons else "is no longer too hot"
         if repair.cause == Cause.FAILED_CERTIFICATION:
-            failed = {
-                fault.since for fault in uncertified([each.node], self._inspection.verdicts())
+            failure_times = {
+                fault.since
+                for fault in find_uncertified_nodes(
+                    [replacement.node], self._inspection.list_verdicts()
+                )
             }
-            return "" if repair.since in failed else "was certified since"
-        return "" if each.node.state in NODE_FAILED else "is no longer broken"
+            return "" if repair.since in failure_times else "was certified since"
+        return "" if replacement.node.state in NODE_FAILED else "is no longer broken"
 
-    def _asked_before(self, repair: NodeRepair) -> str:
-        """What a run that was cut off has done of this already; records what is done now."""
-        last, now = self._records.find(self._id, repair.node), self._call.clock.now()
-        if last is not None and last.instance != repair.instance and now - last.at < AGAIN:
-            return f"was made anew already, by the run of {written(last.at)} that was cut off"
-        if last is None or last.instance != repair.instance:
-            kept = Repair(self._id, repair.node, "", repair.instance, repair.mode, now)
-            self._records.record(kept)
+    def _record_request(self, repair: NodeRepair) -> str:
+        """Record a requested repair, or return why an interrupted run has done it already."""
+        last_repair, now = self._records.find(self._id, repair.node), self._context.clock.now()
+        # The name has another server than the recorded one: the earlier run has recreated it.
+        if (
+            last_repair is not None
+            and last_repair.instance != repair.instance
+            and now - last_repair.at < RERUN_WINDOW_S
+        ):
+            return (
+                f"was made anew already, by the run of {written(last_repair.at)} that was cut off"
+            )
+        if last_repair is None or last_repair.instance != repair.instance:
+            new_repair = Repair(self._id, repair.node, "", repair.instance, repair.mode, now)
+            self._records.record(new_repair)
         return ""

@@ -1,9 +1,9 @@
-"""Replaces nodes of a pool some at a time: the next ones when the last ones take jobs again.
+"""Replace nodes of a pool some at a time: the next ones when the last ones take jobs again.
 
-So does a repair: there the nodes that are broken anyway, and are left so, do not count as away.
-
-The old nodes go before the new ones come, for there are no spare GPUs. Nothing is remembered: what
-the nodes are tells what is left to do, so that a killed rollout goes on.
+`PoolReconciler` calls this module for rollouts and for repairs; a repair does not count nodes as
+unavailable that are broken anyway and stay so. The old nodes are deleted before the new ones come,
+for there are no spare GPUs. Nothing is recorded: the nodes show what is left to do, so that a
+rollout that was killed is resumed.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,248 +13,312 @@ from typing import Any, Final
 from gpuform.providers.context import ProviderContext, format_duration
 from gpuform.providers.draining import Worker
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.scp.nodes import NodeTaking, Plan, Replacement, is_leaving, replacement
+from gpuform.providers.scp.nodes import (
+    NodeDrainer,
+    PoolPlan,
+    Replacement,
+    find_replacement,
+    is_terminating,
+)
 from gpuform.schemas.policies.drain import Leaving, PoolDrainInputs
 from gpuform.schemas.policies.repair import RolloutInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
 
-STEP: Final = 7200.0
-"""Seconds until a step's nodes have to be there: the official Terraform provider waits as long."""
+STEP_TIMEOUT_S: Final = 7200.0
+"""Within how many seconds a step's nodes must come back: the official Terraform provider's timeout.
+"""
 
-JOIN: Final = 1800.0
-"""Seconds until a node that is RUNNING has to have joined its scheduler."""
+JOIN_TIMEOUT_S: Final = 1800.0
+"""Within how many seconds a RUNNING node must have joined its scheduler."""
 
-_SHOWN: Final = 12
+_MAX_LISTED_NAMES: Final = 12
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How fast nodes are replaced: as a `rollout` declares it, and `parallel` repairs at a time.
+class RolloutLimits:
+    """The limits of a rollout: the declared `rollout`, and `parallel_repairs` at a time.
 
-    `broken` are the nodes that are broken and stay so.
+    `broken_names` are nodes that are broken and stay so.
     """
 
     rollout: RolloutInputs | None = None
-    parallel: int | None = None
-    broken: Collection[str] = field(default=())
+    parallel_repairs: int | None = None
+    broken_names: Collection[str] = field(default=())
 
     def __bool__(self) -> bool:
-        return self.rollout is not None or self.parallel is not None
+        return self.rollout is not None or self.parallel_repairs is not None
 
-    def room(self, nodes: int) -> int:
-        """How many of so many nodes may be away at a time."""
-        rooms = [] if self.rollout is None else [self.rollout.room(nodes)]
-        return min([*rooms, *([] if self.parallel is None else [self.parallel])])
+    def get_max_unavailable(self, node_count: int) -> int:
+        """Return how many of `node_count` nodes may be unavailable at a time."""
+        limits = [] if self.rollout is None else [self.rollout.room(node_count)]
+        return min([*limits, *([] if self.parallel_repairs is None else [self.parallel_repairs])])
 
     @property
-    def seconds(self) -> float:
-        """The pause after each step."""
+    def pause_s(self) -> float:
+        """Return the pause after each step, in seconds."""
         return 0.0 if self.rollout is None else self.rollout.seconds
 
     @property
-    def stops(self) -> bool:
-        """Whether nothing more is replaced once a new node has failed."""
+    def stops_on_failure(self) -> bool:
+        """Return True if a new node that fails stops the rollout."""
         return self.rollout is None or self.rollout.on_failure != "continue"
 
 
 class Rollout:
-    """The replacements of one call.
-
-    `is_due` is asked right before a node is taken, whether it is to be replaced yet.
-    """
+    """The replacements of one call; `is_due` is asked right before a node is replaced."""
 
     def __init__(
         self,
-        call: ProviderContext,
-        pace: Pace,
-        taking: NodeTaking,
+        context: ProviderContext,
+        limits: RolloutLimits,
+        drainer: NodeDrainer,
         is_due: Callable[[Replacement], bool] = lambda _: True,
     ) -> None:
-        self._call = call
-        self._pace = pace
-        self._taking = taking
+        self._context = context
+        self._limits = limits
+        self._drainer = drainer
         self._is_still_due = is_due
-        self._batch: Sequence[str] = ()
-        self._replaced = set[str]()
-        self._is_due = False
-        self._changing: dict[str, float] = {}
-        self._joining: dict[str, float] = {}
+        self._batch_names: Sequence[str] = ()
+        self._replaced_names = set[str]()
+        self._is_pause_due = False
+        self._changing_since: dict[str, float] = {}
+        self._joining_since: dict[str, float] = {}
         self.is_joining = False
 
-    def patience(self, found: Plan) -> float:
-        """Seconds that these replacements may take, without the waits for jobs."""
-        if not self._pace:
+    def get_timeout(self, plan: PoolPlan) -> float:
+        """Return how many seconds these replacements may take, without the waits for jobs."""
+        if not self._limits:
             return 0.0
-        return len(found.replace) * (STEP + JOIN + self._pace.seconds)
+        return len(plan.replace) * (STEP_TIMEOUT_S + JOIN_TIMEOUT_S + self._limits.pause_s)
 
-    def ordered(self, leaving: Leaving | None) -> Leaving | None:
-        """The nodes that go in the order in which they would go now."""
-        if not self._pace or leaving is None:
-            return leaving
-        nodes = sorted(leaving.nodes, key=lambda node: bool(node.jobs))
-        return leaving.model_copy(update={"nodes": tuple(nodes)})
+    def sort_removed_nodes(self, removed: Leaving | None) -> Leaving | None:
+        """Sort the removed nodes by the order in which they would be removed now."""
+        if not self._limits or removed is None:
+            return removed
+        nodes = sorted(removed.nodes, key=lambda node: bool(node.jobs))
+        return removed.model_copy(update={"nodes": tuple(nodes)})
 
-    def step(self, found: Plan, nodes: Sequence[NodeOutputs], refused: Mapping[str, str]) -> Plan:
-        """The plan with those replacements alone that may begin now; the others wait.
+    def plan_step(
+        self, plan: PoolPlan, nodes: Sequence[NodeOutputs], refusals: Mapping[str, str]
+    ) -> PoolPlan:
+        """Return the plan with only the replacements that may begin now; the others wait.
 
-        `refused` has, by name, why the platform did not make or delete a node. Sleeps for the pause
-        between two steps. Raises GpuformError when the next one must not begin, or the scheduler
-        cannot be asked.
+        `refusals` has by name why the platform did not create or delete a node. Sleeps for the
+        pause between two steps.
+
+        Raises:
+            GpuformError: the next step must not begin, or the scheduler cannot be asked.
         """
-        if not self._pace or not (found.replace or self._batch):
-            return found
-        left = [each for each in found.replace if each.name not in refused]
-        found = replace(found, replace=left)
-        begun = [each for each in left if each.name in self._batch]
-        if begun:
-            return _only(found, begun)
-        held = _only(found, ())
-        if self._is_changing(found, nodes, refused):
-            return held
-        if not {each.name for each in left} & {*self._taking.chosen}:
-            self._taking.conclude(nodes)
-        workers = _by_name(self._taking.seen(nodes))
-        away = self._away(found, workers, refused)
+        if not self._limits or not (plan.replace or self._batch_names):
+            return plan
+        remaining = [
+            replacement for replacement in plan.replace if replacement.name not in refusals
+        ]
+        plan = replace(plan, replace=remaining)
+        # Nodes of the batch that still exist: their deletion was planned, but not sent or not done.
+        begun_replacements = [
+            replacement for replacement in remaining if replacement.name in self._batch_names
+        ]
+        if begun_replacements:
+            return _keep_replacements(plan, begun_replacements)
+        waiting_plan = _keep_replacements(plan, ())
+        if self._has_changing_nodes(plan, nodes, refusals):
+            return waiting_plan
+        # The drained nodes are gone: their successors must take jobs before the next ones are
+        # drained.
+        if not {replacement.name for replacement in remaining} & {*self._drainer.chosen_names}:
+            self._drainer.uncordon_nodes(nodes)
+        workers_by_name = _index_by_name(self._drainer.observe_workers(nodes))
+        unavailable_reasons = self._find_unavailable_nodes(plan, workers_by_name, refusals)
         if self.is_joining:
-            return held
-        room = self._pace.room(len(nodes)) - len(away)
-        kept = {
+            return waiting_plan
+        # Nodes that are unavailable for other reasons use up the limit, too.
+        slots = self._limits.get_max_unavailable(len(nodes)) - len(unavailable_reasons)
+        undeleted_reasons = {
             name: f"was not deleted ({why})"
-            for name, why in refused.items()
-            if name in self._replaced
+            for name, why in refusals.items()
+            if name in self._replaced_names
         }
-        self._refuse_to_go_on({**kept, **away}, left, room)
-        if not left:
-            return held
-        if self._is_due:
-            self._is_due = False
-            self._wait(self._pace.seconds)
-            return held
-        first = self._first(left, workers, _within(room, nodes))
-        if not first:
-            return held
-        self._batch = [each.name for each in first]
-        self._replaced.update(self._batch)
-        self._is_due = True
-        return _only(found, first)
+        self._refuse_next_step({**undeleted_reasons, **unavailable_reasons}, remaining, slots)
+        if not remaining:
+            return waiting_plan
+        # The pause is before the next step, not after the last one.
+        if self._is_pause_due:
+            self._is_pause_due = False
+            self._pause(self._limits.pause_s)
+            return waiting_plan
+        next_batch = self._select_first(remaining, workers_by_name, _limit_to_fabric(slots, nodes))
+        if not next_batch:
+            return waiting_plan
+        self._batch_names = [replacement.name for replacement in next_batch]
+        self._replaced_names.update(self._batch_names)
+        self._is_pause_due = True
+        return _keep_replacements(plan, next_batch)
 
-    def _first(
-        self, left: Sequence[Replacement], workers: Mapping[str, Worker] | None, room: int
+    def _select_first(
+        self,
+        remaining: Sequence[Replacement],
+        workers_by_name: Mapping[str, Worker] | None,
+        slots: int,
     ) -> list[Replacement]:
-        found: list[Replacement] = []
-        for each in sorted(left, key=lambda each: self._rank(each, workers)):
-            if len(found) < room and self._is_still_due(each):
-                found.append(each)
-        return found
+        selected: list[Replacement] = []
+        for replacement in sorted(
+            remaining, key=lambda replacement: self._rank_replacement(replacement, workers_by_name)
+        ):
+            if len(selected) < slots and self._is_still_due(replacement):
+                selected.append(replacement)
+        return selected
 
-    def _is_changing(
-        self, found: Plan, nodes: Sequence[NodeOutputs], refused: Collection[str]
+    def _has_changing_nodes(
+        self, plan: PoolPlan, nodes: Sequence[NodeOutputs], refused_names: Collection[str]
     ) -> bool:
-        """Whether nodes come or go, so that more of them are away than will be."""
-        names = {wanted.name for wanted in found.create} - {*refused}
-        names |= {node.gpu_node_name for node in nodes if is_leaving(node.state)}
-        settled = NODE_AT_REST | NODE_FAILED
-        names |= {node.gpu_node_name for node, _ in found.keep if node.state not in settled}
-        now = self._call.clock.now()
-        self._changing = {name: self._changing.get(name, now) for name in sorted(names)}
-        late = [name for name, since in self._changing.items() if now - since > STEP]
-        if late:
-            raise GpuformError(f"{_listed(late)} did not come back in {format_duration(STEP)}")
-        return bool(names)
+        """Return True while nodes come or go, so that more nodes are unavailable than later.
 
-    def _away(
-        self, found: Plan, workers: Mapping[str, Worker] | None, refused: Mapping[str, str]
+        Raises:
+            GpuformError: a node has not come back within STEP_TIMEOUT_S.
+        """
+        changing_names = {declared_node.name for declared_node in plan.create} - {*refused_names}
+        changing_names |= {node.gpu_node_name for node in nodes if is_terminating(node.state)}
+        final_states = NODE_AT_REST | NODE_FAILED
+        changing_names |= {
+            node.gpu_node_name for node, _ in plan.keep if node.state not in final_states
+        }
+        now = self._context.clock.now()
+        self._changing_since = {
+            name: self._changing_since.get(name, now) for name in sorted(changing_names)
+        }
+        late_names = [
+            name for name, since in self._changing_since.items() if now - since > STEP_TIMEOUT_S
+        ]
+        if late_names:
+            raise GpuformError(
+                f"{_format_names(late_names)} did not come back in "
+                f"{format_duration(STEP_TIMEOUT_S)}"
+            )
+        return bool(changing_names)
+
+    def _find_unavailable_nodes(
+        self,
+        plan: PoolPlan,
+        workers_by_name: Mapping[str, Worker] | None,
+        refusals: Mapping[str, str],
     ) -> dict[str, str]:
-        """The nodes that take no jobs and are not about to be replaced, and why."""
-        missing = [each.name for each in found.create if each.name in refused]
-        away = {name: f"was refused ({refused[name]})" for name in missing}
+        """Return by name why nodes that are not about to be replaced take no jobs."""
+        missing_names = [
+            declared_node.name for declared_node in plan.create if declared_node.name in refusals
+        ]
+        reasons = {name: f"was refused ({refusals[name]})" for name in missing_names}
         self.is_joining = False
         # Those that are broken anyway do not count where nodes are only repaired.
-        is_broken = self._pace.broken if self._pace.parallel is not None else ()
-        for node, wanted in found.keep:
+        ignored_names = (
+            self._limits.broken_names if self._limits.parallel_repairs is not None else ()
+        )
+        for node, declared_node in plan.keep:
             name = node.gpu_node_name
-            if name in is_broken and name not in self._replaced:
+            if name in ignored_names and name not in self._replaced_names:
                 continue
             if node.state in NODE_FAILED:
-                away[name] = f"is {node.state}"
-            elif replacement(node, wanted):
-                away[name] = "was made otherwise than declared"
-            elif wanted.state == "RUNNING" and workers is not None and _is_useless(workers, name):
-                away[name] = "has not joined its scheduler"
-                now = self._call.clock.now()
-                self.is_joining |= now - self._joining.setdefault(node.id, now) < JOIN
-        return away
+                reasons[name] = f"is {node.state}"
+            elif find_replacement(node, declared_node):
+                reasons[name] = "was made otherwise than declared"
+            elif (
+                declared_node.state == "RUNNING"
+                and workers_by_name is not None
+                and _is_unusable(workers_by_name, name)
+            ):
+                reasons[name] = "has not joined its scheduler"
+                now = self._context.clock.now()
+                # A scheduler's agent needs time to register a fresh server.
+                self.is_joining |= (
+                    now - self._joining_since.setdefault(node.id, now) < JOIN_TIMEOUT_S
+                )
+        return reasons
 
-    def _refuse_to_go_on(
-        self, away: Mapping[str, str], left: Sequence[Replacement], room: int
+    def _refuse_next_step(
+        self, unavailable_reasons: Mapping[str, str], remaining: Sequence[Replacement], slots: int
     ) -> None:
-        failed = away.keys() & self._replaced
-        stops = self._pace.stops or not left
-        if not (failed and stops) and (room > 0 or not left):
+        """Raise GpuformError if a replaced node has failed, or no slot is free."""
+        failed_names = unavailable_reasons.keys() & self._replaced_names
+        stops = self._limits.stops_on_failure or not remaining
+        if not (failed_names and stops) and (slots > 0 or not remaining):
             return
-        reasons = "; ".join(f"{name} {why}" for name, why in sorted(away.items()))
-        waiting = [each.name for each in left]
-        if not waiting:
+        reasons = "; ".join(f"{name} {why}" for name, why in sorted(unavailable_reasons.items()))
+        waiting_names = [replacement.name for replacement in remaining]
+        if not waiting_names:
             raise GpuformError(reasons)
-        what, limit = ("rollout", "rollout.max_unavailable")
-        if all(each.is_repair for each in left):
-            what, limit = ("repair", "repair.max_parallel")
+        activity, limit_name = ("rollout", "rollout.max_unavailable")
+        if all(replacement.is_repair for replacement in remaining):
+            activity, limit_name = ("repair", "repair.max_parallel")
         raise GpuformError(
-            f"the {what} has stopped: {reasons}; {_listed(waiting)} is as before",
-            hint=f"run it again to go on when that is well, or raise {limit}",
+            f"the {activity} has stopped: {reasons}; {_format_names(waiting_names)} is as before",
+            hint=f"run it again to go on when that is well, or raise {limit_name}",
         )
 
-    def _rank(
-        self, each: Replacement, workers: Mapping[str, Worker] | None
+    def _rank_replacement(
+        self, replacement: Replacement, workers_by_name: Mapping[str, Worker] | None
     ) -> tuple[bool, bool, bool, str]:
-        """Who goes first: whom an earlier run chose, who is out of use, who has no job."""
-        worker = (workers or {}).get(each.name)
-        is_failed = each.node.state in NODE_FAILED
-        is_failed |= workers is not None and _is_useless(workers, each.name)
+        """Rank a replacement: first nodes of an earlier run, then unusable, then idle ones."""
+        worker = (workers_by_name or {}).get(replacement.name)
+        is_failed = replacement.node.state in NODE_FAILED
+        is_failed |= workers_by_name is not None and _is_unusable(workers_by_name, replacement.name)
         has_jobs = worker is not None and bool(worker.jobs)
-        return each.name not in self._taking.chosen, not is_failed, has_jobs, each.name
+        return (
+            replacement.name not in self._drainer.chosen_names,
+            not is_failed,
+            has_jobs,
+            replacement.name,
+        )
 
-    def _wait(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         if seconds:
-            self._call.on_progress(f"pausing for {format_duration(seconds)}")
-            self._call.sleep(seconds)
+            self._context.on_progress(f"pausing for {format_duration(seconds)}")
+            self._context.sleep(seconds)
 
 
-def rollout_text(declared: Mapping[str, Any], found: Plan, nodes: int) -> str:
-    """How these replacements go in a pool of so many nodes; empty where they are no rollout."""
-    if declared.get("rollout") is None or not found.replace:
+def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: int) -> str:
+    """Describe how these replacements are rolled out; empty without a rollout."""
+    if declared.get("rollout") is None or not plan.replace:
         return ""
-    wanted = RolloutInputs.model_validate(declared["rollout"])
+    rollout = RolloutInputs.model_validate(declared["rollout"])
     drain = PoolDrainInputs.model_validate(declared.get("drain") or {})
-    names = [each.name for each in found.replace]
-    room = min(wanted.room(nodes), len(names))
-    steps, asked = -(-len(names) // room), drain.has_scheduler
-    waits = drain.patience if asked and drain.policy != "fail" else 0.0
-    longest = steps * (waits + STEP + (JOIN if asked else 0.0)) + (steps - 1) * wanted.seconds
-    order = ", those without jobs first" if asked and steps > 1 else ""
-    return f"{room} at a time: {_listed(names)}{order}; it takes {format_duration(longest)} at most"
+    names = [replacement.name for replacement in plan.replace]
+    step_size = min(rollout.room(node_count), len(names))
+    step_count, has_scheduler = -(-len(names) // step_size), drain.has_scheduler
+    # A policy of `fail` does not wait for jobs.
+    drain_wait = drain.patience if has_scheduler and drain.policy != "fail" else 0.0
+    longest_duration = (
+        step_count * (drain_wait + STEP_TIMEOUT_S + (JOIN_TIMEOUT_S if has_scheduler else 0.0))
+        + (step_count - 1) * rollout.seconds
+    )
+    order = ", those without jobs first" if has_scheduler and step_count > 1 else ""
+    limit = f"it takes {format_duration(longest_duration)} at most"
+    return f"{step_size} at a time: {_format_names(names)}{order}; {limit}"
 
 
-def _only(found: Plan, these: Sequence[Replacement]) -> Plan:
-    waiting = [each for each in found.replace if each not in these]
-    return replace(found, replace=these, waiting=waiting)
+def _keep_replacements(plan: PoolPlan, begun_replacements: Sequence[Replacement]) -> PoolPlan:
+    waiting_replacements = [
+        replacement for replacement in plan.replace if replacement not in begun_replacements
+    ]
+    return replace(plan, replace=begun_replacements, waiting=waiting_replacements)
 
 
-def _by_name(workers: Sequence[Worker] | None) -> Mapping[str, Worker] | None:
-    return None if workers is None else {each.name: each for each in workers}
+def _index_by_name(workers: Sequence[Worker] | None) -> Mapping[str, Worker] | None:
+    return None if workers is None else {worker.name: worker for worker in workers}
 
 
-def _is_useless(workers: Mapping[str, Worker], name: str) -> bool:
-    """Whether its scheduler does not know it, or cannot use it."""
-    worker = workers.get(name)
+def _is_unusable(workers_by_name: Mapping[str, Worker], name: str) -> bool:
+    """Return True if the scheduler does not know the node, or cannot use it."""
+    worker = workers_by_name.get(name)
     return worker is None or worker.scheduled is None or worker.scheduled.is_failed
 
 
-def _within(room: int, nodes: Sequence[NodeOutputs]) -> int:
-    """A fabric ends with its last node: one stays, where there is one."""
-    return max(1, min(room, len(nodes) - 1))
+def _limit_to_fabric(slots: int, nodes: Sequence[NodeOutputs]) -> int:
+    """Limit a step to all nodes but one: a fabric ends with its last node."""
+    return max(1, min(slots, len(nodes) - 1))
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+def _format_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_LISTED_NAMES]) + (
+        ", ..." if len(names) > _MAX_LISTED_NAMES else ""
+    )

@@ -24,7 +24,7 @@ from gpuform.providers.lifetime import Verdict
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, Unkept
 from gpuform.providers.scp import idleness
-from gpuform.providers.scp.nodes import NodeTaking
+from gpuform.providers.scp.nodes import NodeDrainer
 from gpuform.schemas.scp.outputs import NodeOutputs
 
 from .lens_stand_in import success, workload
@@ -113,7 +113,7 @@ def look(clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intent
     """One look of `gpuform expire` at the node; no job is on it."""
     node = NodeOutputs.model_validate({"id": "n-1", "gpu_node_name": NODE, "state": "RUNNING"})
     call = ProviderContext(clock=clock, intents=intents)
-    taking = NodeTaking(call, "pool", "pool train", {"drain": {"kubernetes": {}}})
+    taking = NodeDrainer(call, "pool", "pool train", {"drain": {"kubernetes": {}}})
     with pytest.MonkeyPatch.context() as patch, use_context(call):
         patch.setattr(SCHEDULER, lambda *_: Simulated(clock, [NODE]))
         patch.setattr("time.time", lambda: clock.time)

@@ -10,7 +10,7 @@ from gpuform.providers.emulator.scp.catalogue import IMAGES
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.offers import newest
+from gpuform.providers.scp.offers import find_newer_image
 from gpuform.schemas.scp import wire
 
 Properties = dict[str, Any]
@@ -21,7 +21,7 @@ NEWER = "IMAGE-" + "N" * 22
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a process that has not asked yet."""
-    monkeypatch.setattr(offers, "known_lists", WeakKeyDictionary())
+    monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_it_is_told_after_a_refresh_and_plans_nothing(
     for thing, kind in ((pool, NodePoolLifecycle), (solo, GpuNodeLifecycle)):
         assert "newer_image" not in thing.outs
         assert [*kind.notices(thing.inputs, thing.outs, 0)] == []
-        offers.known_lists.clear()
+        offers.cached_lists.clear()
         seen = world.refresh(thing)
         assert seen.outs["newer_image"] == {"id": NEWER, "name": "RHEL 8.10 for BM"}
         assert world.changes(seen) == {}
@@ -58,7 +58,7 @@ def test_an_update_keeps_it_and_a_look_without_answer_too(
     assert pool.outs["newer_image"]["id"] == NEWER
     pool = world.update(pool, {**pool_inputs, "count": 3})
     assert pool.outs["newer_image"]["id"] == NEWER
-    offers.known_lists.clear()
+    offers.cached_lists.clear()
     world.fault("GET", "images", status=503, count=None)
     assert world.refresh(pool).outs["newer_image"]["id"] == NEWER
     pool.outs["newer_image"] = {"name": 3}
@@ -67,7 +67,7 @@ def test_an_update_keeps_it_and_a_look_without_answer_too(
 
 def test_many_resources_share_one_list(world: Any, pool_inputs: Properties) -> None:
     pool = world.create("NodePool", pool_inputs)
-    offers.known_lists.clear()
+    offers.cached_lists.clear()
     world.sent()
     for _ in range(3):
         world.refresh(pool)
@@ -97,16 +97,19 @@ def image(id_: str, **fields: Any) -> wire.Image:
     ],
 )
 def test_what_is_newer(fields: Properties, is_newer: bool) -> None:
-    found = newest([image("own"), image("other", **fields)], "own")
+    found = find_newer_image([image("own"), image("other", **fields)], "own")
     assert (found is not None) == is_newer
 
 
 def test_where_nobody_can_tell_nothing_is_told() -> None:
     later = image("other", scp_os_version="9")
-    assert newest([later], "own") is None
-    assert newest([image("own", scp_os_version="x"), later], "own") is None
+    assert find_newer_image([later], "own") is None
+    assert find_newer_image([image("own", scp_os_version="x"), later], "own") is None
     blank = {"os_distro": None, "scp_image_type": None}
-    assert newest([image("own", **blank), image("o", scp_os_version="9", **blank)], "own") is None
+    assert (
+        find_newer_image([image("own", **blank), image("o", scp_os_version="9", **blank)], "own")
+        is None
+    )
 
 
 @pytest.mark.parametrize("bad", ["IMAGE", ["IMAGE"], {}, {"id": None}, None, 3])

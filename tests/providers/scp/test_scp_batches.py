@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.scp.nodes import LEAST, batches
-from gpuform.providers.scp.nodes.planning import MOST
+from gpuform.providers.scp.nodes import MIN_FABRIC_SIZE, split_into_batches
+from gpuform.providers.scp.nodes.planning import MAX_BATCH_SIZE
 
 
 @pytest.mark.parametrize(
@@ -24,15 +24,15 @@ from gpuform.providers.scp.nodes.planning import MOST
     ],
 )
 def test_the_sizes(number: int, sizes: list[int]) -> None:
-    assert [len(batch) for batch in batches(range(number))] == sizes
+    assert [len(batch) for batch in split_into_batches(range(number))] == sizes
 
 
 @given(st.integers(0, 999))
 def test_nothing_is_lost_and_no_call_is_too_large_or_alone(number: int) -> None:
     items = list(range(number))
-    found = batches(items)
+    found = split_into_batches(items)
     assert [item for batch in found for item in batch] == items
     sizes = [len(batch) for batch in found]
-    assert all(LEAST <= size <= MOST for size in sizes) or number == 1
+    assert all(MIN_FABRIC_SIZE <= size <= MAX_BATCH_SIZE for size in sizes) or number == 1
     assert max(sizes, default=0) - min(sizes, default=0) <= 1
-    assert len(sizes) == -(-number // MOST)
+    assert len(sizes) == -(-number // MAX_BATCH_SIZE)

@@ -28,7 +28,7 @@ RUNS_ALL = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a process that has not asked yet."""
-    monkeypatch.setattr(offers, "known_lists", WeakKeyDictionary())
+    monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_second_type_replaces_nothing_and_is_a_question_for_what_is_new(
 ) -> None:
     pool = made(world, by_gpu)
     request.getfixturevalue("second_type")
-    offers.known_lists.clear()
+    offers.cached_lists.clear()
     again, wrong = checked(world, by_gpu, pool.inputs)
     assert (again["server_type_id"], wrong) == (H100, {})
     assert world.changes(pool, again) == {}
@@ -129,7 +129,7 @@ def test_one_that_is_out_of_stock_is_no_question(
     monkeypatch.setitem(PRODUCTS, SECOND, empty)
     assert checked(world, by_gpu)[0]["server_type_id"] == H100
     monkeypatch.setitem(PRODUCTS, H100, replace(PRODUCTS[H100], gpu_model="H200"))
-    offers.known_lists.clear()
+    offers.cached_lists.clear()
     _, wrong = checked(world, by_gpu)
     assert "is UNAVAILABLE" in wrong["gpu_type"]
 
@@ -206,7 +206,7 @@ def test_a_platform_that_does_not_answer_is_asked_again_by_the_create(
     with world.serving("thing"):
         created = NodePoolLifecycle().create(inputs)
     assert Made("NodePool", created.id, inputs, created.outs).servers == {"g2v192m1920_metal"}
-    offers.known_lists.clear()
+    offers.cached_lists.clear()
     later, _ = checked(world, by_gpu, inputs)
     assert later["server_type_id"] == H100
     found = NodePoolLifecycle().changes(created.outs, later)

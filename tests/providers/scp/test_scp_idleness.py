@@ -19,7 +19,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, QuietLooks, Unkept
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.nodes import NodeTaking
+from gpuform.providers.scp.nodes import NodeDrainer
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, GpuStat, Overview
 from gpuform.schemas.policies.lifetime import Idleness, idleness_of
 from gpuform.schemas.scp.outputs import NodeOutputs
@@ -98,7 +98,7 @@ class Watched:
 
     def look(self, wanted: Idleness = WANTED, drain: Any = ASKED) -> Verdict:
         call = ProviderContext(clock=self.clock, intents=self.intents)
-        taking = NodeTaking(call, "pool", "pool train", {"drain": drain})
+        taking = NodeDrainer(call, "pool", "pool train", {"drain": drain})
         with use_context(call):
             return idleness.judged(call, Settings(), "pool", taking, [self.node], wanted)
 

@@ -609,7 +609,7 @@ class TestImport:
 def test_a_plan_needs_no_answer(
     world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offers, "known_lists", WeakKeyDictionary())
+    monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
     world.fault("GET", "", status=503, count=None)
     assert world.problems("NodePool", pool_inputs) == {}
     assert "were not checked with SCP" in world.unchecked[0]

@@ -6,7 +6,7 @@ import pytest
 
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.pool import change_guard, deleting_guard
+from gpuform.providers.scp.pool import find_change_guard, find_deletion_guard
 from gpuform.schemas.changes import Action
 from gpuform.schemas.values import UNKNOWN
 
@@ -176,32 +176,32 @@ def test_outputs_without_nodes_are_compared_by_their_echo(declared: Properties) 
 class TestGuards:
     def test_locked_nodes_need_a_permission(self, declared: Properties) -> None:
         old = stored(declared, node("001"), node("002", lock_enabled=True), node("003"))
-        guard = deleting_guard(old)
+        guard = find_deletion_guard(old)
         assert guard is not None
         assert (guard.permission, guard.because) == (
             Permission.UNLOCK,
             "GPU node train-002 is locked",
         )
-        assert change_guard(old, declared) is None
-        assert change_guard(old, {**declared, "count": 4}) is None
-        assert change_guard(old, {**declared, "count": 2}) is None
+        assert find_change_guard(old, declared) is None
+        assert find_change_guard(old, {**declared, "count": 4}) is None
+        assert find_change_guard(old, {**declared, "count": 2}) is None
         for change in ({"count": 2, "remove": ["train-002"]}, {"count": 1}, {"state": "STOPPED"}):
-            guard = change_guard(old, {**declared, **change})
+            guard = find_change_guard(old, {**declared, **change})
             assert guard is not None, change
             assert "train-002" in guard.because
 
     def test_who_unlocks_may_stop(self, declared: Properties) -> None:
         old = stored(declared, *(node(key, lock_enabled=True) for key in ("001", "002", "003")))
-        assert change_guard(old, {**declared, "state": "STOPPED"}) is not None
+        assert find_change_guard(old, {**declared, "state": "STOPPED"}) is not None
         unlocked = {**declared, "state": "STOPPED", "lock_enabled": False}
-        assert change_guard(old, unlocked) is None
-        assert change_guard(old, {**unlocked, "count": 2}) is not None
+        assert find_change_guard(old, unlocked) is None
+        assert find_change_guard(old, {**unlocked, "count": 2}) is not None
 
     def test_what_is_not_known_is_not_judged(self, declared: Properties) -> None:
         old = stored(declared, node("001", lock_enabled=True))
-        assert change_guard(old, {**declared, "count": UNKNOWN}) is None
-        assert change_guard(declared, declared) is None
-        assert deleting_guard(declared) is None
+        assert find_change_guard(old, {**declared, "count": UNKNOWN}) is None
+        assert find_change_guard(declared, declared) is None
+        assert find_deletion_guard(declared) is None
 
 
 def test_a_replaced_pool_shows_what_its_new_nodes_are(declared: Properties) -> None:

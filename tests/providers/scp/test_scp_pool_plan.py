@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from gpuform.providers.scp.nodes import (
     DeclaredNode,
     DeclaredPool,
-    Fabric,
-    Plan,
-    differences,
-    is_leaving,
-    plan,
+    PoolPlan,
+    TargetFabric,
+    find_differences,
+    is_terminating,
+    plan_pool,
 )
-from gpuform.providers.scp.nodes.planning import removal_order
+from gpuform.providers.scp.nodes.planning import sort_for_removal
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NodeState
 
@@ -37,33 +37,36 @@ def node(number: int, state: str = "RUNNING", **fields: Any) -> NodeOutputs:
 
 
 def counted(count: int, **fields: Any) -> DeclaredPool:
-    return DeclaredPool.of({**BASE, "count": count, **fields})
+    return DeclaredPool.from_inputs({**BASE, "count": count, **fields})
 
 
 def mapped(nodes: dict[str, dict[str, Any]], **fields: Any) -> DeclaredPool:
-    return DeclaredPool.of({**BASE, "nodes": nodes, **fields})
+    return DeclaredPool.from_inputs({**BASE, "nodes": nodes, **fields})
 
 
 def names(found: Sequence[Any]) -> list[str]:
     return [each.name if isinstance(each, DeclaredNode) else each.gpu_node_name for each in found]
 
 
-def kept(found: Plan) -> list[str]:
+def kept(found: PoolPlan) -> list[str]:
     return [each.gpu_node_name for each, _ in found.keep]
 
 
 def test_missing_nodes_get_the_lowest_free_names() -> None:
-    found = plan(counted(4), [node(2), node(5)])
+    found = plan_pool(counted(4), [node(2), node(5)])
     assert names(found.create) == ["train-001", "train-003"]
     assert kept(found) == ["train-002", "train-005"]
 
 
 def test_names_that_are_to_be_removed_are_not_given_again() -> None:
-    assert names(plan(counted(2, remove=["train-001"]), []).create) == ["train-002", "train-003"]
+    assert names(plan_pool(counted(2, remove=["train-001"]), []).create) == [
+        "train-002",
+        "train-003",
+    ]
 
 
 def test_a_leaving_node_counts_no_more() -> None:
-    found = plan(counted(2), [node(1), node(2, "TERMINATING")])
+    found = plan_pool(counted(2), [node(1), node(2, "TERMINATING")])
     assert names(found.create) == ["train-002"]
     assert names(found.delete) == []
 
@@ -71,32 +74,32 @@ def test_a_leaving_node_counts_no_more() -> None:
 def test_who_goes_first_when_the_pool_shrinks() -> None:
     nodes = [node(1), node(2, "STOPPED"), node(3, "ERROR"), node(4), node(5), node(6)]
     declared = counted(1, remove=["train-004", "nobody", "train-001"])
-    order = names(removal_order(nodes, declared))
+    order = names(sort_for_removal(nodes, declared))
     assert order == [f"train-00{number}" for number in (4, 1, 3, 2, 6, 5)]
-    assert kept(plan(declared, nodes)) == ["train-005"]
+    assert kept(plan_pool(declared, nodes)) == ["train-005"]
 
 
 def test_stopped_nodes_of_a_stopped_pool_go_by_age() -> None:
     nodes = [node(1, "STOPPED"), node(2), node(3, "STOPPED")]
-    order = names(removal_order(nodes, counted(1, state="STOPPED")))
+    order = names(sort_for_removal(nodes, counted(1, state="STOPPED")))
     assert order == ["train-003", "train-002", "train-001"]
 
 
 def test_a_failed_node_is_made_again_unless_it_failed_just_now() -> None:
     nodes = [node(1), node(2, "ERROR")]
-    found = plan(counted(2), nodes)
-    assert [(each.node.id, each.because) for each in found.replace] == [
+    found = plan_pool(counted(2), nodes)
+    assert [(each.node.id, each.reason) for each in found.replace] == [
         ("id-2", "it failed: it is deleted and made again")
     ]
-    assert names(found.ending) == ["train-002"]
+    assert names(found.deleted_nodes) == ["train-002"]
     assert found.create == []
-    spared = plan(counted(2), nodes, spare={"id-2"})
+    spared = plan_pool(counted(2), nodes, spared_ids={"id-2"})
     assert (spared.replace, kept(spared)) == ([], ["train-001", "train-002"])
 
 
 def test_a_map_of_nodes_is_kept_by_names() -> None:
     declared = mapped({"a": {}, "b": {"gpu_node_name": "train-002"}, "c": {"state": "STOPPED"}})
-    found = plan(declared, [node(1), node(2)])
+    found = plan_pool(declared, [node(1), node(2)])
     assert names(found.create) == ["train-a", "train-c"]
     assert names(found.delete) == ["train-001"]
     assert kept(found) == ["train-002"]
@@ -106,19 +109,19 @@ def test_a_map_of_nodes_is_kept_by_names() -> None:
 
 def test_another_address_replaces_that_node_alone() -> None:
     declared = mapped({"001": {"ip_address": "192.168.0.1"}, "002": {"ip_address": "192.168.0.9"}})
-    found = plan(declared, [node(1), node(2)])
+    found = plan_pool(declared, [node(1), node(2)])
     assert [each.name for each in found.replace] == ["train-002"]
     assert kept(found) == ["train-001"]
 
 
 def test_what_holds_for_all_holds_where_a_node_says_nothing() -> None:
     declared = mapped({"a": {}, "b": {"lock_enabled": False}}, lock_enabled=True, state="STOPPED")
-    assert declared.wanted("train-a") == DeclaredNode(
+    assert declared.get_declared_node("train-a") == DeclaredNode(
         "a", "train-a", lock_enabled=True, state="STOPPED"
     )
-    assert declared.wanted("train-b").lock_enabled is False
-    assert declared.key_of("train-b") == "b"
-    assert declared.key_of("another") == "another"
+    assert declared.get_declared_node("train-b").lock_enabled is False
+    assert declared.get_key("train-b") == "b"
+    assert declared.get_key("another") == "another"
 
 
 STATES = [str(state) for state in NodeState]
@@ -135,9 +138,9 @@ def test_a_plan_leads_to_the_declared_number(
     there: list[tuple[int, str]], count: int, remove: list[str]
 ) -> None:
     nodes = [node(number, state) for number, state in there]
-    live = [each for each in nodes if not is_leaving(each.state)]
+    live = [each for each in nodes if not is_terminating(each.state)]
     declared = counted(count, remove=remove)
-    found = plan(declared, nodes)
+    found = plan_pool(declared, nodes)
     after = len(live) - len(found.delete) + len(found.create)
     assert after == count
     assert not found.delete or not found.create
@@ -146,24 +149,26 @@ def test_a_plan_leads_to_the_declared_number(
     assert not {*made} & {each.gpu_node_name for each in live}
     assert not {*made} & {*remove}
     # Nothing is told twice, and nothing that leaves is told anything.
-    ids = [each.id for each in (*found.ending, *(each for each, _ in found.keep))]
+    ids = [each.id for each in (*found.deleted_nodes, *(each for each, _ in found.keep))]
     assert sorted(ids) == sorted(each.id for each in live)
     # Once it is done, there is nothing more to do.
     left = [node(int(name[-3:])) for name in (*made, *kept(found))]
-    again = plan(declared, [*left, *(node(int(each.name[-3:])) for each in found.replace)])
+    again = plan_pool(declared, [*left, *(node(int(each.name[-3:])) for each in found.replace)])
     assert (again.create, again.delete, again.replace) == ([], [], [])
 
 
 @given(st.permutations([node(n, s) for n, s in enumerate(["RUNNING", "ERROR", "STOPPED"] * 3, 1)]))
 def test_the_order_of_a_list_decides_nothing(nodes: list[NodeOutputs]) -> None:
-    assert names(plan(counted(4), nodes).delete) == names(plan(counted(4), sorted_(nodes)).delete)
+    assert names(plan_pool(counted(4), nodes).delete) == names(
+        plan_pool(counted(4), sorted_(nodes)).delete
+    )
 
 
 def sorted_(nodes: list[NodeOutputs]) -> list[NodeOutputs]:
     return sorted(nodes, key=lambda each: each.id)
 
 
-FABRIC = Fabric(name="fabric1")
+FABRIC = TargetFabric(name="fabric1")
 
 
 @pytest.mark.parametrize(
@@ -194,13 +199,13 @@ FABRIC = Fabric(name="fabric1")
 def test_what_differs_of_one_node(
     seen: dict[str, Any], wanted: dict[str, Any], fields: list[str]
 ) -> None:
-    found = differences(node(1, **seen), DeclaredNode("k", "train-001", **wanted), FABRIC)
+    found = find_differences(node(1, **seen), DeclaredNode("k", "train-001", **wanted), FABRIC)
     assert [each.field for each in found] == fields
 
 
 def test_an_id_decides_where_a_name_could_be_another_fabric() -> None:
-    fabric = Fabric(name="fabric1", id="f2")
-    assert not fabric.has(node(1))
-    assert fabric.has(node(1, cluster_fabric_id="f2", cluster_fabric_name="renamed"))
-    (found,) = differences(node(1), DeclaredNode("k", "train-001"), fabric)
+    fabric = TargetFabric(name="fabric1", id="f2")
+    assert not fabric.contains(node(1))
+    assert fabric.contains(node(1, cluster_fabric_id="f2", cluster_fabric_name="renamed"))
+    (found,) = find_differences(node(1), DeclaredNode("k", "train-001"), fabric)
     assert (found.field, found.before, found.after) == ("cluster_fabric_id", "f1", "f2")

@@ -19,7 +19,7 @@ from gpuform.providers.records import Drains, Repairs
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.nodes import repairs, taking
+from gpuform.providers.scp.nodes import draining, repairs
 from gpuform.providers.slurm import Condition
 
 Properties = dict[str, Any]
@@ -62,7 +62,7 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def scheduler(world: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     made = Simulated(world.clock, NAMES)
-    monkeypatch.setattr(taking, "declared_scheduler", lambda *_: made)
+    monkeypatch.setattr(draining, "declared_scheduler", lambda *_: made)
     return made
 
 

@@ -8,7 +8,7 @@ from simulated_scheduler import Simulated
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.nodes import taking
+from gpuform.providers.scp.nodes import draining
 
 Properties = dict[str, Any]
 
@@ -21,7 +21,7 @@ NAMES = ["train-001", "train-002", "train-003", "train-004"]
 @pytest.fixture
 def scheduler(world: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     made = Simulated(world.clock, NAMES)
-    monkeypatch.setattr(taking, "declared_scheduler", lambda *_: made)
+    monkeypatch.setattr(draining, "declared_scheduler", lambda *_: made)
     return made
 
 

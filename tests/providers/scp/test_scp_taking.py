@@ -10,7 +10,7 @@ from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.nodes import taking
+from gpuform.providers.scp.nodes import draining
 
 Properties = dict[str, Any]
 
@@ -22,7 +22,7 @@ ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
 def scheduler(world: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     """In the place of the Kubernetes that runs on the servers; the platform knows none."""
     made = Simulated(world.clock, [f"train-00{number}" for number in range(1, 5)])
-    monkeypatch.setattr(taking, "declared_scheduler", lambda *_: made)
+    monkeypatch.setattr(draining, "declared_scheduler", lambda *_: made)
     return made
 
 

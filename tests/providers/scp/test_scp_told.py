@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.scp.fabric import look_at
-from gpuform.providers.scp.pool import shown
+from gpuform.providers.scp.pool import node_to_outputs
 from gpuform.schemas.scp import wire
 
 Properties = dict[str, Any]
@@ -58,6 +58,6 @@ def test_a_fabric_tells_more_and_an_old_state_plans_nothing(
 @pytest.mark.parametrize("bad", [None, "many", {"a": 1}, [1], True])
 def test_what_is_only_shown_spoils_no_answer(bad: Any) -> None:
     node = wire.GpuNode.model_validate({"id": "a" * 32, **dict.fromkeys(OF_NODE, bad)})
-    assert shown(node, None).id == node.id
+    assert node_to_outputs(node, None).id == node.id
     fabric = wire.ClusterFabric.model_validate({"id": "a" * 32, **dict.fromkeys(OF_FABRIC, bad)})
     assert look_at("fabric1", fabric).value.outputs.cluster_fabric_id == fabric.id

@@ -1,0 +1,192 @@
+"""Drain nodes that are deleted, recreated, stopped or moved: wait until their jobs have ended.
+
+SCP's API knows no scheduler: the stack declares who gives the nodes their jobs, if anybody does.
+The platform removes exactly the nodes that a request names. `PoolReconciler`, node pools and GPU
+nodes call this module, which calls `providers.draining`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuform.providers import permissions
+from gpuform.providers.context import ProviderContext
+from gpuform.providers.draining import (
+    DrainedObject,
+    Draining,
+    NodeEviction,
+    Scheduler,
+    Worker,
+    problems,
+    undo,
+)
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.permissions import Permission
+from gpuform.providers.records import Drain, Drains
+from gpuform.providers.scp.nodes.planning import (
+    DeclaredNode,
+    PoolPlan,
+    TargetFabric,
+    find_differences,
+    is_terminating,
+)
+from gpuform.providers.slurm import declared_scheduler
+from gpuform.schemas.policies.drain import Leaving, PoolDrainInputs
+from gpuform.schemas.scp.outputs import NodeOutputs
+from gpuform.schemas.scp.statuses import NODE_FAILED
+
+KeptNode = tuple[NodeOutputs, DeclaredNode]
+
+
+def find_interruptions(
+    kept_nodes: Sequence[KeptNode], fabric: TargetFabric
+) -> Iterator[tuple[str, str]]:
+    """Yield the names of kept nodes whose jobs would end all the same, and what is done to them."""
+    for node, declared_node in kept_nodes:
+        changes = {
+            difference.field: difference.after
+            for difference in find_differences(node, declared_node, fabric)
+        }
+        if changes.get("state") == "STOPPED":
+            yield node.gpu_node_name, "stopped"
+        elif {"cluster_fabric_id", "cluster_fabric_name"} & changes.keys():
+            yield node.gpu_node_name, "moved"
+
+
+class NodeDrainer:
+    """Drainer of the nodes of one resource, a pool or a single node.
+
+    `label` is for people, as `pool train`; `declared` are the canonical inputs.
+    """
+
+    def __init__(
+        self, context: ProviderContext, id_: str, label: str, declared: Mapping[str, Any]
+    ) -> None:
+        self._context = context
+        self._id = id_
+        self._label = label
+        self._has_count = declared.get("count") is not None
+        self._drain_inputs = PoolDrainInputs.model_validate(declared.get("drain") or {})
+
+    @classmethod
+    def for_pool(
+        cls, context: ProviderContext, id_: str, declared: Mapping[str, Any]
+    ) -> "NodeDrainer":
+        """Create the drainer of a pool with these canonical inputs."""
+        return cls(context, id_, f"pool {declared.get('gpu_node_name_prefix') or id_}", declared)
+
+    @property
+    def earlier_drain(self) -> Drain | None:
+        """Return the record of a drain that this run or an earlier one has begun, or None."""
+        return Drains.beside(self._context.intents).find(self._id)
+
+    @property
+    def chosen_names(self) -> Sequence[str]:
+        """Return the names of the nodes that are removed first, because no job runs on them."""
+        return self.earlier_drain.chosen if self.earlier_drain else ()
+
+    def build_eviction(self, plan: PoolPlan, fabric: TargetFabric) -> NodeEviction:
+        """Build the eviction that a plan for the nodes means."""
+        reasons = {replacement.name: "replaced" for replacement in plan.replace}
+        reasons |= find_interruptions(plan.keep, fabric)
+        # A pool with a count does not say which nodes are removed: the idle ones are chosen.
+        if self._has_count:
+            return NodeEviction(reasons, len(plan.delete), self._drain_inputs.nodes or ())
+        return NodeEviction({**reasons, **{node.gpu_node_name: "deleted" for node in plan.delete}})
+
+    def drain_nodes(
+        self, taking: NodeEviction, nodes: Sequence[NodeOutputs]
+    ) -> Sequence[str] | None:
+        """Choose the nodes to remove, and wait until no job runs on them.
+
+        Returns the names of the nodes that may be removed now; None if no scheduler is declared.
+
+        Raises:
+            GpuformError: the nodes must not be removed; everything is as before.
+        """
+        if not taking:
+            return ()
+        self._refuse_wrong_names(taking, nodes)
+        if not self._drain_inputs.has_scheduler:
+            return None
+        draining = self._build_draining(taking, nodes)
+        drain = draining.clear(taking)
+        return None if drain is None else draining.asking(drain).chosen
+
+    def observe_workers(self, nodes: Sequence[NodeOutputs]) -> Sequence[Worker] | None:
+        """Return the nodes as their scheduler shows them; None if no scheduler is declared."""
+        if not self._drain_inputs.has_scheduler:
+            return None
+        return self._build_draining(NodeEviction(), nodes).seen()
+
+    def predict_removed_nodes(
+        self, taking: NodeEviction, nodes: Sequence[NodeOutputs]
+    ) -> Leaving | None:
+        """Predict for a plan which nodes would be removed now; None if no scheduler is declared."""
+        if not taking:
+            return None
+        self._refuse_wrong_names(taking, nodes)
+        if not self._drain_inputs.has_scheduler:
+            self._context.on_unchecked(
+                f"whether jobs run on nodes of {self._label} whose GPUs are taken: nobody is "
+                "declared who could tell (drain.kubernetes or drain.slurm)"
+            )
+            return None
+        return self._build_draining(taking, nodes).leaving(taking)
+
+    def uncordon_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
+        """Uncordon the drained nodes, also under names of nodes that are gone.
+
+        A node that comes back under such a name takes jobs again. While one of `nodes`, the
+        existing ones, is being deleted, nothing happens.
+
+        Raises:
+            GpuformError: nodes may still be cordoned.
+        """
+        drain = self.earlier_drain
+        if drain is None or any(is_terminating(node.state) for node in nodes):
+            return
+        if not undo(self._context, drain, self._find_scheduler):
+            raise GpuformError(
+                f"{', '.join(drain.cordoned)} may still be cordoned",
+                hint="run it again to uncordon",
+            )
+
+    def _refuse_wrong_names(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> None:
+        messages = [
+            str(problem)
+            for problem in problems(_nodes_to_workers(nodes), taking.count, taking.named)
+        ]
+        if messages:
+            raise GpuformError(f"{self._label}: {'; '.join(messages)}")
+
+    def _build_draining(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> Draining:
+        # A locked node is chosen only by its name, or when there are too few others.
+        named_nodes = {*taking.named, *taking.these}
+        removable_nodes = [
+            node for node in nodes if not node.lock_enabled or node.gpu_node_name in named_nodes
+        ]
+        needs_locked_nodes = len(removable_nodes) < taking.count + len(taking.these)
+        if Permission.UNLOCK in permissions.given() or needs_locked_nodes:
+            # The permission is required before a locked node is deleted.
+            removable_nodes = list(nodes)
+        subject = DrainedObject(self._id, self._label, _nodes_to_workers(removable_nodes))
+        return Draining(self._context, subject, self._find_scheduler, self._drain_inputs)
+
+    def _find_scheduler(self) -> Scheduler:
+        """Raises GpuformError when nobody can be asked."""
+        return declared_scheduler(self._drain_inputs, self._label)
+
+
+def _nodes_to_workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:
+    """Convert nodes that could be removed to workers, the oldest first."""
+    live_nodes = [node for node in nodes if not is_terminating(node.state)]
+    live_nodes.sort(key=lambda node: (node.created_at or "", node.gpu_node_name))
+    return [
+        Worker(
+            node.gpu_node_name,
+            aliases=(node.id,),
+            addresses=tuple(filter(None, (node.policy_ip, node.policy_nat))),
+            is_failed=node.state in NODE_FAILED,
+        )
+        for node in live_nodes
+    ]

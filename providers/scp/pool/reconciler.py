@@ -1,0 +1,317 @@
+"""Reconcile the nodes of one pool with the declaration, look by look, until nothing is left to do.
+
+Each look lists the nodes, plans with them, and sends what can be done now. So the place where an
+earlier run was cut off does not matter. `NodePoolOperations` calls this module.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
+from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.operations import Observed, Settings
+from gpuform.providers.records import Target
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.nodes import (
+    DeclaredPool,
+    NodeDrainer,
+    NodeInspection,
+    NodeLedger,
+    NodeSteps,
+    PoolPlan,
+    describe_empty_fabric,
+    find_differences,
+    find_fabric,
+    find_replacement,
+    is_terminating,
+    plan_pool,
+)
+from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, PoolCreator, build_pool_id
+from gpuform.providers.scp.pool.nodes import PoolNodes
+from gpuform.providers.scp.pool.repairs import PoolRepairs, parse_stored_nodes
+from gpuform.providers.scp.pool.rollout import Rollout, RolloutLimits
+from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.repair import NodeFault
+from gpuform.schemas.scp.inputs import NodePoolInputs
+from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
+from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
+
+ObservedPool = Observed[NodePoolOutputs]
+
+_MAX_DRAIN_ATTEMPTS = 5
+"""How often nodes to drain are chosen again because the pool has changed meanwhile."""
+
+
+def build_target(node_pool_id: str, name_prefix: str) -> Target:
+    """Build the key under which a pool's creates are recorded."""
+    return Target("scp", "NodePool", name_prefix, node_pool_id)
+
+
+class PoolReconciler:
+    """Reconciler of one pool during one call; no job runs on the nodes that it removes."""
+
+    def __init__(
+        self,
+        client: ScpClient,
+        settings: Settings,
+        context: ProviderContext,
+        inputs: NodePoolInputs,
+        id_: str = "",
+    ) -> None:
+        stored, pool_id = context.known, build_pool_id(inputs)
+        label = f"pool {inputs.gpu_node_name_prefix}"
+        self._inspection = NodeInspection(context, settings, label, inputs.dump_declared())
+        self._repairs = PoolRepairs(
+            context, self._inspection, id_ or pool_id, inputs.dump_declared()
+        )
+        self.drainer = NodeDrainer.for_pool(context, id_ or pool_id, inputs.dump_declared())
+        self._client = client
+        self._context = context
+        self._inputs = inputs
+        self._drained_ids = set[str]()
+        self._declared = DeclaredPool.from_inputs(inputs.dump_declared())
+        limits = RolloutLimits(
+            inputs.rollout, self._repairs.parallel, self._repairs.unrepaired_reasons
+        )
+        self._rollout = Rollout(context, limits, self.drainer, self._repairs.is_due)
+        target = self._record_target = build_target(
+            inputs.node_pool_id, inputs.gpu_node_name_prefix
+        )
+        node_ids = stored.get("node_ids") or ()
+        self._ledger = NodeLedger(context, target, pool_id, node_ids, lambda: client.clock_ahead)
+        self.nodes = PoolNodes(client, context, self._ledger, stored, [inputs.cluster_fabric_name])
+        for declared_node in self._declared.nodes.values():
+            self.nodes.expect_public_ip(declared_node.name, declared_node.public_ip_address_id)
+        self._steps = NodeSteps(client, self.nodes)
+        self._creator = PoolCreator(
+            client, context, inputs, self._declared, self._ledger, self.nodes
+        )
+        # What the plan has seen: a node that fails later is not replaced by the same run.
+        self._states_before = {node.id: node.state for node in parse_stored_nodes(stored) or ()}
+        self._had_nodes = bool(self._ledger.ids)
+
+    def create_first_nodes(self) -> None:
+        """Create the first nodes, unless an earlier attempt has created some."""
+        if self._ledger.ids or self._ledger.uncertain_names:
+            self.nodes.refresh()
+        # Nodes of an interrupted create are adopted, not created a second time.
+        if self._ledger.ids and not self._context.finds_only:
+            self._context.on_progress("found nodes again, created by an earlier attempt")
+        elif not self._ledger.ids:
+            self._ledger.refuse_while_uncertain()
+            self._context.refuse_to_make(self._record_target)
+            self._creator.create_first_nodes(plan_pool(self._declared, []).create)
+
+    def reconcile(self) -> ObservedPool:
+        """Reconcile until all nodes are as declared, and return what was observed.
+
+        Raises:
+            NotReady: the pool is not as declared; `last` is what was observed.
+        """
+        label = f"pool {self._inputs.gpu_node_name_prefix}"
+        interval = self._client.rhythm(POLL_INTERVAL_S)
+        try:
+            with self._context.searching(self._rollout.get_timeout(self.plan_changes())):
+                wait_until_done(self._context, self._poll, label=label, interval=interval)
+        except NotReady as error:
+            if self._is_gone:
+                raise NotReady(error.reason) from None
+            raise type(error)(error.reason, last=self._observe(error.reason)) from None
+        except GpuformError as error:
+            raise NotReady(str(error), last=self._observe(str(error))) from None
+        self._repairs.forget_requests()
+        return self._observe(None)
+
+    def plan_changes(self) -> PoolPlan:
+        """List the nodes, and plan what there is to do."""
+        self.nodes.refresh()
+        return self._plan_observed_nodes()
+
+    def drain_planned_nodes(self, plan: PoolPlan) -> PoolPlan:
+        """Drain the nodes that the plan removes; return the plan with idle nodes instead.
+
+        Of replacements that are rolled out the plan has only those that may begin now.
+
+        Raises:
+            GpuformError: nodes must not be removed.
+        """
+        plan = self._plan_step(plan)
+        for _ in range(_MAX_DRAIN_ATTEMPTS):
+            eviction = self.drainer.build_eviction(plan, self._declared.fabric)
+            evicted_ids = self._get_ids(
+                [*eviction.these, *(node.gpu_node_name for node in plan.delete)]
+            )
+            if evicted_ids <= self._drained_ids:
+                return plan
+            drained_names = self.drainer.drain_nodes(eviction, self.nodes.all)
+            if drained_names is None:  # nobody tells the jobs
+                self._drained_ids |= evicted_ids
+                return plan
+            self._drained_ids |= self._get_ids(drained_names)
+            # Draining takes time, and chooses nodes: the nodes are listed and planned again.
+            plan = self._plan_step(self.plan_changes())
+        raise GpuformError("its nodes change all the time: run it again")
+
+    def predict_removed_nodes(self) -> Leaving | None:
+        """Predict which nodes an update would remove now."""
+        plan = self.plan_changes()
+        eviction = self.drainer.build_eviction(plan, self._declared.fabric)
+        return self._rollout.sort_removed_nodes(
+            self.drainer.predict_removed_nodes(eviction, self.nodes.all)
+        )
+
+    def _plan_step(self, plan: PoolPlan) -> PoolPlan:
+        uncertain_reasons = dict.fromkeys(
+            self._ledger.uncertain_names, "it is not known whether it was made"
+        )
+        refusals = {**uncertain_reasons, **self._creator.refusals, **self._steps.refusals}
+        return self._rollout.plan_step(plan, self.nodes.all, refusals)
+
+    def _get_ids(self, names: Collection[str]) -> set[str]:
+        return {node.id for node in self.nodes.all if node.gpu_node_name in names}
+
+    @property
+    def _is_gone(self) -> bool:
+        """Return True if the pool had nodes, and somebody else has deleted them all."""
+        is_empty = not self._ledger.ids and not self._ledger.uncertain_names
+        return self._had_nodes and is_empty and not self._steps.has_deleted
+
+    def _plan_observed_nodes(self) -> PoolPlan:
+        """Plan with the observed nodes, without replacing nodes that this call has created.
+
+        Nodes that have failed since the plan are spared, too.
+        """
+        recreated_ids = self._repairs.node_ids
+        spared_ids = {
+            node.id
+            for node in self.nodes.all
+            if node.id not in self._states_before
+            or (node.state in NODE_FAILED and self._states_before[node.id] not in NODE_FAILED)
+        }
+        declared = replace(
+            self._declared, drained_names=self.drainer.chosen_names, recreated_ids=recreated_ids
+        )
+        return plan_pool(declared, self.nodes.all, spared_ids - recreated_ids)
+
+    def _poll(self) -> PollResult[None]:
+        plan = self.plan_changes()
+        self._had_nodes = self._had_nodes or bool(self._ledger.ids)
+        if self._is_gone:
+            raise NotReady(f"all nodes of the pool {self._inputs.gpu_node_name_prefix} are gone")
+        # First drained, then deleted, then changed, then created: jobs end before their node does.
+        plan = self.drain_planned_nodes(plan)
+        has_sent = self._steps.delete_nodes(plan.deleted_nodes)
+        has_sent |= self._steps.send_next_steps(
+            plan.keep, self._declared.fabric, self._find_target_fabric(plan)
+        )
+        self._creator.create_missing_nodes(plan.create)
+        problems, progress = self._find_problems(plan), self._describe_progress(plan)
+        if has_sent or self._is_busy(plan):
+            return PollResult(None, progress)
+        if problems:
+            return PollResult(None, progress, failure="; ".join(problems))
+        return PollResult(None, progress, is_done=True)
+
+    def _find_target_fabric(self, plan: PoolPlan) -> str | None:
+        """Return the id of the fabric that nodes move to, or None if none moves."""
+        fabric = self._declared.fabric
+        if all(fabric.contains(node) for node, _ in plan.keep):
+            return None
+        if fabric.id is not None:
+            return fabric.id
+        target_fabric = find_fabric(self._client, self._inputs.node_pool_id, fabric.name or "")
+        if target_fabric is None:
+            raise GpuformError(f"cluster_fabric_name: {describe_empty_fabric(fabric.name or '')}")
+        return target_fabric.id
+
+    def _is_busy(self, plan: PoolPlan) -> bool:
+        """Return True if anything is under way, or waits for its turn."""
+        refused_names = (
+            self._creator.refusals.keys()
+            | self._steps.refusals.keys()
+            | self._ledger.uncertain_names
+        )
+        if plan.waiting or self._rollout.is_joining or self._ledger.may_miss_nodes:
+            return True
+        if any(declared_node.name not in refused_names for declared_node in plan.create):
+            return True
+        if any(node.gpu_node_name not in refused_names for node in plan.deleted_nodes):
+            return True
+        if any(is_terminating(node.state) for node in self.nodes.all):
+            return True
+        return any(
+            node.state not in NODE_AT_REST | NODE_FAILED
+            or (
+                declared_node.name not in refused_names
+                and any(find_differences(node, declared_node, self._declared.fabric))
+            )
+            for node, declared_node in plan.keep
+        )
+
+    def _find_problems(self, plan: PoolPlan) -> list[str]:
+        """Return what is not as declared and does not become so by itself, grouped by reason."""
+        uncertain_reason = "it is not known whether it was made; another run looks for it"
+        reasons_by_name = dict.fromkeys(self._ledger.uncertain_names, uncertain_reason)
+        reasons_by_name |= {**self._creator.refusals, **self._steps.refusals}
+        for node, declared_node in plan.keep:
+            pending_replacement = find_replacement(node, declared_node)
+            if node.state in NODE_FAILED:
+                reasons_by_name[node.gpu_node_name] = self._describe_broken_node(node)
+            elif pending_replacement:
+                before, after = pending_replacement.before, pending_replacement.after
+                reason = f"its {pending_replacement.field} is {before} and not {after}"
+                reasons_by_name[node.gpu_node_name] = f"{reason}; another run makes it again"
+        names_by_reason: dict[str, list[str]] = {}
+        for name, reason in sorted(reasons_by_name.items()):
+            names_by_reason.setdefault(reason, []).append(name)
+        return [f"{', '.join(names)}: {reason}" for reason, names in names_by_reason.items()]
+
+    def _describe_broken_node(self, node: NodeOutputs) -> str:
+        reason = f"its state is {node.state}"
+        unrepaired_reasons = self._repairs.unrepaired_reasons
+        if node.gpu_node_name in unrepaired_reasons:
+            return f"{reason}, and it is not repaired: {unrepaired_reasons[node.gpu_node_name]}"
+        return f"{reason}; another run makes it again"
+
+    def _describe_progress(self, plan: PoolPlan) -> str:
+        states = Counter(node.state or "no state" for node in self.nodes.all)
+        phrases = [f"{number} {state}" for state, number in sorted(states.items())]
+        # Created nodes that no list shows yet are not missing.
+        unlisted_count = len(self._ledger.ids) - len(self.nodes.nodes_by_id)
+        missing_count = len(plan.create) - max(0, unlisted_count)
+        if missing_count > 0:
+            phrases.append(f"{missing_count} to be made")
+        if plan.waiting:
+            phrases.append(f"{len(plan.waiting)} to be replaced")
+        return ", ".join(phrases) or "no node yet"
+
+    def _observe(self, reason: str | None) -> ObservedPool:
+        inspected = self._inspection.find_faults(self.nodes.all)
+        return Observed(
+            {}, build_pool_outputs(inspected, self._ledger, self._declared.get_key, reason)
+        )
+
+
+def build_pool_outputs(
+    inspected: tuple[Sequence[NodeOutputs], list[NodeFault]],
+    ledger: NodeLedger,
+    key_of: Callable[[str], str],
+    reason: str | None,
+) -> NodePoolOutputs:
+    """Build the outputs of a pool from its nodes and their faults.
+
+    `inspected` has both; `reason` says why the pool is not ready, None if it is.
+    """
+    nodes, faults = inspected
+    # During a move nodes are in two fabrics: the larger part counts.
+    fabrics = Counter(node.cluster_fabric_id for node in nodes if node.cluster_fabric_id)
+    nodes_by_key = {key_of(node.gpu_node_name): node for node in nodes}
+    return NodePoolOutputs(
+        ready=reason is None,
+        not_ready_reason=reason,
+        gpu_nodes=nodes_by_key,
+        node_ids=sorted(ledger.ids),
+        cluster_fabric_id=next((id_ for id_, _ in fabrics.most_common(1)), None),
+        faults=faults,
+    )
