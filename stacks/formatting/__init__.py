@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ruamel.yaml.error import YAMLError
+from yaml import YAMLError
 
 from gpuform.stacks.formatting.layout import broken, laid_out
 from gpuform.stacks.formatting.meaning import (

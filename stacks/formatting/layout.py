@@ -1,6 +1,6 @@
 """The layout of YAML text: only white space is changed, all else is taken from the text as it is.
 
-Where tokens are is read from ruamel.yaml, by YAML 1.2's rules.
+Where tokens are is read from PyYAML, by the parser that reads topologies.
 """
 
 import itertools
@@ -8,7 +8,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ruamel.yaml import YAML, tokens
+import yaml
+from yaml import tokens
+
+from gpuform.stacks.formatting.meaning import LOADER
 
 _STEP: Final = 2
 OPENERS: Final = (tokens.FlowMappingStartToken, tokens.FlowSequenceStartToken)
@@ -29,8 +32,12 @@ class _Block:
 
 
 def tokens_of(text: str) -> list[Any]:
-    """ruamel.yaml's tokens; raises its YAMLError, or ValueError for impossible characters."""
-    return list(YAML(typ="safe", pure=True).scan(text))
+    """Return PyYAML's tokens of a text.
+
+    Raises:
+        yaml.YAMLError: the text is not YAML.
+    """
+    return list(yaml.scan(text, LOADER))
 
 
 def laid_out(text: str) -> str:

@@ -17,7 +17,7 @@ from gpuform.stacks.engine.errors import EngineError
 LineAndColumn = tuple[int, int]
 """Line and column, from 1."""
 
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Facts = list[tuple[Any, LineAndColumn]]
 
@@ -34,7 +34,7 @@ class FormattingError(EngineError):
 
 
 def not_yaml(error: Exception, where: str) -> FormattingError:
-    """A parser's error; PyYAML's and ruamel.yaml's have the same parts, if any."""
+    """Return the error of a file that PyYAML cannot read."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     said = getattr(error, "problem", None) or getattr(error, "context", None)
@@ -63,7 +63,7 @@ def _nodes(text: str, where: str) -> Facts:
     found: Facts = []
     anchors: set[str] = set()
     documents = 0
-    for event in yaml.parse(text, _LOADER):
+    for event in yaml.parse(text, LOADER):
         place = _place(event)
         found.append((_fact(event), place))
         if isinstance(event, yaml.AliasEvent) and event.anchor not in anchors:
@@ -110,7 +110,7 @@ def without_tabs(text: str, where: str) -> str:
 def _gaps(text: str) -> Iterator[tuple[int, int]]:
     """What is between the tokens, line by line: white space, and the comments."""
     position = 0
-    for token in yaml.scan(text, _LOADER):
+    for token in yaml.scan(text, LOADER):
         stop, end = token.start_mark.index, token.end_mark.index
         if isinstance(token, yaml.ScalarToken) and token.style in ("|", ">"):
             stop = text.find("\n", stop, end) if "\n" in text[stop:end] else end
