@@ -118,7 +118,7 @@ def summary_of(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
     if not has_kind(platform, kind):
         return Summary()
     lifecycle = lifecycle_class(platform, kind)
-    gpus = lifecycle.gpus(outputs)
+    gpus = lifecycle.count_gpus(outputs)
     cost = outputs.get("current_hourly_rate")
     return Summary(
         state=_state(outputs),
@@ -128,7 +128,7 @@ def summary_of(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
         hourly_cost=float(cost) if isinstance(cost, int | float) else None,
         currency=str(outputs.get("currency") or ""),
         alerts=tuple(_alerts(outputs)),
-        owner=lifecycle.owner(outputs),
+        owner=lifecycle.get_owner_name(outputs),
     )
 
 

@@ -172,7 +172,7 @@ def _typed_dict(model: type[BaseModel], choices: dict[str, tuple[str, ...]]) -> 
 
 def _class(platform: str, kind: str, lifecycle: type[Lifecycle[Any, Any]]) -> str:
     lines = []
-    for name in lifecycle.property_names():
+    for name in lifecycle.list_property_names():
         computed = lifecycle.outputs.model_fields.get(name)
         field = computed or lifecycle.inputs.model_fields[name]
         optional = " | None" if _is_optional(field.annotation) else ""

@@ -23,12 +23,12 @@ Kind = type[Lifecycle[Any, Any]]
 
 def object_id(kind: Kind, text: str) -> str:
     """The id of the object that an import names."""
-    return text.partition("@")[0] if kind.asked else text
+    return text.partition("@")[0] if kind.import_field else text
 
 
 def given_with(kind: Kind, text: str) -> Properties:
     """The input that an import names beside the id, if it does. Raises GpuformError."""
-    _, is_given, value = text.partition("@") if kind.asked else (text, "", "")
+    _, is_given, value = text.partition("@") if kind.import_field else (text, "", "")
     if not is_given:
         return {}
     try:
@@ -36,15 +36,15 @@ def given_with(kind: Kind, text: str) -> Properties:
     except yaml.YAMLError:
         parsed = None
     if not parsed or not str(parsed).strip():
-        raise GpuformError(f"{text}: {value!r} is no {kind.asked}", hint=how(kind, text))
-    return {kind.asked: parsed}
+        raise GpuformError(f"{text}: {value!r} is no {kind.import_field}", hint=how(kind, text))
+    return {kind.import_field: parsed}
 
 
 def how(kind: Kind, text: str) -> str:
     """How an object of the kind is named."""
-    example = kind.inputs.model_fields[kind.asked].examples or ("VALUE",)
+    example = kind.inputs.model_fields[kind.import_field].examples or ("VALUE",)
     value = example[0] if _is_text(kind) else json.dumps(example[0])
-    return f"import it as ID@{kind.asked.upper()}, such as '{object_id(kind, text)}@{value}'"
+    return f"import it as ID@{kind.import_field.upper()}, such as '{object_id(kind, text)}@{value}'"
 
 
 def agreed(kind: Kind, text: str, told: Mapping[str, Any]) -> Properties:
@@ -70,13 +70,13 @@ def imported(kind: Kind, text: str, settings: Settings) -> ReadResult:
     Secrets that no platform tells are outputs and no inputs: the CLI writes inputs into the code
     that it makes. Raises GpuformError for what nobody tells.
     """
-    lifecycle, id_ = kind.using(settings), object_id(kind, text)
+    lifecycle, id_ = kind.with_settings(settings), object_id(kind, text)
     found = lifecycle.read(id_, {})
     if not found.id:
         return found
     inputs, rules = dict(found.inputs or {}), get_field_rules(kind.inputs)
     fields = kind.inputs.model_fields.items()
-    needed = {name for name, field in fields if field.is_required()} | {kind.asked} - {""}
+    needed = {name for name, field in fields if field.is_required()} | {kind.import_field} - {""}
     lacking = [name for name, _ in fields if name in needed and name not in inputs]
     secrets = {n: settings.environ.get(variable(n)) for n in lacking if rules[n].secret}
     plain = [name for name in lacking if not rules[name].secret]
@@ -88,7 +88,7 @@ def imported(kind: Kind, text: str, settings: Settings) -> ReadResult:
         if name not in inputs:
             raise GpuformError(
                 f"the platform does not tell the {name} of {id_}, which a program has to declare",
-                hint=how(kind, text) if name == kind.asked else None,
+                hint=how(kind, text) if name == kind.import_field else None,
             )
     for name, value in secrets.items():
         if not value:
@@ -106,4 +106,4 @@ def imported(kind: Kind, text: str, settings: Settings) -> ReadResult:
 
 
 def _is_text(kind: Kind) -> bool:
-    return kind.inputs.model_fields[kind.asked].annotation in (str, str | None)
+    return kind.inputs.model_fields[kind.import_field].annotation in (str, str | None)

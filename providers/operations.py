@@ -121,7 +121,7 @@ class ResourceOperations(Protocol[In_contra, Out]):
         """What the platform says against declared values while planning.
 
         `values` is canonical and may be UNKNOWN in places. A check that cannot be made is told to
-        `call.on_unchecked`; it is never an error.
+        `call.on_skipped_check`; it is never an error.
         """
 
     def create(self, context: ProviderContext, inputs: In_contra) -> str:

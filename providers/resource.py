@@ -34,8 +34,8 @@ class PlatformResource(pulumi.CustomResource):
     ) -> None:
         lifecycle, form = self._lifecycle, chosen_form()
         # A property without a value makes the attribute exist, with the provider's answer later.
-        properties = dict.fromkeys(lifecycle.property_names())
-        secret = lifecycle.secret_names()
+        properties = dict.fromkeys(lifecycle.list_property_names())
+        secret = lifecycle.list_secret_names()
         given = {name: _meant(value) for name, value in arguments.items()}
         for name in secret:
             if given.get(name) is not None:
@@ -59,7 +59,7 @@ class PlatformResource(pulumi.CustomResource):
     @classmethod
     def property_names(cls) -> tuple[str, ...]:
         """What it has beside its id: inputs and outputs."""
-        return tuple(cls._lifecycle.property_names())
+        return tuple(cls._lifecycle.list_property_names())
 
     @classmethod
     def get(

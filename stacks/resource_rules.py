@@ -32,7 +32,7 @@ def kind_of(type_: str) -> tuple[str, str] | None:
 def is_secret_property(type_: str, name: str) -> bool:
     """Whether a property of a gpuform resource is secret by its model, whatever it is made of."""
     kind = kind_of(type_)
-    return kind is not None and name in lifecycle_class(*kind).secret_names()
+    return kind is not None and name in lifecycle_class(*kind).list_secret_names()
 
 
 def lifecycle_of(type_: str) -> "type[Lifecycle[Any, Any]] | None":
@@ -48,7 +48,7 @@ def write_refusal(lifecycle: "type[Lifecycle[Any, Any]]", settings: Settings) ->
     change itself.
     """
     try:
-        return lifecycle.write_refusal(settings)
+        return lifecycle.find_write_refusal(settings)
     except GpuformError:
         return None
 
@@ -152,4 +152,4 @@ RULES: tuple[Rule, ...] = (volume_in_region, one_owner_of_nodes)
 def deletes_first(type_: str, inputs: Mapping[str, Any]) -> bool:
     """Whether a new object of this type takes the name or the capacity of the old one."""
     lifecycle = lifecycle_of(type_)
-    return lifecycle is not None and not lifecycle.creates_first(inputs)
+    return lifecycle is not None and not lifecycle.should_create_first(inputs)

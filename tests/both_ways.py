@@ -132,7 +132,7 @@ class Host(ProviderHost):
 
     def outputs(self, urn: str, inputs: PropertyMap) -> PropertyMap:
         platform, _, kind = own_type(type_of(urn)).partition(":")
-        names = lifecycle_class(platform, kind).property_names()
+        names = lifecycle_class(platform, kind).list_property_names()
         computed = {key: value for key, value in COMPUTED.items() if key in names}
         return {**inputs, **computed}
 

@@ -51,7 +51,7 @@ class Cluster:
 
     def plan(self, news: Properties) -> list[str]:
         with self.emulator.serving():
-            found = self.lifecycle.changes({**self.outs, **PROGRAM}, news, self.id)
+            found = self.lifecycle.list_changes({**self.outs, **PROGRAM}, news, self.id)
         return [change.path for change in found]
 
     def run(self, worker: int, minutes: float | None = None, **fields: Any) -> str:

@@ -31,7 +31,7 @@ def answer(asked: Registration | Read) -> tuple[str, PropertyMap]:
     """Outputs that tell whose they are."""
     kind = kind_of(asked.type)
     assert kind is not None, asked.type
-    names = lifecycle_class(*kind).property_names()
+    names = lifecycle_class(*kind).list_property_names()
     own = f"{kind[0]}-{kind[1]}-{asked.name}"
     return f"id-of-{own}", {n: asked.inputs.get(n) or f"{n}-of-{own}" for n in names}
 

@@ -152,8 +152,12 @@ class ClusterActions:
 
         A new record needs the Parser, whose address may be missing: that is told to the call.
         """
-        if not call.known and values.get("create_mode") != "direct" and not self._client.has_parser:
-            call.on_unchecked(
+        if (
+            not call.stored_properties
+            and values.get("create_mode") != "direct"
+            and not self._client.has_parser
+        ):
+            call.on_skipped_check(
                 f"cluster {values.get('cluster_id')} is created by the Parser of AIOS, whose "
                 "address is missing: set AIOS_PARSER_URL, or declare create_mode: direct"
             )
@@ -211,7 +215,7 @@ class ClusterActions:
             return look_at(found, inputs.status)
 
         nodes = value_at(inputs.dump_declared(), "nodes.node_data")
-        if call.known.get("ready") is False and nodes is not None:
+        if call.stored_properties.get("ready") is False and nodes is not None:
             # An earlier change may be done in part, whatever was declared then.
             change(call, self._client, object_id, lambda record: entries_request(record, [], nodes))
         seen: Seen = wait_until_done(call, probe, label=f"cluster {object_id}", interval=INTERVAL)
@@ -231,7 +235,9 @@ class ClusterActions:
             return None
         if value_at(known_inputs, "nodes.node_data") is not None:
             require_nodes(found)
-        wanted = call.known.get("status") if call.known.get("ready") else None
+        wanted = (
+            call.stored_properties.get("status") if call.stored_properties.get("ready") else None
+        )
         seen = look_at(found, wanted).value
         if not known_inputs:
             return seen
@@ -261,7 +267,7 @@ class ClusterActions:
         changes: Sequence[FieldChange],  # noqa: ARG002 - paths of free maps are ambiguous
     ) -> None:
         """The changed paths alone; entries of nodes are added and removed one by one."""
-        before, after = dict(call.known), inputs.dump_declared()
+        before, after = dict(call.stored_properties), inputs.dump_declared()
         fields = changed_fields(get_field_rules(ClusterInputs), before, after)
         old, new = (value_at(values, "nodes.node_data") for values in (before, after))
         entries = (old or [], new or []) if new is not None else ([], [])
@@ -284,7 +290,9 @@ class ClusterActions:
     ) -> Leaving | None:
         """The nodes whose entries would go."""
         after = inputs.dump_declared()
-        old, new = (value_at(values, "nodes.node_data") for values in (call.known, after))
+        old, new = (
+            value_at(values, "nodes.node_data") for values in (call.stored_properties, after)
+        )
         return (
             None if new is None else _taking(call, object_id, after).leaving(_gone(old or [], new))
         )
@@ -347,35 +355,37 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     timeouts = Timeouts(create=1800, update=1800, delete=600)
     operations = ClusterActions
     id_example = "west-vision-001"
-    planned = frozenset({"status"})
-    moving = frozenset({"network_reputation", "totals"})
-    remains = HARDWARE_STAYS
-    guarded_by = (Permission.DESTROY_OTHERS,)
+    planned_fields = frozenset({"status"})
+    volatile_outputs = frozenset({"network_reputation", "totals"})
+    deletion_note = HARDWARE_STAYS
+    relevant_permissions = (Permission.DESTROY_OTHERS,)
 
     @classmethod
-    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
         """None: the registry has records alone."""
         keeps = "the AIOS registry keeps a record of the cluster and no credentials for it"
-        name = str(seen.get("cluster_id") or "")
+        name = str(outputs.get("cluster_id") or "")
         return Access(name=name, no_kubeconfig=keeps, no_hosts=keeps)
 
     @classmethod
-    def owner(cls, seen: Mapping[str, Any]) -> str:
+    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
         """Whom the record's own words name."""
-        words = seen.get("cluster_metadata")
+        words = outputs.get("cluster_metadata")
         return str((isinstance(words, Mapping) and words.get("owner")) or "")
 
     @classmethod
-    def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:
+    def find_observed_news(
+        cls, old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Iterable[Notice]:
         """What the network has written."""
-        return network_news(before, seen)
+        return network_news(old_outputs, outputs)
 
     @classmethod
-    def planned_changes(
-        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    def find_planned_changes(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
         """The status, where it is declared; some registries keep none."""
-        before, after = old.get("status"), declared.get("status")
+        before, after = old_outputs.get("status"), declared.get("status")
         if before is None or after is None or before == after:
             return
         because = KNOWN_AFTER_APPLY if after is UNKNOWN else ""

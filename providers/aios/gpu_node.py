@@ -79,7 +79,7 @@ class GpuNodeActions:
             answered = self._client.last_answered(cluster_id)
             record = find_present(call, self._client, cluster_id, lambda it: not it.entry(node_id))
             if record is None:
-                call.refuse_to_make()
+                call.refuse_creation()
                 raise GpuformError(
                     f"cluster_id: the registry has no cluster {cluster_id}",
                     hint="declare it as an aios.Cluster, and give that as cluster_id",
@@ -181,12 +181,14 @@ class GpuNodeActions:
                 record = find_alone(self._client, cluster_id)
             if record and known_inputs and _is_changed(record, node_id, known_inputs):
                 record = confirm(call, self._client, record)
-            call.falls_with = "" if record else cluster_id
+            call.deleted_with_id = "" if record else cluster_id
             entry = require_nodes(record).entry(node_id) if record else None
             if record is None or entry is None or is_another(call, entry.object_id):
                 return None
             # What kept it from being ready may have been the sums: `wait_until_ready` has to go on.
-            is_due = call.known.get("ready") is False and sums_request(record) is not None
+            is_due = (
+                call.stored_properties.get("ready") is False and sums_request(record) is not None
+            )
             return _observed(cluster_id, entry, "the sums are without it" if is_due else None)
 
         return look_past_lag(call, self._client, look)
@@ -241,7 +243,7 @@ class GpuNodeActions:
     ) -> None:
         """Removes the entry when no job runs on the node; one that is not there is no error."""
         cluster_id, _, node_id = object_id.partition("/")
-        entry_object_id = wire.own_id(call.known.get("object_id"))
+        entry_object_id = wire.own_id(call.stored_properties.get("object_id"))
         removed: list[Request] = []
 
         def plan(record: wire.Cluster) -> Request | None:
@@ -269,7 +271,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     timeouts = Timeouts(create=600, update=600, delete=600)
     operations = GpuNodeActions
     id_example = "west-vision-001/node-1"
-    remains = HARDWARE_STAYS
+    deletion_note = HARDWARE_STAYS
 
 
 def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> EntryTaking:

@@ -109,11 +109,11 @@ def find_present(
     try:
         record = find(client, cluster_id)
     except PASSING:
-        if call.finds_only:
+        if call.is_search_only:
             raise
         return _confirmed_or_none(client, cluster_id)
     can_create = record is None if may_create is None else bool(record and may_create(record))
-    return record if can_create or call.finds_only else _confirmed_or_none(client, cluster_id)
+    return record if can_create or call.is_search_only else _confirmed_or_none(client, cluster_id)
 
 
 def confirm(call: ProviderContext, client: AiosClient, record: wire.Cluster) -> wire.Cluster | None:
@@ -151,9 +151,9 @@ def look_past_lag(
 
     Nothing is waited for where the state knows of no object.
     """
-    began, _ = call.platform_time(client.clock_ahead)
+    began, _ = call.get_platform_time(client.clock_ahead)
     while (found := look()) is None:
-        now, _ = call.platform_time(client.clock_ahead)
+        now, _ = call.get_platform_time(client.clock_ahead)
         seen = Observation("the registry", _too_young(call, began, now))
         if not find_gaps(FORGET_ENTRY, seen):
             return None
@@ -188,7 +188,7 @@ def is_still_there(call: ProviderContext, target: Target, present: Sequence[Cand
 
 def is_another(call: ProviderContext, object_id: object) -> bool:
     """Whether somebody has made a record or an entry anew since the state was written."""
-    known, now = call.known.get("object_id"), wire.own_id(object_id)
+    known, now = call.stored_properties.get("object_id"), wire.own_id(object_id)
     return known is not None and now is not None and known != now
 
 
@@ -220,7 +220,7 @@ def require_gone(
             doubt: GpuformError = contradicted(error, "it is still there")
         except PASSING as failure:
             doubt = failure
-        if call.clock.now() - began >= SETTLE or call.remaining() == 0:
+        if call.clock.now() - began >= SETTLE or call.compute_remaining_seconds() == 0:
             raise doubt
         call.sleep(INTERVAL)
 
@@ -233,7 +233,7 @@ def find_others(
     Those are not the stack's that the record does not declare, and no other resource of the stack.
     Raises NotEnoughEvidence when the registry does not list the nodes.
     """
-    found = find_alone(client, id_) if call.only_looks else _confirmed_or_none(client, id_)
+    found = find_alone(client, id_) if call.is_read_only else _confirmed_or_none(client, id_)
     if found is None:
         return []
     missing = () if found.tells_nodes else ("it lists no nodes of the record",)
@@ -244,7 +244,11 @@ def find_others(
 def others_in(call: ProviderContext, record: wire.Cluster, declared: Collection[str]) -> list[str]:
     """Return the nodes of `record` that it does not declare, and no other resource of the stack."""
     ids = [node.id or "one without an id" for node in record.nodes.node_data]
-    return [id_ for id_ in ids if id_ not in declared and not call.is_ours(f"{record.id}/{id_}")]
+    return [
+        id_
+        for id_ in ids
+        if id_ not in declared and not call.belongs_to_stack(f"{record.id}/{id_}")
+    ]
 
 
 def warn_of_gaps(call: ProviderContext, record: wire.Cluster) -> None:
@@ -391,7 +395,7 @@ class _Edit:
         now = self.call.clock.now()
         if self.failing_since is None:
             self.failing_since = now
-        if now - self.failing_since >= PATIENCE or self.call.remaining() == 0:
+        if now - self.failing_since >= PATIENCE or self.call.compute_remaining_seconds() == 0:
             raise NotReady(f"change of cluster {self.cluster_id}: not done: {reason}")
         self.call.sleep(INTERVAL)
 
@@ -471,9 +475,9 @@ def _confirmed_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | No
 
 def _too_young(call: ProviderContext, began: float, now: float) -> list[str]:
     """Return why an object that the state knows may be there though no answer shows it."""
-    if not call.known:
+    if not call.stored_properties:
         return []
-    made_at = wire.moment_of(call.known.get("object_id"))
+    made_at = wire.moment_of(call.stored_properties.get("object_id"))
     since = min(began, made_at) if made_at is not None else began
     if now - since >= SETTLE:
         return []

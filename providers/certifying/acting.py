@@ -104,9 +104,9 @@ class CertificationActions(ABC, Generic[Want]):
             certifying = Certifying(call, reach.tester(), wanted, reach.machines, reach.now)
             outputs = certifying.run()
         except NotReady as error:
-            last = error.last or known_outputs(call.known)
+            last = error.last or known_outputs(call.stored_properties)
             raise type(error)(error.reason, last=Observed({}, last)) from None
-        if not outputs.ready and not call.keeps_unready:
+        if not outputs.ready and not call.can_store_unready:
             _forget_run(call, certifying.tester, wanted.what)
         failures = [each.model_dump() for each in outputs.failures if each.is_alone]
         Verdicts.beside(call.intents).record(
@@ -118,7 +118,7 @@ class CertificationActions(ABC, Generic[Want]):
         self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> Seen | None:
         """What was proven, and which nodes of now that does not cover."""
-        outputs = known_outputs(call.known)
+        outputs = known_outputs(call.stored_properties)
         if not known_inputs:
             return self._imported(call, object_id)
         want = self._want(known_inputs)
@@ -130,7 +130,7 @@ class CertificationActions(ABC, Generic[Want]):
         except Cancelled:
             raise
         except GpuformError as error:
-            call.on_unchecked(f"nodes of certification {want.name}: {error.message}")
+            call.on_skipped_check(f"nodes of certification {want.name}: {error.message}")
         return Observed({}, outputs)
 
     def _imported(self, call: ProviderContext, id_: str) -> Seen | None:

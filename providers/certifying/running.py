@@ -101,9 +101,10 @@ class Certifying:
     def run(self) -> CertificationOutputs:
         """Tests what is not proven, and waits for it.
 
-        `call.known` has what was proven before. Raises NotReady and Cancelled with that.
+        `context.stored_properties` has what was proven before. Raises NotReady and Cancelled with
+        that.
         """
-        before = known_outputs(self.call.known)
+        before = known_outputs(self.call.stored_properties)
         there = self.machines()
         gaps = gaps_in(there, before.evidence, self.want.categories, before.failures)
         try:
@@ -204,7 +205,7 @@ def known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
 
 def last_run(call: ProviderContext) -> str:
     """The id of the run that the state tells of, if there is one."""
-    return known_outputs(call.known).run or ""
+    return known_outputs(call.stored_properties).run or ""
 
 
 def _status(evidence: Sequence[NodeEvidence], gaps: Sequence[Gap]) -> str:

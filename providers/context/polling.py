@@ -104,7 +104,7 @@ def wait_until_done(
             if phase != told:
                 context.on_progress(f"{phase} ({waited})")
                 told = phase
-            if context.remaining() == 0 or looked_at - started >= limit:
+            if context.compute_remaining_seconds() == 0 or looked_at - started >= limit:
                 reason = f"{label}: not done after {waited}; last seen: {phase}"
                 raise NotReady(reason, last=_of(last))
             # Others that wait on the same virtual clock may have moved it this far already.

@@ -63,7 +63,7 @@ class ReadsOnly(GpuformError):
 class ProviderContext:
     """The context of one provider call.
 
-    `timeout` is in seconds; None means the lifecycle's own default for the verb. `on_unchecked`
+    `timeout` is in seconds; None means the lifecycle's own default for the verb. `on_skipped_check`
     hears of a check that could not be made while planning. `init_errors` gets a reason when the
     object exists and is not ready. `refreshing` tells `diff` that it compares what was just read
     with inputs that nobody asked to apply. Whoever is told something hears none of the `secrets`.
@@ -75,46 +75,46 @@ class ProviderContext:
     clock: Clock = field(default_factory=lambda: clock_from(os.environ))
     cancelled: threading.Event = field(default_factory=threading.Event)
     intents: Intents = field(default_factory=beside_the_project)
-    guard: Callable[[], None] = lambda: None
+    check_lock: Callable[[], None] = lambda: None
     """Raises GpuformError when this process may change nothing any more: its lock is another's."""
-    is_elsewhere: Callable[[str], bool] = lambda _id: False
+    belongs_to_other_stack: Callable[[str], bool] = lambda _id: False
     """Whether an object, by its id, belongs to another stack."""
-    is_ours: Callable[[str], bool] = lambda _id: False
+    belongs_to_stack: Callable[[str], bool] = lambda _id: False
     """Whether the stack has an object of this id in its state; Pulumi's hosts do not tell it."""
-    finds_only: bool = False
+    is_search_only: bool = False
     """A create is to find what an earlier one has made, and to make nothing."""
-    sought: Target | None = None
+    searched_target: Target | None = None
     """What such a call has looked for in vain."""
     on_progress: Callable[[str], None] = logger.info
     on_warning: Callable[[str], None] = logger.warning
-    on_unchecked: Callable[[str], None] = logger.info
-    on_clock: Callable[[str, float | None], None] = lambda _platform, _ahead: None
+    on_skipped_check: Callable[[str], None] = logger.info
+    on_clock_skew: Callable[[str, float | None], None] = lambda _platform, _ahead: None
     """Hears with each answer of a platform how far this machine's clock is ahead of the platform's,
     in seconds; None for an answer without a Date."""
     init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
-    keeps_unready: bool = True
+    can_store_unready: bool = True
     """The host stores what is not ready as such, and fails; Pulumi's own dynamic host cannot."""
-    stores_answers: bool = False
+    is_pulumi_host: bool = False
     """The host is Pulumi's: it stores an id when it gets it, and never says that it has."""
-    as_of: float | None = None
+    fresh_since: float | None = None
     """By `time.monotonic`: what was read after that moment need not be read again for this call."""
-    known: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    stored_properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What is stored of the object: its outputs, or its inputs while they are checked; plain."""
-    replaces: str = ""
+    replaced_id: str = ""
     """The id of the object that a create is to replace and that is still there; Pulumi's hosts do
     not tell it."""
-    found_gone: bool = False
+    was_already_deleted: bool = False
     """The object was gone before the call could delete it; without one it says nothing."""
     accepted_deletions: int = 0
     """How many DELETE requests of this call were answered with success."""
-    falls_with: str = ""
+    deleted_with_id: str = ""
     """The id of another object whose end explains that this one is gone."""
     just_created: bool = False
     """The call has made its object and nothing of it was read yet."""
     deadline: float | None = None
     """Unix time after which nothing is waited for; set by `begin`."""
-    held: ExitStack = field(default_factory=ExitStack)
+    exit_stack: ExitStack = field(default_factory=ExitStack)
     """What is given up when the call ends: the claim on the name being created."""
     secrets: set[str] = field(default_factory=set, repr=False)
     """The texts that nothing may say which is told of this call; see `hide`."""
@@ -122,26 +122,26 @@ class ProviderContext:
     def __post_init__(self) -> None:
         self.on_progress = self._redacting(self.on_progress)
         self.on_warning = self._redacting(self.on_warning)
-        self.on_unchecked = self._redacting(self.on_unchecked)
+        self.on_skipped_check = self._redacting(self.on_skipped_check)
 
-    def hide(self, values: Iterable[Any]) -> None:
+    def add_secrets(self, values: Iterable[Any]) -> None:
         """From now on, every text in these values is a secret."""
         self.secrets.update(texts_in([*values]))
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """The text without secrets."""
         return Redactor(self.secrets).redact(text)
 
-    def kept(self, text: str) -> str:
+    def redact_for_record(self, text: str) -> str:
         """The text as a record may have it: a digest in the place of one that has a secret."""
-        if self.redacted(text) == text:
+        if self.redact(text) == text:
             return text
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
     def _redacting(self, tell: Callable[[str], None]) -> Callable[[str], None]:
-        return lambda text: tell(self.redacted(text))
+        return lambda text: tell(self.redact(text))
 
-    def begin(self, default_timeout: float) -> None:
+    def start_deadline(self, default_timeout: float) -> None:
         """Starts the call's time: its own timeout, else the default, both in seconds."""
         self.clock.sleep(0, self.cancelled)
         self.deadline = self.clock.now() + (
@@ -149,25 +149,25 @@ class ProviderContext:
         )
 
     @property
-    def only_looks(self) -> bool:
+    def is_read_only(self) -> bool:
         """Whether it makes, changes and deletes nothing: a refresh, an import, a look-up."""
         return self.deadline is None
 
     @contextmanager
-    def searching(self, seconds: float) -> Iterator[None]:
+    def extend_deadline(self, seconds: float) -> Iterator[None]:
         """A block that may take so long beside what the call takes, unless its timeout is set."""
         began, extra = self.clock.now(), seconds if self.timeout is None else 0.0
-        self._postpone(extra)
+        self._move_deadline(extra)
         try:
             yield
         finally:
-            self._postpone(min(extra, self.clock.now() - began) - extra)
+            self._move_deadline(min(extra, self.clock.now() - began) - extra)
 
-    def _postpone(self, seconds: float) -> None:
+    def _move_deadline(self, seconds: float) -> None:
         if self.deadline is not None:
             self.deadline += seconds
 
-    def remaining(self) -> float | None:
+    def compute_remaining_seconds(self) -> float | None:
         """Seconds until the deadline, never below 0; None when there is none."""
         if self.deadline is None:
             return None
@@ -179,15 +179,15 @@ class ProviderContext:
         Who waits wants to see something new: what was read before will not do afterwards.
         """
         self.raise_if_cancelled()
-        remaining = self.remaining()
+        remaining = self.compute_remaining_seconds()
         pause = seconds if remaining is None else min(seconds, remaining)
         with span("wait", f"wait {pause:.1f} s", self.urn):
             self.clock.sleep(pause, self.cancelled)
-        if self.as_of is not None:
-            self.as_of = time.monotonic()
+        if self.fresh_since is not None:
+            self.fresh_since = time.monotonic()
         self.raise_if_cancelled()
 
-    def platform_time(self, clock_ahead: float | None) -> tuple[float, bool]:
+    def get_platform_time(self, clock_ahead: float | None) -> tuple[float, bool]:
         """Unix time in seconds by the platform's clock, and whether it is that clock's.
 
         `clock_ahead` is how many seconds this machine's clock is ahead of it, None if not known.
@@ -197,7 +197,7 @@ class ProviderContext:
             return self.clock.now(), True
         return self.clock.now() - (clock_ahead or 0.0), clock_ahead is not None
 
-    def changing(self) -> None:
+    def authorize_change(self) -> None:
         """What sends a request that changes a platform says so right before, each time.
 
         Raises GpuformError when it may not be sent, or not any more.
@@ -207,11 +207,11 @@ class ProviderContext:
                 f"nothing is changed on a platform: {READS_ONLY} is set",
                 hint="this process may only read; a person does what is to be done",
             )
-        self.guard()
+        self.check_lock()
         _before_change.get()()
 
     @contextmanager
-    def before_each_change(self, act: Callable[[], None]) -> Iterator[None]:
+    def run_before_each_change(self, act: Callable[[], None]) -> Iterator[None]:
         """Does `act` right before each request of the block (and thread) that changes something."""
         token = _before_change.set(act)
         try:
@@ -219,10 +219,10 @@ class ProviderContext:
         finally:
             _before_change.reset(token)
 
-    def refuse_to_make(self, sought: Target | None = None) -> None:
+    def refuse_creation(self, sought: Target | None = None) -> None:
         """Raise NothingMade where the object `sought` is only to be found."""
-        if self.finds_only:
-            self.sought = sought
+        if self.is_search_only:
+            self.searched_target = sought
             raise NothingMade("an interrupted create has made nothing")
 
     def raise_if_cancelled(self) -> None:
@@ -253,7 +253,7 @@ def get_current_context() -> ProviderContext:
     if urn is None:
         return ProviderContext()
     context = create_hosted_context(urn)
-    context.keeps_unready = False
+    context.can_store_unready = False
     host = stock_host.find_host()
     return context if host is None else _told_to(host, context, urn)
 
@@ -268,7 +268,7 @@ def _told_to(host: stock_host.StockHost, context: ProviderContext, urn: str) -> 
         context,
         on_progress=lambda text: log.progress(urn, text),
         on_warning=lambda text: log.warning(urn, text),
-        on_unchecked=log.once,
+        on_skipped_check=log.once,
     )
 
 
@@ -277,7 +277,7 @@ def create_hosted_context(urn: str) -> ProviderContext:
 
     Its records lie with the state where that can be reached from here, else beside the project.
     """
-    return ProviderContext(urn=urn, intents=_intents_of_host(urn), stores_answers=True)
+    return ProviderContext(urn=urn, intents=_intents_of_host(urn), is_pulumi_host=True)
 
 
 _hosted: dict[tuple[str, str], Intents | None] = {}
@@ -309,7 +309,7 @@ class HostBoundary(AbstractContextManager[ProviderContext]):
     def __init__(self, verb: str, subject: str, secrets: Iterable[Any] = ()) -> None:
         self._verb, self._subject = verb, subject
         self._context = get_current_context()
-        self._context.hide(secrets)
+        self._context.add_secrets(secrets)
         self._serving = use_context(self._context)
 
     def __enter__(self) -> ProviderContext:
@@ -323,7 +323,7 @@ class HostBoundary(AbstractContextManager[ProviderContext]):
     ) -> None:
         self._serving.__exit__(kind, error, trace)
         if isinstance(error, GpuformError):
-            error.redact(self._context.redacted)
+            error.redact(self._context.redact)
             raise error.with_traceback(None) from None
         if isinstance(error, Exception):  # its text may hold values: none may pass
             subject = self._context.urn or self._subject

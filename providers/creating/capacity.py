@@ -39,7 +39,7 @@ def first_with_capacity(
                     context.on_progress(f"took {names[at]}{_without(names[:at])}")
                 return found
             context.raise_if_cancelled()
-        left = min(until - context.clock.now(), context.remaining() or 0.0)
+        left = min(until - context.clock.now(), context.compute_remaining_seconds() or 0.0)
         if left <= 0:
             raise last
         which = f": {', '.join(names)}" if names else ""

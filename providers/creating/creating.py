@@ -117,18 +117,18 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     refused (nothing exists). For a call that only finds: NothingMade when there is nothing.
     """
     target = creation.target
-    context.held.enter_context(context.intents.claim(target))
+    context.exit_stack.enter_context(context.intents.claim(target))
     earlier = context.intents.find(context.urn, target)
     if earlier is not None:
         found = _of_earlier_attempt(context, creation, earlier)
         if found is not None:
-            if not context.finds_only:
+            if not context.is_search_only:
                 context.on_progress(f"found {found} again, created by an earlier attempt")
             context.intents.record_id(earlier, found)
             return found
-    context.refuse_to_make(target)
+    context.refuse_creation(target)
     listed: list[Sequence[Candidate]] = [creation.candidates()]
-    ignored = {context.replaces, *_not_in_the_way(earlier, listed[0])}
+    ignored = {context.replaced_id, *_not_in_the_way(earlier, listed[0])}
     taken = creation.in_the_way(listed[0], ignored)
     if taken:
         raise _not_ours(target, earlier, taken)
@@ -187,7 +187,7 @@ def _make(
     if earlier is not None and (earlier.urn is None) != (intent.urn is None):
         context.intents.forget(intent=earlier)  # of the other engine, and now settled
     try:
-        with context.before_each_change(kept.again):
+        with context.run_before_each_change(kept.again):
             id_ = attempt.send()
     except Conflict as error:
         if is_refusal(error):
@@ -234,7 +234,7 @@ def _find_after_conflict(
         Conflict: nothing appeared. The intent stays for the next run, but for a documented lack of
             capacity: then the next attempt may be made.
     """
-    now, _ = context.platform_time(creation.clock_ahead())
+    now, _ = context.get_platform_time(creation.clock_ahead())
     try:
         verdict = judge(context, intent, creation.candidates(), now)
     except PASSING:
@@ -279,12 +279,16 @@ class Timed:
         self._call.intents.record(self.intent)
 
     def _now(self) -> tuple[float, bool]:
-        return self._call.platform_time(self._clock_ahead())
+        return self._call.get_platform_time(self._clock_ahead())
 
 
 def kept_properties(context: ProviderContext, sent: Mapping[str, Any]) -> dict[str, Any]:
     """What a record may have of a request: nothing with a secret."""
-    return {name: value for name, value in sent.items() if context.kept(str(value)) == str(value)}
+    return {
+        name: value
+        for name, value in sent.items()
+        if context.redact_for_record(str(value)) == str(value)
+    }
 
 
 def _find_after_unknown_outcome(
@@ -324,9 +328,9 @@ def find_made(context: ProviderContext, creation: Creation, intent: Intent) -> s
     """
     found, failure, began = None, None, None
     doubtful: Sequence[Candidate] = ()
-    with context.searching(creation.settle_time):
+    with context.extend_deadline(creation.settle_time):
         while True:
-            now, _ = context.platform_time(creation.clock_ahead())
+            now, _ = context.get_platform_time(creation.clock_ahead())
             began = now if began is None else began
             try:
                 found, doubtful = _look_for(context, creation, intent, now)
@@ -340,7 +344,7 @@ def find_made(context: ProviderContext, creation: Creation, intent: Intent) -> s
                 seconds_until_settled(intent, now, creation.settle_time),
                 began + creation.settle_time - now,
             )
-            if left <= 0 or context.remaining() == 0:
+            if left <= 0 or context.compute_remaining_seconds() == 0:
                 break
             context.on_progress("looking for what an interrupted create may have made")
             context.sleep(min(AGAIN, left))

@@ -95,7 +95,7 @@ def judge(
     chosen = permissions.adopted()
     there = {each.id: each for each in present if not each.leaving}.values()
     for each in there:
-        if each.id in chosen and not context.is_elsewhere(each.id):
+        if each.id in chosen and not context.belongs_to_other_stack(each.id):
             return Verdict(each)
     theirs = {id_ for other in context.intents.all() if other != intent for id_ in other.made}
     region = intent.tried_region or intent.region
@@ -105,7 +105,7 @@ def judge(
         if each.is_at(region, intent.tried_gpu_type)
         and each.id not in intent.present_ids
         and each.id not in theirs
-        and not context.is_elsewhere(each.id)
+        and not context.belongs_to_other_stack(each.id)
     ]
     if permissions.creates_anew():
         return Verdict(None)

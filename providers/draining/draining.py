@@ -136,7 +136,7 @@ class Draining:
         except GpuformError as error:
             _not_told(self._call, self._subject.what, error)
             return None
-        self._tell_others(seen, victims, self._call.on_unchecked)
+        self._tell_others(seen, victims, self._call.on_skipped_check)
         waits = 0 if self._policy == "fail" else self._wanted.wait_minutes or WAIT_MINUTES
         return Leaving(
             scheduler=self._scheduler.name,
@@ -182,7 +182,7 @@ class Draining:
             drain = self._recorded([victim.worker for victim in victims])
             drain = self._spare(drain, victims)
             self._cordon(drain)
-            with self._call.searching(self._wanted.patience):
+            with self._call.extend_deadline(self._wanted.patience):
                 drain = self._wait(drain)
         except GpuformError as error:
             drain = drain or self._drains.find(self._subject.id)
@@ -486,7 +486,7 @@ def conclude(
 
 def _not_told(call: ProviderContext, what: str, error: GpuformError) -> None:
     """Says in a plan why it does not show which nodes go."""
-    call.on_unchecked(
+    call.on_skipped_check(
         f"which nodes of {what} go, and which jobs run on them: {_line(error)}. Nothing is removed "
         "before that can be told"
     )

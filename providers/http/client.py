@@ -223,10 +223,10 @@ class ApiClient:
         started = time.monotonic()
         content = None if body is None else json.dumps(body).encode()
         typed = {} if body is None else {"Content-Type": "application/json"}
-        shown = get_current_context().redacted(path)
+        shown = get_current_context().redact(path)
         what = f"{self.platform}: {method} {shown}"
         if not (method in _ONLY_LOOK or (method == "POST" and path in self._looks)):
-            get_current_context().changing()
+            get_current_context().authorize_change()
         with (
             span("request", what),
             httpx_errors(what, self.base_url),
@@ -241,7 +241,7 @@ class ApiClient:
         took = (time.monotonic() - started) * 1000
         logger.debug("%s %s -> %d in %.0f ms", method, shown, response.status_code, took)
         self.clock_ahead = clock_ahead(response, time.time())
-        get_current_context().on_clock(self.platform, self.clock_ahead)
+        get_current_context().on_clock_skew(self.platform, self.clock_ahead)
         self._on_answer(response)
         if method == "DELETE" and response.is_success:
             get_current_context().accepted_deletions += 1
@@ -303,7 +303,7 @@ class ApiClient:
         )
 
     def _is_enough(self, state: "tenacity.RetryCallState") -> bool:
-        remaining = get_current_context().remaining()
+        remaining = get_current_context().compute_remaining_seconds()
         too_late = remaining is not None and state.upcoming_sleep >= remaining
         return state.attempt_number >= self.ATTEMPTS or too_late
 

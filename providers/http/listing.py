@@ -1,7 +1,7 @@
 """Many readers, few requests: those who ask while a request is on the wire share the next one.
 
 A list answer serves readers that asked before it was sent, and those whom the state of an earlier
-moment will do (`ProviderContext.as_of`): a refresh of any number of objects takes one list.
+moment will do (`ProviderContext.fresh_since`): a refresh of any number of objects takes one list.
 
 Gone is only what is not contradicted. Absence from a list is confirmed by a look at the object
 alone, for a list may lag behind. That nobody finds it there is confirmed by the list, and by one
@@ -93,7 +93,7 @@ class Listing(Generic[T]):
         self._took = 0.0
 
     def all(self) -> Sequence[T]:
-        """Every object, from a list sent after this was called (or `ProviderContext.as_of`)."""
+        """Return every object, from a list sent after this was called (or `fresh_since`)."""
         return list(self._read(None).items.values())
 
     def one(self, id_: str) -> T:
@@ -180,7 +180,7 @@ class Listing(Generic[T]):
 
     def _shared(self, id_: str | None) -> _Answer[T] | None:
         """The answer of a round; None when who led it was interrupted: others ask again."""
-        as_of = get_current_context().as_of
+        as_of = get_current_context().fresh_since
         with self._lock:
             if as_of is not None and self._kept and self._kept.sent_at >= as_of:
                 return self._kept

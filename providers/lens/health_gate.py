@@ -87,7 +87,7 @@ class HealthGateActions:
         if not known_inputs:
             return Observed({}, outputs_of(self._client.overview(), None, ""))
         names = HealthGateOutputs.model_fields
-        stored = {name: value for name, value in call.known.items() if name in names}
+        stored = {name: value for name, value in call.stored_properties.items() if name in names}
         stored["amiss_now"] = self._amiss_now(known_inputs) if stored.get("ready") else None
         return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored}))
 
@@ -127,13 +127,17 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     operations = HealthGateActions
     id_example = ID
     is_bound = True
-    makes_nothing = True
-    asked = "condition"
+    creates_no_object = True
+    import_field = "condition"
 
     @classmethod
-    def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - the shape of Traits
+    def find_observed_news(
+        cls,
+        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+        outputs: Mapping[str, Any],
+    ) -> Iterable[Notice]:
         """What would keep a passed gate closed, at each look: it stays so until somebody acts."""
-        if text := seen.get("amiss_now"):
+        if text := outputs.get("amiss_now"):
             yield Notice(kind=NoticeKind.CHANGED, text=str(text))
 
 

@@ -50,7 +50,9 @@ def changes(
             f"an interrupted update may have created {', '.join(begun)}: it is looked for, and "
             "deleted where it is not declared"
         )
-        found.append(FieldChange(kind.parts, Action.UPDATE, "begun", "ended", because=because))
+        found.append(
+            FieldChange(kind.parts_field, Action.UPDATE, "begun", "ended", because=because)
+        )
     return found
 
 
@@ -70,7 +72,7 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
     unread = {
         name
         for name, field in kind.inputs.model_fields.items()
-        if (field.is_required() or name == kind.asked)
+        if (field.is_required() or name == kind.import_field)
         and rules[name].write_only
         and name not in echoed
     }
@@ -90,12 +92,12 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
     now = at_this_hour(kind, old, declared)
     # What was declared before is most often what is declared now, and was checked with it.
     recorded = declared if echoed == declared else typed(kind, echoed)
-    planned = kind.planned_of(now)
+    planned = kind.get_planned_fields(now)
     before, after = (_without(each, planned) for each in (recorded, now))
     found = field_changes(kind.inputs, before, after)
     resting = [_resting(kind.power, old, declared)] if kind.power and now is not declared else []
-    repairs = list(changes_of(kind.repairs(old, now), replaces=kind.remade_by_repair))
-    shown = [*map(judged, found), *kind.planned_changes(old, now)]
+    repairs = list(changes_of(kind.decide_repairs(old, now), replaces=kind.is_recreated_by_repair))
+    shown = [*map(judged, found), *kind.find_planned_changes(old, now)]
     if any(change.replaces for change in (*shown, *repairs)):
         before, after = (_only(each, planned) for each in (recorded, now))
         shown = list(_of_a_new_object(shown, field_changes(kind.inputs, before, after)))
@@ -150,7 +152,7 @@ def at_this_hour(kind: Traits, old: Properties, declared: Properties) -> Propert
     if declared.get("schedule") is not None:
         stays_off = lifetime.is_out_of_hours(declared)
     else:
-        stays_off = kind.stays_off(old, declared)
+        stays_off = kind.should_stay_off(old, declared)
     return {**declared, kind.power.field: kind.power.off} if stays_off else declared
 
 

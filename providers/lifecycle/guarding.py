@@ -37,14 +37,14 @@ def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> No
 
 def require_for_destruction(kind: Traits, old: Properties, what: str) -> None:
     """Requires the permission that deleting or replacing an object of these outputs needs."""
-    guard = kind.guarded(old)
+    guard = kind.find_deletion_guard(old)
     if guard is not None:
         permissions.require(guard.permission, f"{guard.because}: {what}")
 
 
 def require_for_change(kind: Traits, old: Properties, declared: Properties) -> None:
     """Requires the permission that this change in place needs; `declared` is typed."""
-    guard = kind.guarded_change(old, at_this_hour(kind, old, declared))
+    guard = kind.find_change_guard(old, at_this_hour(kind, old, declared))
     if guard is not None:
         permissions.require(guard.permission, guard.because)
 
@@ -54,12 +54,12 @@ def look_before_deletion(
 ) -> None:
     """Refuses what the platform itself shows as guarded, whatever was declared or stored.
 
-    Raises as well when the platform does not tell. Sets `found_gone` of the call.
+    Raises as well when the platform does not tell. Sets `was_already_deleted` of the context.
     """
     seen = read_until_settled(kind, reach, context, id_, known)
-    context.found_gone = seen is None
+    context.was_already_deleted = seen is None
     if seen is not None:
-        current = {**context.known, **seen.inputs, **shown(kind, context, seen)}
+        current = {**context.stored_properties, **seen.inputs, **shown(kind, context, seen)}
         require_for_destruction(kind, current, "the platform says so, and this deletes it")
         actions = reach()
         if isinstance(actions, ForeignObjectLookup):
@@ -87,18 +87,23 @@ def read_until_settled(
         NotEnoughEvidence: the call's time was over before.
     """
     seen = reach().read(context, id_, known)
-    if seen is not None or not kind.lags or context.preview or "ready" not in context.known:
+    if (
+        seen is not None
+        or not kind.is_eventually_consistent
+        or context.preview
+        or "ready" not in context.stored_properties
+    ):
         return seen
     missed_at = context.clock.now()
     context.on_progress(
         f"{kind.platform} does not show {id_}: looking again before it counts as gone"
     )
-    with context.searching(SETTLE):
+    with context.extend_deadline(SETTLE):
         while seen is None:
             left = missed_at + SETTLE - context.clock.now()
             missing = [f"it was missed {format_duration(SETTLE - left)} ago for the first time"]
             observed = Observation("its list and its lookup", missing if left > 0 else [])
-            if left <= 0 or context.remaining() == 0:
+            if left <= 0 or context.compute_remaining_seconds() == 0:
                 require_evidence(FORGET_OBJECT, f"{kind.platform}: {id_}", observed)
                 break
             context.sleep(min(LOOK_AGAIN, left))
@@ -116,7 +121,7 @@ def delete_when_shown(
     while True:
         accepted = context.accepted_deletions
         reach().delete(context, id_, known)
-        if context.accepted_deletions > accepted or not kind.lags:
+        if context.accepted_deletions > accepted or not kind.is_eventually_consistent:
             return
         if read_until_settled(kind, reach, context, id_, known) is None:
             return
@@ -130,7 +135,7 @@ def refuse_to_leave(context: ProviderContext) -> None:
     Raises:
         GpuformError: an interrupted create has, or may have, made an object.
     """
-    if context.keeps_unready or not context.stores_answers:
+    if context.can_store_unready or not context.is_pulumi_host:
         return
     with _deciding:
         if not _decided:
@@ -151,8 +156,10 @@ def refuse_to_forget_others(context: ProviderContext) -> None:
     The declaration has changed since that create, its region for example, and nobody has looked for
     what it made.
     """
-    intents = context.intents.of_urn(context.urn) if context.urn and context.sought else []
-    others = [each for each in intents if each.target != context.sought and not each.outcome]
+    intents = context.intents.of_urn(context.urn) if context.urn and context.searched_target else []
+    others = [
+        each for each in intents if each.target != context.searched_target and not each.outcome
+    ]
     if not others or permissions.creates_anew():
         return
     intent = others[0]

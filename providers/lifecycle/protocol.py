@@ -91,7 +91,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     _settings: Settings | None = None
 
     @classmethod
-    def using(cls, settings: Settings) -> Self:
+    def with_settings(cls, settings: Settings) -> Self:
         """One that finds its platform by these settings."""
         made = cls()
         made._settings = settings
@@ -113,27 +113,27 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         inputs are right by themselves.
         """
         with self._serving("check", _olds, news) as context:
-            context.known = plain(_olds)
+            context.stored_properties = plain(_olds)
             values, problems = check(self.inputs, plain(news))
             for name, now in self.inputs.former_names.items():
                 if news.get(name) is not None:
                     context.on_warning(f"{name} is called {now} now: write {now}")
             problems = problems or find_refused_changes(
-                self.inputs, echo(self, context.known), values
+                self.inputs, echo(self, context.stored_properties), values
             )
             problems = problems or list(
-                lifetime.problems(self.power, values, is_new=not context.known)
+                lifetime.problems(self.power, values, is_new=not context.stored_properties)
             )
             if not problems:
                 actions = self._open_operations()
                 values, problems = self._completed(context, values)
                 problems = problems or list(actions.planning_problems(context, values))
             failures = [
-                CheckFailure(problem.path, context.redacted(problem.reason)) for problem in problems
+                CheckFailure(problem.path, context.redact(problem.reason)) for problem in problems
             ]
             return CheckResult(to_pulumi(values), failures)
 
-    def changes(self, olds: Properties, news: Properties, id_: str = "") -> list[FieldChange]:
+    def list_changes(self, olds: Properties, news: Properties, id_: str = "") -> list[FieldChange]:
         """What `diff` decides on: old outputs against new inputs, field by field.
 
         Pure, but for the records of a removal and of creates of nodes of the object of this id that
@@ -158,9 +158,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         self, context: ProviderContext, id_: str, old: Properties
     ) -> Sequence[str]:
         """Return the names of parts that an interrupted update may have made beside the state."""
-        if not self.parts or not id_:
+        if not self.parts_field or not id_:
             return ()
-        return context.intents.begun_parts(context.urn, id_, old.get(self.parts) or ())
+        return context.intents.begun_parts(context.urn, id_, old.get(self.parts_field) or ())
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Whether to update or replace, from what is given alone: no client is built.
@@ -168,9 +168,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Refuses under gpuform's engine, outside a refresh, what the observed values show to be
         impossible.
         """
-        return self.compared(_id, _olds, _news)[0]
+        return self.diff_with_changes(_id, _olds, _news)[0]
 
-    def compared(
+    def diff_with_changes(
         self, _id: str, _olds: Properties, _news: Properties
     ) -> tuple[DiffResult, list[FieldChange]]:
         """What `diff` answers, and the changes that it decides on."""
@@ -178,7 +178,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
             # update and delete refuse what may not be done.
             is_planning = (
-                context.urn is not None and not context.refreshing and not context.stores_answers
+                context.urn is not None and not context.refreshing and not context.is_pulumi_host
             )
             old, declared = plain(_olds), typed(self, plain(_news))
             recorded_for = "" if context.refreshing else _id
@@ -197,7 +197,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             decided = DiffResult(
                 changes=requires_action(found),
                 replaces=replaces,
-                delete_before_replace=bool(replaces) and not self.creates_first(declared),
+                delete_before_replace=bool(replaces) and not self.should_create_first(declared),
             )
             return decided, found
 
@@ -207,17 +207,19 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Once an id exists it is returned, with `ready: false` and the reason when waiting fails.
         """
         with self._serving("create", props) as context:
-            context.known = {}
-            context.begin(self.timeouts.create)
+            context.stored_properties = {}
+            context.start_deadline(self.timeouts.create)
             declared = self._declared(props)
             actions, want = self._open_operations(), self.inputs.model_validate(declared)
-            with context.held:
+            with context.exit_stack:
                 id_, outs = self._make(context, actions, want, declared)
             self._refuse_unready(context, outs)
             if context.urn is None:
                 # Nobody would settle the intent later. Another host may be gone before it gets this
                 # answer: its next call about the object shows that it has stored the id.
-                context.intents.forget(id_=id_, stored=outs.get(self.parts) if self.parts else None)
+                context.intents.forget(
+                    id_=id_, stored=outs.get(self.parts_field) if self.parts_field else None
+                )
             return CreateResult(id_, outs)
 
     def _make(
@@ -241,40 +243,40 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             except ObjectGone as gone:
                 if context.clock.now() - began > SETTLE:
                     raise
-                context.just_created, context.finds_only = False, True
-                context.held.close()  # it claims the name again
+                context.just_created, context.is_search_only = False, True
+                context.exit_stack.close()  # it claims the name again
                 try:
                     id_ = actions.create(context, want)
                 except NothingMade:
                     raise gone from None
                 finally:
-                    context.finds_only = False
+                    context.is_search_only = False
 
     def _refuse_unready(self, context: ProviderContext, outs: Properties) -> None:
-        if self.makes_nothing and not context.keeps_unready and outs.get("ready") is False:
+        if self.creates_no_object and not context.can_store_unready and outs.get("ready") is False:
             raise GpuformError(
                 str(outs.get("not_ready_reason")),
                 hint="remove the cause, and run it again: nothing was made that waits for it",
             )
 
-    def find_created(self, props: Properties) -> CreateResult | None:
+    def recover_create(self, props: Properties) -> CreateResult | None:
         """What an interrupted create of these inputs has made, as it is now; None when nothing.
 
         Sends nothing that changes it. Waits only while lists may lag behind. Raises
         AdoptionQuestion when nobody can tell.
         """
         with self._serving("create", props) as context:
-            context.finds_only = True
-            context.begin(self.timeouts.create)
+            context.is_search_only = True
+            context.start_deadline(self.timeouts.create)
             declared = self._declared(props)
             actions, want = self._open_operations(), self.inputs.model_validate(declared)
-            with context.held:
+            with context.exit_stack:
                 try:
                     id_ = actions.create(context, want)
                 except NothingMade:
                     refuse_to_forget_others(context)
                     return None
-            context.known = {**declared, "ready": False}
+            context.stored_properties = {**declared, "ready": False}
             observed = actions.read(context, id_, declared)
             if observed is None:
                 raise GpuformError(
@@ -287,7 +289,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             return CreateResult(id_, {**declared, **seen, **unready})
 
     @classmethod
-    def previewed(cls, news: Properties) -> Properties:
+    def predict_outputs(cls, news: Properties) -> Properties:
         """What is known of the outputs before a create or update: the inputs, as declared.
 
         Everything that the platform computes is UNKNOWN: an update may change any of it.
@@ -302,8 +304,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         import) the inputs are what the platform says, but for documented defaults.
         """
         with self._serving("read", props) as context:
-            context.known = plain(props)
-            known = typed(self, echo(self, context.known))
+            context.stored_properties = plain(props)
+            known = typed(self, echo(self, context.stored_properties))
             observed = read_until_settled(self, self._open_operations, context, id_, known)
             self._forget_stored(context, id_)
             if observed is None:
@@ -321,10 +323,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Safe to repeat: with nothing to change it only goes on waiting.
         """
         with self._serving("update", _olds, _news) as context:
-            context.begin(self.timeouts.update)
+            context.start_deadline(self.timeouts.update)
             old = plain(_olds)
             declared = at_this_hour(self, old, self._declared(_news))
-            context.known = old
+            context.stored_properties = old
             self._forget_stored(context, _id)
             refuse_impossible(self, old, declared)
             require_for_change(self, old, declared)
@@ -348,15 +350,15 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         self, context: ProviderContext, old: Properties, error: Unfinished
     ) -> Properties:
         """Return the old outputs, not ready. Raises the error where a host cannot store that."""
-        if not context.keeps_unready:
+        if not context.can_store_unready:
             raise error
-        reason = context.redacted(str(error))
+        reason = context.redact(str(error))
         context.init_errors.append(reason)
-        outs = {name: old[name] for name in self.property_names() if name in old}
+        outs = {name: old[name] for name in self.list_property_names() if name in old}
         return {**outs, "ready": False, "not_ready_reason": reason}
 
     def delete(self, _id: str, _props: Properties) -> None:
-        """Deletes the object and waits until it is gone; it may be gone already (`found_gone`).
+        """Delete the object and wait until it is gone; one that is gone already is no error.
 
         gpuform's engine forgets at most two that it found gone without `--allow forget-many`.
         In the stock host the first delete of `pulumi destroy` refuses to go round what interrupted
@@ -365,14 +367,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         whatever the platform itself, uncontradicted, says is gone, however many that are.
         """
         with self._serving("delete", _props) as context:
-            context.known = plain(_props)
-            known = typed(self, echo(self, context.known))
-            require_for_destruction(self, context.known, "this deletes it")
+            context.stored_properties = plain(_props)
+            known = typed(self, echo(self, context.stored_properties))
+            require_for_destruction(self, context.stored_properties, "this deletes it")
             refuse_to_leave(context)
-            context.begin(self.timeouts.delete)
+            context.start_deadline(self.timeouts.delete)
             if not self.is_bound:
                 look_before_deletion(self, self._open_operations, context, _id, known)
-            if context.found_gone:
+            if context.was_already_deleted:
                 self._release(context, _id, known)
             else:
                 delete_when_shown(self, self._open_operations, context, _id, known)
@@ -398,10 +400,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """The nodes that an update takes away, and their jobs now; None when nobody tells it.
 
         Raises GpuformError for a declaration that names other nodes than there are. Who could not
-        be asked is told to `call.on_unchecked`.
+        be asked is told to `call.on_skipped_check`.
         """
         with self._serving("plan", olds, news) as context:
-            context.known = plain(olds)
+            context.stored_properties = plain(olds)
             values, problems = check(self.inputs, plain(news))
             if problems or contains_unknown(values):
                 return None
@@ -417,11 +419,15 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     ) -> Leaving | None:
         """While planning: the nodes that go with the object, and their jobs; `because` of what.
 
-        None where it has no nodes, or nobody tells their jobs: that is told to `call.on_unchecked`.
+        None where it has no nodes, or nobody tells their jobs: `context.on_skipped_check` hears
+        of that.
         """
         with self._serving("plan", olds) as context:
-            context.known = plain(olds)
-            actions, known = self._open_operations(), typed(self, echo(self, context.known))
+            context.stored_properties = plain(olds)
+            actions, known = (
+                self._open_operations(),
+                typed(self, echo(self, context.stored_properties)),
+            )
             if not isinstance(actions, NodeRemovalOperations):
                 return None
             try:
@@ -429,7 +435,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             except Cancelled:
                 raise
             except GpuformError as error:
-                context.on_unchecked(
+                context.on_skipped_check(
                     f"which nodes go with it, and which jobs run on them: {error.message}"
                 )
                 return None
@@ -438,22 +444,25 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """While planning: return the names of what others have put into an object that is deleted.
 
         Empty where nothing is, and where the platform could not be asked: that is told to
-        `call.on_unchecked`, and the deletion itself asks again.
+        `call.on_skipped_check`, and the deletion itself asks again.
         """
         with self._serving("plan", olds) as context:
-            context.known = plain(olds)
+            context.stored_properties = plain(olds)
             try:
-                actions, known = self._open_operations(), typed(self, echo(self, context.known))
+                actions, known = (
+                    self._open_operations(),
+                    typed(self, echo(self, context.stored_properties)),
+                )
                 if not isinstance(actions, ForeignObjectLookup):
                     return ()
                 return actions.find_foreign_objects(context, id_, known)
             except Cancelled:
                 raise
             except GpuformError as error:
-                context.on_unchecked(f"what others have put into {id_}: {error.message}")
+                context.on_skipped_check(f"what others have put into {id_}: {error.message}")
                 return ()
 
-    def may_delete(self, props: Properties, others: Sequence[str] = ()) -> None:
+    def check_deletion(self, props: Properties, others: Sequence[str] = ()) -> None:
         """While planning: raises GpuformError when a delete will be refused.
 
         `others` are what `others_within` names. Tells the call what will remain. Asks nobody.
@@ -461,8 +470,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         with self._serving("delete", props) as context:
             require_for_destruction(self, plain(props), "this deletes it")
             require_for_others(others, self.kind)
-            if self.remains:
-                context.on_warning(self.remains)
+            if self.deletion_note:
+                context.on_warning(self.deletion_note)
 
     def _completed(
         self,
@@ -471,13 +480,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     ) -> tuple[Properties, list[Problem]]:
         """Right inputs with what the platform adds to them, and what is wrong with that.
 
-        `call.known` has the inputs that the state has. Called again with what it gave before.
+        `context.stored_properties` has the inputs that the state has. Called again with what it
+        gave before.
         """
         return values, []
 
     def _forget_stored(self, context: ProviderContext, id_: str) -> None:
         """Intents of what the state has are settled; those of other parts are still needed."""
-        stored = context.known.get(self.parts, ()) if self.parts else None
+        stored = context.stored_properties.get(self.parts_field, ()) if self.parts_field else None
         context.intents.forget(urn=context.urn, id_=id_, stored=stored)
 
     def _open_operations(self) -> ResourceOperations[Any, Any]:
@@ -496,7 +506,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _serving(self, verb: str, *given: Mapping[str, Any]) -> HostBoundary:
         """The edge of a call with these property maps, whose secrets nothing says."""
         secrets = (self._settings or Settings()).secrets()
-        names = self.secret_names()
+        names = self.list_secret_names()
         values = (each.get(name) for each in given for name in names)
         return HostBoundary(verb, f"a {self.platform} {self.kind}", (*secrets, *values))
 

@@ -53,7 +53,7 @@ def settle(
     computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
     outs = {**computed, **declared, **computed, "ready": reason is None}
     if reason is not None:
-        reason = context.redacted(reason)
+        reason = context.redact(reason)
         outs["not_ready_reason"] = reason
         context.init_errors.append(reason)
     return outs

@@ -37,70 +37,70 @@ class Traits:
     timeouts: ClassVar[Timeouts]
     gpus_field: ClassVar[str] = ""
     """The input that says how many GPUs the resource holds, if there is one (see `gpus`)."""
-    asked: ClassVar[str] = ""
+    import_field: ClassVar[str] = ""
     """The input that no read brings and an import is told with the id, `ID@VALUE`."""
-    planned: ClassVar[frozenset[str]] = frozenset()
+    planned_fields: ClassVar[frozenset[str]] = frozenset()
     """The inputs that `planned_changes` compares, instead of their rules."""
-    parts: ClassVar[str] = ""
+    parts_field: ClassVar[str] = ""
     """The output that lists the ids of what the resource is made of, if of several objects."""
     parts_kind: ClassVar[str] = ""
     """The kind of those objects, each of which could be a resource of its own."""
-    watched: ClassVar[frozenset[str]] = frozenset()
+    drift_outputs: ClassVar[frozenset[str]] = frozenset()
     """The outputs whose change is drift, too, though nothing that is declared has changed."""
-    moving: ClassVar[frozenset[str]] = frozenset()
+    volatile_outputs: ClassVar[frozenset[str]] = frozenset()
     """The outputs that go on changing by themselves: no drift, also of what is only read (`.get`),
     all of whose other outputs are compared."""
     is_bound: ClassVar[bool] = False
     """Nothing is made or deleted: any number of resources may stand for one id."""
-    lags: ClassVar[bool] = False
+    is_eventually_consistent: ClassVar[bool] = False
     """Lists and lookups of the platform may lack an object that exists, for the settle time."""
-    makes_nothing: ClassVar[bool] = False
+    creates_no_object: ClassVar[bool] = False
     """No object is made that could be lost: where a host cannot store what is not ready, a create
     or update that ends so fails, so that nothing is made that depends on it."""
-    remains: ClassVar[str] = ""
+    deletion_note: ClassVar[str] = ""
     """What a deletion leaves as it is, for the plan to say; empty when that is nothing."""
     id_example: ClassVar[str] = ""
     """An id of such an object, as an import is given it."""
-    guarded_by: ClassVar[tuple[Permission, ...]] = ()
+    relevant_permissions: ClassVar[tuple[Permission, ...]] = ()
     """What a run may have to be allowed, beside what holds for every kind."""
-    remade_by_repair: ClassVar[bool] = False
+    is_recreated_by_repair: ClassVar[bool] = False
     """A repair makes another object in its place: it is a replacement."""
     power: ClassVar[Power | None] = None
     """How it is started and stopped, where the platform can do that."""
 
     @classmethod
-    def gpus(cls, values: Mapping[str, Any]) -> int | None:
+    def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
         """How many GPUs a resource of these inputs or outputs holds; None when not known yet."""
-        return parse_count(values.get(cls.gpus_field)) if cls.gpus_field else 0
+        return parse_count(properties.get(cls.gpus_field)) if cls.gpus_field else 0
 
     @classmethod
-    def property_names(cls) -> list[str]:
+    def list_property_names(cls) -> list[str]:
         """Every property of the resource: inputs in canonical spelling, then computed outputs."""
         rules = get_field_rules(cls.inputs)
         declared = [name for name in rules if not rules[name].spelling]
         return list(dict.fromkeys([*declared, *cls.outputs.model_fields]))
 
     @classmethod
-    def secret_names(cls) -> list[str]:
+    def list_secret_names(cls) -> list[str]:
         """The properties that are secret, sorted."""
         rules = get_field_rules(cls.inputs)
         secret = {name for name in rules if rules[name].secret}
         return sorted(secret | cls.outputs.get_secret_names())
 
     @classmethod
-    def is_stuck(cls, old: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
         """Whether an object of these outputs waits for people: then every plan of it says so."""
         return False
 
     @classmethod
-    def planned_of(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - a hook
+    def get_planned_fields(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - a hook
         """`planned` for this declaration."""
-        return cls.planned
+        return cls.planned_fields
 
     @classmethod
-    def planned_changes(
+    def find_planned_changes(
         cls,
-        old: Mapping[str, Any],  # noqa: ARG003 - a hook
+        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[FieldChange]:
         """What has to change beside the fields that the rules compare: pure, from old outputs.
@@ -110,9 +110,9 @@ class Traits:
         return ()
 
     @classmethod
-    def repairs(
+    def decide_repairs(
         cls,
-        old: Mapping[str, Any],  # noqa: ARG003 - a hook
+        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Decision:
         """Which broken nodes an update repairs, and which it leaves: pure, from old outputs.
@@ -122,7 +122,7 @@ class Traits:
         return Decision()
 
     @classmethod
-    def is_accepted(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+    def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
         """Whether the platform's own tests, as declared, prove the nodes of these outputs.
 
         `seen` is empty for what is not there yet.
@@ -130,12 +130,14 @@ class Traits:
         return False
 
     @classmethod
-    def due(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterable[Notice]:
+    def find_due_notices(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Iterable[Notice]:
         """What the next run does by itself, for who looks at a state and plans nothing."""
-        return due_notices(cls.repairs(old, declared))
+        return due_notices(cls.decide_repairs(old_outputs, declared))
 
     @classmethod
-    def creates_first(cls, declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+    def should_create_first(cls, declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
         """Whether a replacement makes the new object before the old one goes.
 
         By default the old one goes first: GPUs are scarce.
@@ -143,7 +145,7 @@ class Traits:
         return False
 
     @classmethod
-    def how_replaced(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
+    def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
         """What to know of a replacement because of these inputs; empty when that is nothing.
 
         `declared` may be UNKNOWN in places.
@@ -151,21 +153,25 @@ class Traits:
         return ""
 
     @classmethod
-    def guarded(cls, old: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook
+    def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook
         """What deleting or replacing an object of these outputs needs; nothing by default."""
         return None
 
     @classmethod
-    def guarded_change(
+    def find_change_guard(
         cls,
-        old: Mapping[str, Any],  # noqa: ARG003 - a hook
+        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Guard | None:
         """What changing an object of these outputs in place needs; nothing by default."""
         return None
 
     @classmethod
-    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook
+    def compute_resource_usage(
+        cls,
+        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Footprint:
         """What a resource of these inputs takes up; nothing where it is no capacity of its own.
 
         `values` may be UNKNOWN in places; `seen` are the outputs of the object that has them, or
@@ -174,7 +180,7 @@ class Traits:
         return Footprint()
 
     @classmethod
-    def access(cls, seen: Mapping[str, Any]) -> Access | None:  # noqa: ARG003 - a hook
+    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:  # noqa: ARG003 - a hook
         """How people get on an object of these outputs, its credentials in the clear.
 
         None where there is nothing to get on.
@@ -182,7 +188,7 @@ class Traits:
         return None
 
     @classmethod
-    def placement(cls, seen: Mapping[str, Any]) -> Placement | None:  # noqa: ARG003 - a hook
+    def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:  # noqa: ARG003 - a hook
         """Where the nodes of an object of these outputs are, as far as the platform tells it.
 
         None where it has no nodes of its own.
@@ -190,7 +196,7 @@ class Traits:
         return None
 
     @classmethod
-    def in_use(cls, settings: Settings, id_: str) -> float | None:  # noqa: ARG003 - a hook
+    def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:  # noqa: ARG003 - a hook
         """How much of the object's GPUs is used now, from 0 to 1; None if no platform tells it.
 
         Raises GpuformError when the platform cannot be asked, or does not say.
@@ -198,7 +204,7 @@ class Traits:
         return None
 
     @classmethod
-    def observe_work(cls, settings: Settings, id_: str) -> Observation | None:  # noqa: ARG003 - a hook
+    def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:  # noqa: ARG003 - a hook
         """Return what the platform measures now of the use of the object's GPUs.
 
         None where it measures nothing, or where a scheduler tells before its nodes are taken. Use,
@@ -210,10 +216,10 @@ class Traits:
         return None
 
     @classmethod
-    def idle(
+    def judge_idleness(
         cls,
         settings: Settings,  # noqa: ARG003 - a hook
-        id_: str,  # noqa: ARG003 - a hook
+        object_id: str,  # noqa: ARG003 - a hook
         idleness: Idleness,  # noqa: ARG003 - a hook
     ) -> Verdict | None:
         """Whether the object's GPUs are idle now; None if no platform tells it.
@@ -223,7 +229,7 @@ class Traits:
         return None
 
     @classmethod
-    def live(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:  # noqa: ARG003 - a hook
+    def read_live_metrics(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:  # noqa: ARG003 - a hook
         """What is measured now of the objects with these ids, by id; nothing where nobody measures.
 
         One that the platform does not tell of is left out. Sends one request for many objects where
@@ -232,7 +238,7 @@ class Traits:
         return MappingProxyType({})
 
     @classmethod
-    def owner(cls, seen: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
+    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
         """Whom the platform names as owner or maker of an object of these outputs, in its words.
 
         Empty where it names nobody.
@@ -240,36 +246,40 @@ class Traits:
         return ""
 
     @classmethod
-    def is_off(cls, seen: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+    def is_off(cls, outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
         """Whether an object of these outputs is stopped, or about to be; see `power`."""
         return False
 
     @classmethod
-    def stays_off(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+    def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
         """Whether an object of these outputs, which is off, stays so though it is to run."""
         return False
 
     @classmethod
-    def created_at(cls, seen: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
+    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
         """When an object of these outputs was made, in Unix seconds; None where nobody tells."""
         return None
 
     @classmethod
-    def notices(
+    def list_notices(
         cls,
-        values: Mapping[str, Any],
-        seen: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
         now: float,  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
         """What there is to know at `now` (Unix seconds) of a resource of these inputs, but its end.
 
         `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
         """
-        broken = notices_of(cls.repairs(seen, values))
-        return (*noticed(values, is_off=cls.is_off(seen)), *broken)
+        broken = notices_of(cls.decide_repairs(outputs, inputs))
+        return (*noticed(inputs, is_off=cls.is_off(outputs)), *broken)
 
     @classmethod
-    def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - a hook
+    def find_observed_news(
+        cls,
+        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Iterable[Notice]:
         """What somebody should know that changed by itself, and is no change of the declaration.
 
         `before` are the outputs that the state has, `seen` those of a look at the object now.
@@ -278,10 +288,10 @@ class Traits:
         return ()
 
     @classmethod
-    def exposure(
+    def get_exposure(
         cls,
-        values: Mapping[str, Any],  # noqa: ARG003 - a hook
-        seen: Mapping[str, Any],  # noqa: ARG003 - a hook
+        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Exposure | None:
         """Which ports of a resource the whole world reaches; None where it has none to open.
 
@@ -290,10 +300,10 @@ class Traits:
         return None
 
     @classmethod
-    def credit(
+    def get_credit(
         cls,
-        values: Mapping[str, Any],  # noqa: ARG003 - a hook
-        seen: Mapping[str, Any],  # noqa: ARG003 - a hook
+        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Credit | None:
         """What lack of credit has done to a resource, or would do; None where nobody tells.
 
@@ -302,7 +312,7 @@ class Traits:
         return None
 
     @classmethod
-    def write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
+    def find_write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
         """Why the key may not make, change or delete objects of this kind, with the key's role.
 
         Empty when it may; None where no platform tells it beforehand. Sends at most one request
@@ -324,7 +334,7 @@ def shown(kind: Traits, context: ProviderContext, observed: Observed[Any]) -> Pr
     Secret outputs are hidden by the call from now on.
     """
     dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
-    context.hide(dumped.get(name) for name in kind.outputs.get_secret_names())
+    context.add_secrets(dumped.get(name) for name in kind.outputs.get_secret_names())
     return {name: _redacted(name, value, context) for name, value in dumped.items()}
 
 
@@ -333,4 +343,4 @@ def _redacted(name: str, value: Any, context: ProviderContext) -> Any:
         return {key: _redacted(key, item, context) for key, item in value.items()}
     if isinstance(value, list):
         return [_redacted(name, item, context) for item in value]
-    return context.redacted(value) if name in MESSAGES and isinstance(value, str) else value
+    return context.redact(value) if name in MESSAGES and isinstance(value, str) else value

@@ -209,7 +209,7 @@ def _resource(lifecycle: type[Lifecycle[Any, Any]], types: dict[str, Spec]) -> S
     required = [n for n, field in lifecycle.inputs.model_fields.items() if field.is_required()]
     returned = [n for n in required if not inputs[n].write_only and n not in computed]
     types.update(found.specs)
-    names = lifecycle.property_names()
+    names = lifecycle.list_property_names()
     return {
         "description": first_line(lifecycle.inputs),
         "properties": {name: computed.get(name) or _echo(given[name]) for name in names},

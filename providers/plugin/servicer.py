@@ -197,7 +197,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             # refuse what may not be done.
             served.refreshing = True
             result = lifecycle.diff(request.id, olds, news)
-            found = lifecycle.changes(olds, news, request.id)
+            found = lifecycle.list_changes(olds, news, request.id)
         details = detailed(found, olds, news)
         replaces = [change.path for change in found if change.replaces]
         is_remade = any(change.replaces and change.repair is not None for change in found)
@@ -216,7 +216,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.CreateResponse:
         lifecycle, given = self._lifecycle(request), from_struct(request.properties)
         if request.preview:
-            previewed = lifecycle.previewed(revealed(given))
+            previewed = lifecycle.predict_outputs(revealed(given))
             return provider_pb2.CreateResponse(properties=_struct(lifecycle, previewed, given))
         with self._calling(request) as served:
             made = lifecycle.create(revealed(given))
@@ -251,7 +251,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def _imported(self, request: provider_pb2.ReadRequest, lifecycle: Any) -> ReadResult:
         found = imported(type(lifecycle), request.id, self.settings)
         outs, inputs = found.outs or {}, found.inputs or {}
-        secrets = {*lifecycle.secret_names()} & lifecycle.inputs.model_fields.keys()
+        secrets = {*lifecycle.list_secret_names()} & lifecycle.inputs.model_fields.keys()
         self._of_imports[request.urn] = {
             name: outs[name] for name in secrets if name in outs and name not in inputs
         }
@@ -265,10 +265,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             with self._calling(request) as served:
                 olds, news = _arguments(request.olds), revealed(given)
-                for change in lifecycle.changes(olds, news, request.id):
+                for change in lifecycle.list_changes(olds, news, request.id):
                     if change.repair is not None:  # Pulumi's own plan has no words for it
                         served.on_warning(repair_text(change.repair))
-            previewed = lifecycle.previewed(news)
+            previewed = lifecycle.predict_outputs(news)
             return provider_pb2.UpdateResponse(properties=_struct(lifecycle, previewed, given))
         with self._calling(request) as served:
             made = lifecycle.update(request.id, _arguments(request.olds), revealed(given))
@@ -328,7 +328,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.GetMappingsResponse()
 
     def _lifecycle(self, request: Any) -> Any:
-        return lifecycle_of(request.type or _type_of(request.urn)).using(self.settings)
+        return lifecycle_of(request.type or _type_of(request.urn)).with_settings(self.settings)
 
     def _calling(self, request: Any) -> AbstractContextManager[LifecycleCall]:
         urn = request.urn
@@ -338,11 +338,11 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             cancelled=self.cancelled,
             on_progress=lambda text: self.log.progress(urn, text),
             on_warning=lambda text: self.log.warning(urn, text),
-            on_unchecked=self.log.once,
+            on_skipped_check=self.log.once,
         )
         for _, value in request.ListFields():
             if isinstance(value, Struct):
-                served.hide(secret_texts(from_struct(value)))
+                served.add_secrets(secret_texts(from_struct(value)))
         return use_context(served)
 
 
@@ -360,7 +360,7 @@ def _arguments(struct: Struct) -> Properties:
 
 
 def _struct(lifecycle: Any, answer: Mapping[str, Any], given: Mapping[str, Any]) -> Struct:
-    names, inputs = lifecycle.secret_names(), lifecycle.inputs.model_fields
+    names, inputs = lifecycle.list_secret_names(), lifecycle.inputs.model_fields
     return to_struct(marked(plain(answer), given, names, inputs))
 
 

@@ -103,7 +103,7 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
                 engine, place, inputs.categories, context.urn or id_, last_run(context)
             )
 
-        return Reach(machines, tester, lambda: context.platform_time(client.clock_ahead)[0])
+        return Reach(machines, tester, lambda: context.get_platform_time(client.clock_ahead)[0])
 
 
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):
@@ -116,19 +116,19 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=600)  # `wait_minutes` is what ends waiting
     operations = NodeCertificationActions
     id_example = "default/fabric"
-    planned = frozenset({"node_ids"})
-    watched = frozenset({"gaps"})
-    makes_nothing = True
+    planned_fields = frozenset({"node_ids"})
+    drift_outputs = frozenset({"gaps"})
+    creates_no_object = True
 
     @classmethod
-    def planned_changes(
-        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    def find_planned_changes(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
         """`certify again` where nodes are not proven any more, or others come."""
-        before, after = old.get("node_ids") or [], declared.get("node_ids")
+        before, after = old_outputs.get("node_ids") or [], declared.get("node_ids")
         is_open = contains_unknown(after)
         coming = 0 if is_open else len({*(after or ())} - {*before})
-        again = change_of(old, coming)
+        again = change_of(old_outputs, coming)
         if again is not None:
             yield again
         if is_open:
@@ -141,6 +141,10 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
             )
 
     @classmethod
-    def due(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - the shape of Traits
+    def find_due_notices(
+        cls,
+        old_outputs: Mapping[str, Any],
+        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Iterable[Notice]:
         """Which nodes are not proven any more."""
-        return due_notices(old)
+        return due_notices(old_outputs)

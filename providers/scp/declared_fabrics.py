@@ -33,7 +33,7 @@ def is_declared(context: ProviderContext, node_pool_id: str, name: str) -> bool:
 
 def _get_declared_fabrics(context: ProviderContext) -> set[FabricKey]:
     # Pulumi's host serves one run and gives no answers to store: its process is the run.
-    is_only_run = context.urn is None or context.stores_answers
+    is_only_run = context.urn is None or context.is_pulumi_host
     return (
         _fabrics_of_process if is_only_run else _fabrics_by_run.setdefault(context.intents, set())
     )

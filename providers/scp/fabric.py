@@ -124,9 +124,9 @@ class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
     is_bound = True
 
     @classmethod
-    def owner(cls, seen: Mapping[str, Any]) -> str:
+    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
         """Who made it."""
-        return str(seen.get("created_by") or "")
+        return str(outputs.get("created_by") or "")
 
 
 _ID = re.compile(r"([^/]+)/([^/]+)")

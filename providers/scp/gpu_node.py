@@ -146,7 +146,12 @@ class GpuNodeActions:
 
         body = build_create_request(inputs, fabric, offers.get_server_type_id(client, inputs))
         creation = Creation(
-            Target("scp", "GpuNode", context.kept(inputs.gpu_node_name), fabric.node_pool_id),
+            Target(
+                "scp",
+                "GpuNode",
+                context.redact_for_record(inputs.gpu_node_name),
+                fabric.node_pool_id,
+            ),
             candidates,
             exists=has_name,
             attempts=[Attempt(send, sent=request_to_node_fields(body))],
@@ -202,7 +207,7 @@ class GpuNodeActions:
         An import therefore leaves its address out, and says what is not as usual.
         """
         client = self._client(known_inputs)
-        node = SingleNode(client, object_id, context.known.get("public_ip_address_id"))
+        node = SingleNode(client, object_id, context.stored_properties.get("public_ip_address_id"))
         seen = node.refresh()
         if seen is None:
             return None
@@ -320,7 +325,7 @@ class GpuNodeActions:
 
         what = f"fabric {inputs.cluster_fabric_id}"
         rhythm = client.rhythm(POLL_INTERVAL_S)
-        if context.finds_only:
+        if context.is_search_only:
             return _existing(client, inputs.cluster_fabric_id)
         try:
             return wait_until_done(
@@ -355,86 +360,95 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     operations = GpuNodeActions
     id_example = "20c507a036c447cdb3b19468d8ea62ac"
-    guarded_by = (Permission.UNLOCK, Permission.START_TERMINATED)
-    asked = "server_type_id"
-    planned = frozenset({*PLANNED, "gpu_type"})  # another GPU is another server_type_id
-    moving = frozenset({"newer_image"})
+    relevant_permissions = (Permission.UNLOCK, Permission.START_TERMINATED)
+    import_field = "server_type_id"
+    planned_fields = frozenset({*PLANNED, "gpu_type"})  # another GPU is another server_type_id
+    volatile_outputs = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
-    remade_by_repair = True
-    lags = True
+    is_recreated_by_repair = True
+    is_eventually_consistent = True
 
     @classmethod
-    def gpus(cls, values: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
+    def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
         """Those of its server."""
         return GPUS_OF_A_SERVER
 
     @classmethod
-    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+    def compute_resource_usage(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Footprint:
         """One server."""
-        return compute_node_usage(values, seen)
+        return compute_node_usage(inputs, outputs)
 
     @classmethod
-    def notices(
-        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    def list_notices(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
         """Its end, and a newer image."""
-        return (*super().notices(values, seen, now), *build_image_notices(seen))
+        return (*super().list_notices(inputs, outputs, now), *build_image_notices(outputs))
 
     @classmethod
-    def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
+    def judge_idleness(
+        cls, settings: Settings, object_id: str, idleness: Idleness
+    ) -> Verdict | None:
         """By its scheduler and by Lens."""
         context = get_current_context()
-        node, taking = parse_stored_node(context.known), _taking(context, id_, context.known)
-        return judged(context, settings, id_, taking, _present(node), idleness)
+        node, taking = (
+            parse_stored_node(context.stored_properties),
+            _taking(context, object_id, context.stored_properties),
+        )
+        return judged(context, settings, object_id, taking, _present(node), idleness)
 
     @classmethod
-    def owner(cls, seen: Mapping[str, Any]) -> str:
+    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
         """Who made it."""
-        return str(seen.get("created_by") or "")
+        return str(outputs.get("created_by") or "")
 
     @classmethod
-    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
         """By SSH, if it has a public address."""
-        return describe_node_access(seen)
+        return describe_node_access(outputs)
 
     @classmethod
-    def placement(cls, seen: Mapping[str, Any]) -> Placement | None:
+    def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:
         """Region, node pool and fabric."""
-        return describe_node_placement(seen)
+        return describe_node_placement(outputs)
 
     @classmethod
-    def is_off(cls, seen: Mapping[str, Any]) -> bool:
+    def is_off(cls, outputs: Mapping[str, Any]) -> bool:
         """Its output `state` is the platform's."""
-        return get_power_state(str(seen.get("state"))) == "STOPPED"
+        return get_power_state(str(outputs.get("state"))) == "STOPPED"
 
     @classmethod
-    def stays_off(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
+    def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
         """As `gpuform expire` has left it."""
-        return stays_idle(old, declared)
+        return stays_idle(old_outputs, declared)
 
     @classmethod
-    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
         """By the platform."""
-        return unix_time(seen.get("created_at"))
+        return unix_time(outputs.get("created_at"))
 
     @classmethod
-    def is_stuck(cls, old: Mapping[str, Any]) -> bool:
+    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
         """It failed."""
-        return old.get("state") in NODE_FAILED
+        return old_outputs.get("state") in NODE_FAILED
 
     @classmethod
-    def planned_changes(
-        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    def find_planned_changes(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
         """What differs of the node as it was last seen."""
-        node = parse_stored_node(old)
+        node = parse_stored_node(old_outputs)
         unknown = [name for name in PLANNED if contains_unknown(declared.get(name))]
         for name in unknown:
-            before, because = old.get(name), KNOWN_AFTER_APPLY
+            before, because = old_outputs.get(name), KNOWN_AFTER_APPLY
             yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=because)
         if node is None:
             names = {name for name in PLANNED if name not in unknown}
-            parts = ({k: v for k, v in each.items() if k in names} for each in (old, declared))
+            parts = (
+                {k: v for k, v in each.items() if k in names} for each in (old_outputs, declared)
+            )
             yield from by_rules(GpuNodeInputs, *parts)
             return
         known = {name: value for name, value in declared.items() if name not in unknown}
@@ -443,24 +457,30 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
             yield FieldChange(each.field, Action.UPDATE, each.before, each.after)
 
     @classmethod
-    def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+    def decide_repairs(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Decision:
         """A broken node is deleted and made anew: as another object."""
-        node = parse_stored_node(old)
-        ids = {each.instance for each in faults_in(old)}
+        node = parse_stored_node(old_outputs)
+        ids = {each.instance for each in faults_in(old_outputs)}
         nodes = [] if node is None else [node.model_copy(update={"id": next(iter(ids), "")})]
-        return decide_repairs(repair_of(declared, MachineRepairInputs), old, nodes)
+        return decide_repairs(repair_of(declared, MachineRepairInputs), old_outputs, nodes)
 
     @classmethod
-    def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
+    def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
         """A locked node is deleted only with permission."""
-        if not old.get("lock_enabled"):
+        if not old_outputs.get("lock_enabled"):
             return None
-        return Guard(Permission.UNLOCK, format_locked_nodes([str(old.get("gpu_node_name"))]))
+        return Guard(
+            Permission.UNLOCK, format_locked_nodes([str(old_outputs.get("gpu_node_name"))])
+        )
 
     @classmethod
-    def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
+    def find_change_guard(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Guard | None:
         """A locked node is stopped only with permission."""
-        node = parse_stored_node(old)
+        node = parse_stored_node(old_outputs)
         known = {name: value for name, value in declared.items() if value is not UNKNOWN}
         if node is None or not is_stopped_by_force(node, parse_declared_node(known)):
             return None
@@ -501,7 +521,7 @@ def _known_ip(context: ProviderContext, inputs: GpuNodeInputs) -> str | None:
     """The public IP that it had, or was made with."""
     if context.just_created:
         return inputs.public_ip_address_id
-    known: str | None = context.known.get("public_ip_address_id")
+    known: str | None = context.stored_properties.get("public_ip_address_id")
     return known
 
 

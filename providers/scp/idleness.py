@@ -110,7 +110,7 @@ def with_idle_stop(
 ) -> Observed[Outputs]:
     """What was seen of nodes, with why `expire` has stopped them, if it has."""
     stop = IdleStops.beside(context.intents).find(id_) if is_off else None
-    said = context.known.get("stopped_by") if is_off else None
+    said = context.stored_properties.get("stopped_by") if is_off else None
     by = stop.because if stop is not None else said if is_for_idleness(said) else None
     return replace(seen, outputs=seen.outputs.model_copy(update={"stopped_by": by}))
 

@@ -105,7 +105,7 @@ class NodePoolActions:
     def create(self, context: ProviderContext, inputs: NodePoolInputs) -> str:
         """The first batch of nodes; the others are made while they are waited for."""
         target = build_target(inputs.node_pool_id, inputs.gpu_node_name_prefix)
-        context.held.enter_context(context.intents.claim(target))
+        context.exit_stack.enter_context(context.intents.claim(target))
         PoolReconciler(
             self._client_of(inputs), self._settings, context, inputs
         ).create_first_nodes()
@@ -133,7 +133,7 @@ class NodePoolActions:
         if place is None:
             return None
         client = self._client(known_inputs)
-        if "ready" not in context.known:  # nothing was ever seen of it
+        if "ready" not in context.stored_properties:  # nothing was ever seen of it
             return self._imported(client, context, object_id, known_inputs)
         nodes, ledger = self._nodes(client, context, object_id, known_inputs)
         nodes.refresh()
@@ -147,8 +147,8 @@ class NodePoolActions:
                 )
             return None
         self._mend(context, object_id, known_inputs, nodes.all)
-        declared = DeclaredPool.from_inputs(known_inputs or context.known)
-        inspected = self._inspected(context, known_inputs or context.known, nodes)
+        declared = DeclaredPool.from_inputs(known_inputs or context.stored_properties)
+        inspected = self._inspected(context, known_inputs or context.stored_properties, nodes)
         outputs = build_pool_outputs(
             inspected, ledger, declared.get_key, _not_ready(nodes.all, declared)
         )
@@ -157,7 +157,7 @@ class NodePoolActions:
         remade = [name for name in begun if name not in there]
         observed = _with_interrupted(_observed(nodes.all, declared), declared, known_inputs, remade)
         found = Observed(observed, outputs)
-        found = add_newer_image(client, context, known_inputs or context.known, found)
+        found = add_newer_image(client, context, known_inputs or context.stored_properties, found)
         is_off = any(get_power_state(node.state) == "STOPPED" for node in nodes.all)
         return with_idle_stop(context, object_id, found, is_off=is_off)
 
@@ -262,10 +262,13 @@ class NodePoolActions:
     ) -> tuple[PoolNodes, NodeLedger]:
         place = _ID.fullmatch(id_)
         pool, fabric, prefix = place.groups() if place else ("", "", "")
-        node_ids, ahead = context.known.get("node_ids") or (), lambda: client.clock_ahead
+        node_ids, ahead = (
+            context.stored_properties.get("node_ids") or (),
+            lambda: client.clock_ahead,
+        )
         ledger = NodeLedger(context, build_target(pool, prefix), id_, node_ids, ahead)
         fabrics = [known.get("cluster_fabric_name") or fabric]
-        return PoolNodes(client, context, ledger, context.known, fabrics), ledger
+        return PoolNodes(client, context, ledger, context.stored_properties, fabrics), ledger
 
     def _imported(
         self, client: ScpClient, context: ProviderContext, id_: str, known: Mapping[str, Any]
@@ -325,113 +328,121 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     operations = NodePoolActions
     id_example = "POOL001-krw1a/train-a/train"
-    guarded_by = (Permission.UNLOCK, Permission.START_TERMINATED)
-    asked = "server_type_id"
-    parts = "node_ids"
+    relevant_permissions = (Permission.UNLOCK, Permission.START_TERMINATED)
+    import_field = "server_type_id"
+    parts_field = "node_ids"
     parts_kind = "GpuNode"
-    moving = frozenset({"newer_image"})
+    volatile_outputs = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
 
     @classmethod
-    def gpus(cls, values: Mapping[str, Any]) -> int | None:
+    def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
         """Those of its servers."""
-        nodes = values.get("nodes")
+        nodes = properties.get("nodes")
         if nodes is UNKNOWN:
             return None
-        servers = len(nodes) if isinstance(nodes, Mapping) else parse_count(values.get("count"))
+        servers = len(nodes) if isinstance(nodes, Mapping) else parse_count(properties.get("count"))
         return None if servers is None else servers * GPUS_OF_A_SERVER
 
     @classmethod
-    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+    def compute_resource_usage(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Footprint:
         """Its servers, those that run and those that are stopped."""
-        return compute_pool_usage(values, seen)
+        return compute_pool_usage(inputs, outputs)
 
     @classmethod
-    def notices(
-        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    def list_notices(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
         """Its end, and a newer image."""
-        return (*super().notices(values, seen, now), *build_image_notices(seen))
+        return (*super().list_notices(inputs, outputs, now), *build_image_notices(outputs))
 
     @classmethod
-    def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
+    def judge_idleness(
+        cls, settings: Settings, object_id: str, idleness: Idleness
+    ) -> Verdict | None:
         """By its scheduler and by Lens, of all its nodes."""
         context = get_current_context()
-        taking = NodeDrainer.for_pool(context, id_, context.known)
+        taking = NodeDrainer.for_pool(context, object_id, context.stored_properties)
         nodes = [
             node
-            for node in parse_stored_nodes(context.known) or ()
+            for node in parse_stored_nodes(context.stored_properties) or ()
             if not is_terminating(node.state)
         ]
-        return judged(context, settings, id_, taking, nodes, idleness)
+        return judged(context, settings, object_id, taking, nodes, idleness)
 
     @classmethod
-    def owner(cls, seen: Mapping[str, Any]) -> str:
+    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
         """Those who made its nodes."""
-        nodes = seen.get("gpu_nodes")
+        nodes = outputs.get("gpu_nodes")
         each = nodes.values() if isinstance(nodes, Mapping) else ()
         makers = {str(node.get("created_by") or "") for node in each}
         return ", ".join(sorted(makers - {""}))
 
     @classmethod
-    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
         """Its nodes with a public address, by SSH."""
-        return describe_pool_access(seen)
+        return describe_pool_access(outputs)
 
     @classmethod
-    def placement(cls, seen: Mapping[str, Any]) -> Placement | None:
+    def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:
         """Region, node pool, and the fabric of each node."""
-        return describe_pool_placement(seen)
+        return describe_pool_placement(outputs)
 
     @classmethod
-    def is_off(cls, seen: Mapping[str, Any]) -> bool:
+    def is_off(cls, outputs: Mapping[str, Any]) -> bool:
         """One of the nodes that have no state of their own is stopped."""
-        return has_stopped_nodes(seen)
+        return has_stopped_nodes(outputs)
 
     @classmethod
-    def stays_off(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
+    def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
         """As `gpuform expire` has left it."""
-        return stays_idle(old, declared)
+        return stays_idle(old_outputs, declared)
 
     @classmethod
-    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
         """When its oldest node was made."""
-        times = (unix_time(node.created_at) for node in parse_stored_nodes(seen) or ())
+        times = (unix_time(node.created_at) for node in parse_stored_nodes(outputs) or ())
         return min((each for each in times if each is not None), default=None)
 
     @classmethod
-    def planned_of(cls, declared: Mapping[str, Any]) -> Collection[str]:
+    def get_planned_fields(cls, declared: Mapping[str, Any]) -> Collection[str]:
         """What its nodes show, and gpu_type: another GPU is another server_type_id."""
         return list_planned_fields(declared) | {"gpu_type"}
 
     @classmethod
-    def how_replaced(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
+    def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
         """Because of an image or a type: a rollout spares the pool."""
         if declared.get("rollout") is not None or not {*names} <= {*ROLLOUT_FIELDS}:
             return ""
         return "all its nodes go at once: with a `rollout` they are replaced some at a time"
 
     @classmethod
-    def planned_changes(
-        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    def find_planned_changes(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
         """What differs of the nodes, each one by itself."""
-        return find_pool_changes(old, declared)
+        return find_pool_changes(old_outputs, declared)
 
     @classmethod
-    def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+    def decide_repairs(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Decision:
         """Broken nodes are deleted and made anew."""
-        return decide_pool_repairs(old, declared)
+        return decide_pool_repairs(old_outputs, declared)
 
     @classmethod
-    def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
+    def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
         """A locked node is deleted only with permission."""
-        return find_deletion_guard(old)
+        return find_deletion_guard(old_outputs)
 
     @classmethod
-    def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
+    def find_change_guard(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Guard | None:
         """A locked node is deleted or stopped only with permission."""
-        return find_change_guard(old, declared)
+        return find_change_guard(old_outputs, declared)
 
     def _completed(
         self, context: ProviderContext, values: Mapping[str, Any]

@@ -196,12 +196,12 @@ def _get_cached_list(
 def report_unchecked(client: ScpClient, context: ProviderContext, reason: str) -> None:
     """Report that the lists could not be requested, and why."""
     # An engine collects these; Pulumi's hosts would show one per resource.
-    if context.urn is None or context.stores_answers:
+    if context.urn is None or context.is_pulumi_host:
         with _lock:
             if client in _warned_clients:
                 return
             _warned_clients.add(client)
-    context.on_unchecked(
+    context.on_skipped_check(
         f"images, types of servers, node pools and fabrics were not checked with SCP: {reason}"
     )
 
@@ -217,7 +217,11 @@ def add_server_type(
     An id that was found for the same GPU stays, and nothing is requested. When the platform does
     not answer, a new resource stays without an id: its create asks again (`get_server_type_id`).
     """
-    gpu, declared_id, stored = values.get("gpu_type"), values.get("server_type_id"), context.known
+    gpu, declared_id, stored = (
+        values.get("gpu_type"),
+        values.get("server_type_id"),
+        context.stored_properties,
+    )
     if gpu is None:
         return dict(values), []
     stored_id = stored.get("server_type_id") if stored.get("gpu_type") == gpu else None
@@ -322,7 +326,7 @@ def add_newer_image(
     try:
         newer_image = find_newer_image(list_images_once(client, region), image)
     except GpuformError:
-        newer_image = _parse_stored_image(context.known.get("newer_image"))
+        newer_image = _parse_stored_image(context.stored_properties.get("newer_image"))
     return replace(seen, outputs=seen.outputs.model_copy(update={"newer_image": newer_image}))
 
 

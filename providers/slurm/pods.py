@@ -44,7 +44,7 @@ class PodCommands:
         del as_user  # the pod has one user
         pod = self._pod()
         if is_change:
-            get_current_context().changing()
+            get_current_context().authorize_change()
         with self._connected(pod, command, is_change=is_change) as socket:
             try:
                 return _output(socket)

@@ -117,7 +117,7 @@ def _run(
     command: Sequence[str], place: str, environment: Mapping[str, str], *, is_change: bool
 ) -> Output:
     if is_change:
-        get_current_context().changing()
+        get_current_context().authorize_change()
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none
     try:
         done = subprocess.run(  # noqa: S603 - the command is ours, and no shell reads it

@@ -100,7 +100,7 @@ class ClusterActions:
 
     def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
         """OutOfCapacity names all that was tried."""
-        target = Target("tensorone", "Cluster", call.kept(inputs.name), inputs.region)
+        target = Target("tensorone", "Cluster", call.redact_for_record(inputs.name), inputs.region)
 
         def candidates() -> list[Candidate]:
             # The list may be older than its answer. A search for what an earlier request has made
@@ -126,7 +126,7 @@ class ClusterActions:
             clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
-            with call.searching(creation.patience):
+            with call.extend_deadline(creation.patience):
                 return create_once(call, creation)
         except OutOfCapacity as error:
             places = [(each.gpu_type, each.region) for each in inputs.placements()]
@@ -147,7 +147,7 @@ class ClusterActions:
             cluster = seen.cluster
             phase, failed = cluster.status or "no status", find_failure(cluster)
             done = False
-            if self._client.writes.is_stale(seen, call.known):
+            if self._client.writes.is_stale(seen, call.stored_properties):
                 phase, failed = f"{phase}, as it was before the last change", None
             elif cluster.status in AT_REST:
                 step = course.request_next_step(cluster)
@@ -162,19 +162,19 @@ class ClusterActions:
                 done = not (step or failed or ill)
             reason = None if done else failed or phase
             by = course.find_accepted_stop_reason(cluster) if done else None
-            made_from = call.known.get("made_from_version")
+            made_from = call.stored_properties.get("made_from_version")
             outputs = build_outputs(
                 cluster, reason, by, course.restored_snapshot, created_version=made_from
             )
             return PollResult(Observed({}, outputs), phase, is_done=done, failure=failed)
 
-        with call.searching(get_capacity_wait(inputs)):
+        with call.extend_deadline(get_capacity_wait(inputs)):
             found = wait_until_done(
                 call, probe, label=f"cluster {inputs.name}", interval=self._client.poll_schedule
             )
         restarting = self._restarting(call, object_id, inputs.name)
         restarting.end()
-        return restarting.inspected(last[0], found, call.known)
+        return restarting.inspected(last[0], found, call.stored_properties)
 
     def read(
         self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
@@ -187,21 +187,25 @@ class ClusterActions:
         cluster = seen.cluster
         inputs = extract_inputs(cluster, known_inputs)
         if known_inputs:
-            inputs = _without_placement(inputs, known_inputs, call.known)
+            inputs = _without_placement(inputs, known_inputs, call.stored_properties)
         by = (
             stopped_by(cluster) if known_inputs and known_inputs.get("state") != "stopped" else None
         )
         if by is None and known_inputs.get("idle") is not None:
-            by = find_idle_stop_reason(cluster, IdleStops.beside(call.intents), call.known)
+            by = find_idle_stop_reason(
+                cluster, IdleStops.beside(call.intents), call.stored_properties
+            )
         if by is not None:
             del inputs["state"]
         at_rest = cluster.status in AT_REST
         ill = find_failed_checks(cluster, known_inputs.get("require_healthy") or ())
         reason = ill if at_rest else find_failure(cluster) or f"it is {cluster.status or 'unknown'}"
-        restored, made_from = map(call.known.get, ("restored_snapshot", "made_from_version"))
+        restored, made_from = map(
+            call.stored_properties.get, ("restored_snapshot", "made_from_version")
+        )
         outputs = build_outputs(cluster, reason, by, restored, created_version=made_from)
         restarting = self._restarting(call, object_id, known_inputs.get("name") or cluster.name)
-        return restarting.inspected(seen, Observed(inputs, outputs), call.known)
+        return restarting.inspected(seen, Observed(inputs, outputs), call.stored_properties)
 
     def update(
         self,
@@ -292,7 +296,7 @@ class ClusterActions:
         """As `_find`, from an answer that shows our last change."""
         for _since in _attempts(call, f"cluster {id_}"):
             seen = self._find(id_)
-            if seen is None or not self._client.writes.is_stale(seen, call.known):
+            if seen is None or not self._client.writes.is_stale(seen, call.stored_properties):
                 return seen
         raise AssertionError("unreachable")
 
@@ -316,114 +320,124 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     timeouts = Timeouts(create=7200, update=7200, delete=7200)
     operations = ClusterActions
     id_example = "cluster_7c2e81b0a4f3"
-    guarded_by = (Permission.START_TERMINATED, Permission.EVICT_JOBS)
-    lags = True
+    relevant_permissions = (Permission.START_TERMINATED, Permission.EVICT_JOBS)
+    is_eventually_consistent = True
     gpus_field = "gpu_count"
-    planned = frozenset({"state", *BY_START})
+    planned_fields = frozenset({"state", *BY_START})
     power = Power("state", "running", "stopped")
-    watched = frozenset({"firewall_rules"})
-    moving = frozenset({"alerts", "estimated_termination", "updated_at"})
+    drift_outputs = frozenset({"firewall_rules"})
+    volatile_outputs = frozenset({"alerts", "estimated_termination", "updated_at"})
 
     @classmethod
-    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+    def compute_resource_usage(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Footprint:
         """At the platform's own rate while that holds."""
-        return describe_cluster_usage(values, seen)
+        return describe_cluster_usage(inputs, outputs)
 
     @classmethod
-    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
         """Its one host by SSH, and its mapped ports."""
-        return describe_cluster_access(seen)
+        return describe_cluster_access(outputs)
 
     @classmethod
-    def in_use(cls, settings: Settings, id_: str) -> float | None:
+    def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:
         """The platform's own current utilization; none of what does not run."""
         try:
-            cluster = client_for(settings).shared_clusters.alone(id_).cluster
+            cluster = client_for(settings).shared_clusters.alone(object_id).cluster
         except NotFound:
             return 0.0
         if cluster.status == ClusterStatus.STOPPED:
             return 0.0
         used = cluster.metrics.current.gpu_utilization if cluster.metrics else None
         if used is None or not 0 <= used <= 100:
-            raise GpuformError(f"tensorone: the answer about {id_} tells no use of its GPUs")
+            raise GpuformError(f"tensorone: the answer about {object_id} tells no use of its GPUs")
         return used / 100
 
     @classmethod
-    def observe_work(cls, settings: Settings, id_: str) -> Observation | None:
+    def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:
         """By its metrics, which is all that TensorOne tells of work."""
         client = client_for(settings)
         try:
-            cluster = client.shared_clusters.alone(id_).cluster
+            cluster = client.shared_clusters.alone(object_id).cluster
         except NotFound:
             return Observation("TensorOne")
-        now, _ = get_current_context().platform_time(client.clock_ahead)
+        now, _ = get_current_context().get_platform_time(client.clock_ahead)
         return observe_use(cluster, now)
 
     @classmethod
-    def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
+    def judge_idleness(
+        cls, settings: Settings, object_id: str, idleness: Idleness
+    ) -> Verdict | None:
         """By its metrics, and all that may contradict them."""
-        return evaluate_idleness(client_for(settings), id_, idleness)
+        return evaluate_idleness(client_for(settings), object_id, idleness)
 
     @classmethod
-    def live(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:
+    def read_live_metrics(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:
         """What the platform measures, and what it has cost so far."""
         return read_live_figures(client_for(settings), ids)
 
     @classmethod
-    def owner(cls, seen: Mapping[str, Any]) -> str:
+    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
         """Its project's."""
-        return str(seen.get("owner_email") or seen.get("owner_id") or "")
+        return str(outputs.get("owner_email") or outputs.get("owner_id") or "")
 
     @classmethod
-    def is_off(cls, seen: Mapping[str, Any]) -> bool:
+    def is_off(cls, outputs: Mapping[str, Any]) -> bool:
         """Stopped, by whom ever."""
-        return seen.get("status") in (ClusterStatus.STOPPED, ClusterStatus.STOPPING)
+        return outputs.get("status") in (ClusterStatus.STOPPED, ClusterStatus.STOPPING)
 
     @classmethod
-    def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+    def decide_repairs(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Decision:
         """It is restarted when it is broken."""
-        return cluster_repairs(old, declared)
+        return cluster_repairs(old_outputs, declared)
 
     @classmethod
-    def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
+    def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
         """What the text of its status says."""
-        return credit_of(seen)
+        return credit_of(outputs)
 
     @classmethod
-    def notices(
-        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    def list_notices(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
         """Its end, the end that its own limits set, and a template that has moved on."""
-        return (*super().notices(values, seen, now), *find_cluster_notices(seen, now))
+        return (*super().list_notices(inputs, outputs, now), *find_cluster_notices(outputs, now))
 
     @classmethod
-    def exposure(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Exposure | None:
+    def get_exposure(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Exposure | None:
         """By its firewall rules."""
-        return describe_cluster_exposure(values, seen)
+        return describe_cluster_exposure(inputs, outputs)
 
     @classmethod
-    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
         """By the platform."""
-        return unix_time(seen.get("created_at"))
+        return unix_time(outputs.get("created_at"))
 
     @classmethod
-    def is_stuck(cls, old: Mapping[str, Any]) -> bool:
+    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
         """In error."""
-        return old.get("status") == ClusterStatus.ERROR
+        return old_outputs.get("status") == ClusterStatus.ERROR
 
     @classmethod
-    def planned_changes(
-        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    def find_planned_changes(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterator[FieldChange]:
         """Whether it is to be started or stopped, and what changes only by that."""
-        yield from plan_state_changes(old, declared)
-        parts = ({k: v for k, v in each.items() if k in BY_START} for each in (old, declared))
+        yield from plan_state_changes(old_outputs, declared)
+        parts = (
+            {k: v for k, v in each.items() if k in BY_START} for each in (old_outputs, declared)
+        )
         for change in by_rules(ClusterInputs, *parts):
             if change.action is Action.KEEP:
                 if change.path in CONFIGURED:
                     yield change
             else:
-                because = change.because or describe_start_effect(change.path, old, declared)
+                because = change.because or describe_start_effect(
+                    change.path, old_outputs, declared
+                )
                 yield replace(change, because=because)
 
 

@@ -41,7 +41,7 @@ class StartStopSequence:
         self._has_sent_changes = False
         self._short_of_capacity_since: float | None = None
         """When there were first no GPUs for its start."""
-        restored_before = call.known.get("restored_snapshot")
+        restored_before = call.stored_properties.get("restored_snapshot")
         self.restored_snapshot: str | None = restored_before if inputs.restore_snapshot else None
         """The declared snapshot, once the cluster was started from it."""
 
@@ -90,7 +90,7 @@ class StartStopSequence:
 
         The permission `start-terminated` allows the start of a cluster that its own limits stopped.
         """
-        outputs = self._call.known
+        outputs = self._call.stored_properties
         if self._inputs.idle is not None:
             idle_reason = find_idle_stop_reason(cluster, self._idle_stops, outputs)
             is_allowed = Permission.START_TERMINATED in permissions.given()

@@ -45,7 +45,7 @@ def evaluate_idleness(client: TensorOneClient, id_: str, idleness: Idleness) -> 
     # the shortest window that covers the required time
     window = next(name for name, seconds in WINDOW_SECONDS.items() if seconds >= idleness.lasting)
     cluster = client.get_cluster(id_, window).cluster
-    now, _ = get_current_context().platform_time(client.clock_ahead)
+    now, _ = get_current_context().get_platform_time(client.clock_ahead)
     check = _IdlenessCheck(cluster, idleness, window, now)
     doubt = next(check.find_doubts(), None)
     if doubt is not None:

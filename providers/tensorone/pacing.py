@@ -58,7 +58,7 @@ class RateLimits:
         kind = get_request_kind(request.method, request.url.path)
         # several waiters may wake at one moment: each has to reserve a request of its own
         while pause := self._reserve_request(kind, call.clock.now()):
-            remaining = call.remaining()
+            remaining = call.compute_remaining_seconds()
             message = (
                 f"tensorone: the limit of {kind} requests is used up for {format_duration(pause)}"
             )

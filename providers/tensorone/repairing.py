@@ -181,7 +181,7 @@ class Restarting:
 
     def inspected(self, seen: ClusterReading, found: Seen, known: Mapping[str, Any]) -> Seen:
         """What was seen of the cluster, with what is broken about it."""
-        now, _ = self.call.platform_time(self.client.clock_ahead)
+        now, _ = self.call.get_platform_time(self.client.clock_ahead)
         is_meant = known.get("state") == "stopped" or found.outputs.stopped_by is not None
         is_cut_off = not is_meant and self._is_cut_off(seen)
         before = faults_in(known)
@@ -238,7 +238,7 @@ class Restarting:
                 return True
             self._leave(f"was restarted already, by the run of {restarted} that was cut off")
             return False
-        now, _ = self.call.platform_time(self.client.clock_ahead)
+        now, _ = self.call.get_platform_time(self.client.clock_ahead)
         if faults_of(seen, self.name, (), now, is_cut_off=self._is_cut_off(seen)):
             return True
         self._leave("is no longer broken")
@@ -248,7 +248,7 @@ class Restarting:
         self.call.on_warning(f"cluster {self.name} {why}: it is left as it is")
 
     def _refuse_used(self, seen: ClusterReading) -> None:
-        now, _ = self.call.platform_time(self.client.clock_ahead)
+        now, _ = self.call.get_platform_time(self.client.clock_ahead)
         use = use_of(seen.cluster, now)
         if use is None:
             return
@@ -262,7 +262,7 @@ class Restarting:
         )
 
     def _keep(self, phase: str) -> None:
-        now, _ = self.call.platform_time(self.client.clock_ahead)
+        now, _ = self.call.get_platform_time(self.client.clock_ahead)
         self._records.record(Repair(self.id, self.name, phase, self.id, RESTART, now))
 
     def _stop(self, seen: ClusterReading) -> None:
@@ -282,7 +282,7 @@ class Restarting:
                     "if you declare restore_snapshot",
                 ) from None
         what = f"stop of cluster {self.name}"
-        with self.call.searching(LONGEST):
+        with self.call.extend_deadline(LONGEST):
             wait_until_done(
                 self.call,
                 self._probe,

@@ -68,7 +68,7 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
         client = client_for(self._settings)
         found = connect_to_kubernetes(client, inputs.cluster_id)
         if found is None:
-            context.falls_with = inputs.cluster_id
+            context.deleted_with_id = inputs.cluster_id
             return None
         cluster, kubernetes = found
 
@@ -89,7 +89,7 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
             )
 
         def now() -> float:
-            return context.platform_time(client.clock_ahead)[0]
+            return context.get_platform_time(client.clock_ahead)[0]
 
         return Reach(machines, tester, now)
 
@@ -104,19 +104,19 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=600)  # `wait_minutes` is what ends waiting
     operations = ClusterCertificationActions
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/fabric"
-    planned = frozenset({"num_gpus"})
-    watched = frozenset({"gaps"})
-    makes_nothing = True
+    planned_fields = frozenset({"num_gpus"})
+    drift_outputs = frozenset({"gaps"})
+    creates_no_object = True
 
     @classmethod
-    def planned_changes(
-        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    def find_planned_changes(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
         """`certify again` where nodes are not proven any more, or more of them come."""
-        before, after = parse_count(old.get("num_gpus")), declared.get("num_gpus")
+        before, after = parse_count(old_outputs.get("num_gpus")), declared.get("num_gpus")
         now = parse_count(after)
         coming = (now - before) // GPUS_PER_NODE if now is not None and before is not None else 0
-        again = change_of(old, coming)
+        again = change_of(old_outputs, coming)
         if again is not None:
             yield again
         if contains_unknown(after):
@@ -130,9 +130,13 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
             yield recorded
 
     @classmethod
-    def due(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - the shape of Traits
+    def find_due_notices(
+        cls,
+        old_outputs: Mapping[str, Any],
+        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Iterable[Notice]:
         """Which nodes are not proven any more."""
-        return due_notices(old)
+        return due_notices(old_outputs)
 
 
 def _machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machine]:

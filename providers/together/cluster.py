@@ -121,7 +121,9 @@ class ClusterActions:
             ]
 
         creation = Creation(
-            Target("together", "Cluster", call.kept(inputs.cluster_name), inputs.region),
+            Target(
+                "together", "Cluster", call.redact_for_record(inputs.cluster_name), inputs.region
+            ),
             candidates,
             exists=lambda id_: self._find(id_, inputs.project_id) is not None,
             attempts=[
@@ -133,7 +135,7 @@ class ClusterActions:
             clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
-            with call.searching(creation.patience):
+            with call.extend_deadline(creation.patience):
                 return create_once(call, creation)
         except OutOfCapacity as error:
             wanted = [_capacity(inputs, each.gpu_type, each.region) for each in inputs.placements()]
@@ -180,7 +182,7 @@ class ClusterActions:
         if changes_itself and is_gpu_count_explained(known_inputs, cluster):
             del inputs["num_gpus"]
         seen = Observed(inputs, seen.outputs)
-        if not call.only_looks:
+        if not call.is_read_only:
             return seen
         seen = with_workers(call, seen, cluster, slurm_of(known_inputs))
         return with_faults(call, seen, cluster, known_inputs, self._settings, self._client)
@@ -249,7 +251,7 @@ class ClusterActions:
         cluster = self._find(object_id, inputs.project_id)
         if cluster is None:
             return None
-        decided = decide_cluster_repairs(call.known, inputs.dump_declared())
+        decided = decide_cluster_repairs(call.stored_properties, inputs.dump_declared())
         repaired = [each.node for each in decided.due]
         return self._shrinking(call, cluster, inputs.dump_declared()).leaving(
             inputs.num_gpus, repaired
@@ -274,7 +276,7 @@ class ClusterActions:
     ) -> None:
         send = partial(self._client.update_cluster, id_, want, changes)
         try:
-            with call.searching(_patience(want)):
+            with call.extend_deadline(_patience(want)):
                 first_with_capacity(call, [send], _patience(want))
         except OutOfCapacity as error:
             cluster = self._find(id_, want.project_id)
@@ -322,7 +324,7 @@ class ClusterActions:
         last: Sequence[wire.Cluster],
     ) -> Callable[[], PollResult[ObservedCluster]]:
         """`probe`, which asks for the workers, too, where one could not be used before."""
-        if not has_failing_workers(call.known):
+        if not has_failing_workers(call.stored_properties):
             return probe
         began: list[float] = []
 
@@ -397,71 +399,75 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     timeouts = Timeouts(create=5400, update=5400, delete=3600)
     operations = ClusterActions
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d"
-    guarded_by = (Permission.DESTROY_RESERVED,)
-    lags = True
+    relevant_permissions = (Permission.DESTROY_RESERVED,)
+    is_eventually_consistent = True
     gpus_field = "num_gpus"
 
     @classmethod
-    def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:
+    def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
         """Compute on demand is paused, reserved compute is not."""
-        return describe_cluster_credit(values, seen)
+        return describe_cluster_credit(inputs, outputs)
 
     @classmethod
-    def notices(
-        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    def list_notices(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
         """Its end, and the workers that take no new work."""
-        return (*super().notices(values, seen, now), *worker_notices(seen))
+        return (*super().list_notices(inputs, outputs, now), *worker_notices(outputs))
 
     @classmethod
-    def write_refusal(cls, settings: Settings) -> str:
+    def find_write_refusal(cls, settings: Settings) -> str:
         """Clusters and volumes are of the control plane, which a Member may only see."""
         return find_write_refusal(settings)
 
     @classmethod
-    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+    def compute_resource_usage(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Footprint:
         """GPUs by the way they are paid for, and a volume that comes with it."""
-        return describe_cluster_usage(values, seen)
+        return describe_cluster_usage(inputs, outputs)
 
     @classmethod
-    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
         """Its kubeconfig, its workers by SSH, and Slurm's login node."""
-        return describe_cluster_access(seen)
+        return describe_cluster_access(outputs)
 
     @classmethod
-    def placement(cls, seen: Mapping[str, Any]) -> Placement | None:
+    def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:
         """Its region; Together tells no fabric and no switch."""
-        return describe_cluster_placement(seen)
+        return describe_cluster_placement(outputs)
 
     @classmethod
-    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
         """By the platform."""
-        return unix_time(seen.get("created_at"))
+        return unix_time(outputs.get("created_at"))
 
     @classmethod
-    def is_stuck(cls, old: Mapping[str, Any]) -> bool:
+    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
         """Degraded, or without credit."""
-        return old.get("status") in CLUSTER_STUCK
+        return old_outputs.get("status") in CLUSTER_STUCK
 
     @classmethod
-    def is_accepted(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
+    def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
         """By `acceptance_tests_params`."""
-        return are_workers_accepted(values, seen)
+        return are_workers_accepted(inputs, outputs)
 
     @classmethod
-    def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+    def decide_repairs(
+        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Decision:
         """Its broken nodes, as `repair` has it."""
-        return decide_cluster_repairs(old, declared)
+        return decide_cluster_repairs(old_outputs, declared)
 
     @classmethod
-    def creates_first(cls, declared: Mapping[str, Any]) -> bool:
+    def should_create_first(cls, declared: Mapping[str, Any]) -> bool:
         """With a rollout: jobs can move before the old one goes."""
         return declared.get("rollout") is not None
 
     @classmethod
-    def how_replaced(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
+    def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
         """Which of the two is there first."""
-        if cls.creates_first(declared):
+        if cls.should_create_first(declared):
             return (
                 "the new cluster is made first, and the old one goes when no job runs on it; both "
                 "cost money until then"
@@ -471,11 +477,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return "with a `rollout` the new cluster is made before the old one goes"
 
     @classmethod
-    def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
+    def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
         """A RESERVED cluster is paid for its whole time (Together reference, 'Billing')."""
-        if old.get("billing_type") != "RESERVED":
+        if old_outputs.get("billing_type") != "RESERVED":
             return None
-        name = old.get("cluster_name", "")
+        name = old_outputs.get("cluster_name", "")
         because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
         return Guard(Permission.DESTROY_RESERVED, because)
 
@@ -487,7 +493,7 @@ def _sent(want: ClusterInputs) -> dict[str, Any]:
 
 def _volume_problems(call: ProviderContext, values: Mapping[str, Any]) -> Iterator[Problem]:
     """A volume that is to be kept is not another one."""
-    rollout, before = values.get("rollout"), call.known.get("volume_id")
+    rollout, before = values.get("rollout"), call.stored_properties.get("volume_id")
     keeps = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True
     if keeps and before not in (None, values.get("volume_id")):
         reason = "is to stay with rollout.keep_volume: keep the volume, or take keep_volume out"

@@ -83,12 +83,12 @@ def _list_regions_once(client: TogetherClient) -> Sequence[Region] | str:
 
 def _report_unchecked(client: TogetherClient, context: ProviderContext, reason: str) -> None:
     # An engine collects these; Pulumi's hosts would show one per resource.
-    if context.urn is None or context.stores_answers:
+    if context.urn is None or context.is_pulumi_host:
         with _lock:
             if client in _warned_clients:
                 return
             _warned_clients.add(client)
-    context.on_unchecked(
+    context.on_skipped_check(
         f"regions, GPU types and driver versions were not checked with Together: {reason}"
     )
 

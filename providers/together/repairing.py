@@ -83,10 +83,10 @@ def with_faults(
             whole = client.get_remediation(cluster.cluster_id, fault.instance, fault.id)
             told[whole.id] = whole
         except GpuformError as error:
-            call.on_unchecked(f"why Together proposes to repair {fault.node}: {error.message}")
+            call.on_skipped_check(f"why Together proposes to repair {fault.node}: {error.message}")
     patience = DEFAULT_AFTER if policy is None else policy.patience
     faults: list[NodeFault] = [*find_proposed_repairs(workers, told)]
-    now, _ = call.platform_time(client.clock_ahead)
+    now, _ = call.get_platform_time(client.clock_ahead)
     faults += find_unusable_workers(nodes, patience, now)
     faults += _uncertified(call, cluster)
     if policy is not None and policy.max_temperature is not None:
@@ -96,7 +96,7 @@ def with_faults(
                 nodes, overheated(settings, names, policy.max_temperature)
             )
         except GpuformError as error:
-            call.on_unchecked(f"how hot the nodes are: {error.message}")
+            call.on_skipped_check(f"how hot the nodes are: {error.message}")
     outputs = seen.outputs.model_copy(update={"faults": faults})
     return type(seen)(seen.inputs, outputs)
 
@@ -129,7 +129,7 @@ class Repairing:
         left = [*repairs]
         while left:
             room = self._room(left)
-            with self.call.searching(LONGEST + JOIN):
+            with self.call.extend_deadline(LONGEST + JOIN):
                 self._repair(left[:room])
             del left[:room]
 
@@ -374,7 +374,7 @@ class Repairing:
             return PollResult(None, "under way", is_done=not is_going_on)
 
         what = "what an earlier run has begun"
-        with self.call.searching(LONGEST):
+        with self.call.extend_deadline(LONGEST):
             wait_until_done(self.call, probe, label=what, interval=self.rhythm, limit=LONGEST)
         self._conclude()
 

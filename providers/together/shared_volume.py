@@ -67,7 +67,9 @@ class SharedVolumeActions:
             ]
 
         creation = Creation(
-            Target("together", "SharedVolume", call.kept(inputs.volume_name), region=""),
+            Target(
+                "together", "SharedVolume", call.redact_for_record(inputs.volume_name), region=""
+            ),
             candidates,
             exists=lambda id_: self._find(id_, inputs.project_id) is not None,
             attempts=[
@@ -172,28 +174,32 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     operations = SharedVolumeActions
     id_example = "b8aaf8f3-228e-4b65-b805-f9180145fa48"
-    asked = "region"
-    lags = True
+    import_field = "region"
+    is_eventually_consistent = True
 
     @classmethod
-    def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
+    def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
         """Access to it goes last."""
-        return describe_volume_credit(seen)
+        return describe_volume_credit(outputs)
 
     @classmethod
-    def write_refusal(cls, settings: Settings) -> str:
+    def find_write_refusal(cls, settings: Settings) -> str:
         """Clusters and volumes are of the control plane, which a Member may only see."""
         return find_write_refusal(settings)
 
     @classmethod
-    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook
+    def compute_resource_usage(
+        cls,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Footprint:
         """Storage."""
-        return describe_volume_usage(values)
+        return describe_volume_usage(inputs)
 
     @classmethod
-    def is_stuck(cls, old: Mapping[str, Any]) -> bool:
+    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
         """Without credit."""
-        return old.get("status") in VOLUME_STUCK
+        return old_outputs.get("status") in VOLUME_STUCK
 
 
 def look_at(volume: wire.Volume, size_tib: int) -> PollResult[Seen]:

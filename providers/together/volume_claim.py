@@ -62,7 +62,7 @@ class VolumeClaimActions:
         )
         claims = connect_to_claims(self._client, inputs.cluster_id)
         if claims is None:
-            call.refuse_to_make()
+            call.refuse_creation()
             raise build_missing_cluster_error(inputs.cluster_id)
         target = Target(
             "together", "VolumeClaim", f"{place.namespace}/{place.name}", place.cluster_id
@@ -115,7 +115,7 @@ class VolumeClaimActions:
             return None
         claims = connect_to_claims(self._client, place.cluster_id)
         if claims is None:
-            call.falls_with = place.cluster_id
+            call.deleted_with_id = place.cluster_id
             return None
         claim = claims.find(place)
         if claim is None or _is_another(claim, call):
@@ -140,7 +140,7 @@ class VolumeClaimActions:
         patch: dict[str, Any] = {"metadata": metadata}
         labels = [change for change in changes if change.path.split(".")[0] == "labels"]
         if labels:
-            known = call.known.get("labels") or {}
+            known = call.stored_properties.get("labels") or {}
             metadata["labels"] = {**dict.fromkeys(known), **(inputs.labels or {})}
         if any(change.path == "storage" for change in changes):
             _refuse_growth_unbound(claim, place)
@@ -212,9 +212,13 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/shared-pvc"
 
     @classmethod
-    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook
+    def compute_resource_usage(
+        cls,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Footprint:
         """Return whether the data stays: a shared volume outlives its claims, NVMe does not."""
-        return Footprint(keeps_data=isinstance(values.get("volume_name"), str))
+        return Footprint(keeps_data=isinstance(inputs.get("volume_name"), str))
 
 
 def _body(want: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
@@ -280,7 +284,7 @@ def _inputs(claim: Claim) -> dict[str, Any]:
 
 def _is_another(claim: Claim, call: ProviderContext) -> bool:
     """Whether somebody made it anew since the state was written."""
-    known = call.known.get("uid")
+    known = call.stored_properties.get("uid")
     return known is not None and known != claim.metadata.uid
 
 

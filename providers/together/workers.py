@@ -77,7 +77,7 @@ def with_workers(
         return seen
     found = look_at_workers(call, cluster, slurm)
     if found.unasked:
-        call.on_unchecked(f"workers of cluster {cluster.cluster_name}: {found.unasked}")
+        call.on_skipped_check(f"workers of cluster {cluster.cluster_name}: {found.unasked}")
     return replace(seen, outputs=_outputs(seen, found, call))
 
 
@@ -208,7 +208,7 @@ def _trouble(node: Node) -> str:
 
 
 def _outputs(seen: ObservedCluster, found: Workers, call: ProviderContext) -> Any:
-    outputs, before = seen.outputs, _unusable(call.known)
+    outputs, before = seen.outputs, _unusable(call.stored_properties)
     moment = call.clock.now()
     now = written(moment)
     nodes = [

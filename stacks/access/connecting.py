@@ -83,7 +83,7 @@ def _read(
 
 def _access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
     lifecycle = lifecycle_of(entry.type)
-    return lifecycle.access(plain(to_provider(outputs))) if lifecycle else None
+    return lifecycle.get_access(plain(to_provider(outputs))) if lifecycle else None
 
 
 def _chosen(

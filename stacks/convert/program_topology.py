@@ -91,9 +91,9 @@ class _Run:
     def outputs(self, kind: tuple[str, str], known: PropertyMap, asked: Asked) -> PropertyMap:
         lifecycle = lifecycle_class(*kind)
         fields = {**lifecycle.inputs.model_fields, **lifecycle.outputs.model_fields}
-        secret = {*lifecycle.secret_names(), *asked.additional_secret_outputs}
+        secret = {*lifecycle.list_secret_names(), *asked.additional_secret_outputs}
         found: PropertyMap = {}
-        for name in lifecycle.property_names():
+        for name in lifecycle.list_property_names():
             like = known.get(name)
             value = (
                 self.marks.like(like)
@@ -216,7 +216,7 @@ def _telling(entries: Sequence[tuple[Reference, ResourceState]]) -> Index:
 def _outputs(entry: ResourceState) -> PropertyMap:
     """What the platform says first, then what was declared."""
     lifecycle = lifecycle_of(entry.type)
-    names = lifecycle.property_names() if lifecycle else ()
+    names = lifecycle.list_property_names() if lifecycle else ()
     told = {key: value for key, value in entry.outputs.items() if key in names}
     return dict(sorted(told.items(), key=lambda each: each[0] in entry.inputs))
 

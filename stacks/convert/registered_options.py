@@ -95,7 +95,7 @@ def _named_options(first: Registration, sayer: Sayer) -> Iterator[tuple[str, Val
 
 def _secret_outputs(first: Asked) -> Iterator[tuple[str, Value]]:
     kind = kind_of(first.type)
-    own = lifecycle_class(*kind).secret_names() if kind else []
+    own = lifecycle_class(*kind).list_secret_names() if kind else []
     more = [name for name in first.additional_secret_outputs if name not in own]
     if more:
         yield "additional_secret_outputs", more

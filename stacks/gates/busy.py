@@ -109,7 +109,7 @@ class Monitoring:
         if kind is None or not id_:
             return None
         try:
-            return lifecycle_class(*kind).in_use(self.settings, id_)
+            return lifecycle_class(*kind).measure_gpu_usage(self.settings, id_)
         except GpuformError as error:
             return _line(error)
 

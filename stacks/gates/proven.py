@@ -40,7 +40,7 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
             for urn in _tested_by(new):
                 problems.setdefault(urn, []).append(problem)
                 tested.setdefault(urn, []).append(told(new.inputs).get("node_ids"))
-        elif not step.skipped and lifecycle.gpus(told(new.inputs)) != 0:
+        elif not step.skipped and lifecycle.count_gpus(told(new.inputs)) != 0:
             is_new = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
             seen = {} if is_new or step.old is None else told(step.old.outputs)
             left.append((new, lifecycle.is_accepted(told(new.inputs), seen)))
@@ -78,7 +78,7 @@ def _find_certification_problem(step: Step) -> str:
     if step.skipped or outputs.get("ready") is not True:
         return f"certification {name} has not passed, and this plan does not test its nodes"
     lifecycle = lifecycle_of(step.new.type)
-    if lifecycle is not None and [*lifecycle.due(outputs, told(step.new.inputs))]:
+    if lifecycle is not None and [*lifecycle.find_due_notices(outputs, told(step.new.inputs))]:
         return f"certification {name} is stale, and this plan does not test its nodes"
     return ""
 

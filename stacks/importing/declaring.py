@@ -110,7 +110,7 @@ def read(wanted: Sequence[ImportChoice], settings: Settings) -> list[Found]:
         intents, began = Intents(Unkept()), time.monotonic()
 
         def call() -> ProviderContext:
-            return ProviderContext(clock=clock_from(os.environ), intents=intents, as_of=began)
+            return ProviderContext(clock=clock_from(os.environ), intents=intents, fresh_since=began)
 
         one = partial(_read, settings=settings, new_call=call)
         found = list(pool.map(one, wanted))
@@ -129,7 +129,7 @@ def _read(
     settings = replace(settings, region=wanted.region or settings.region)
     try:
         with use_context(new_call()):
-            found = lifecycle.using(settings).read(wanted.id, {})
+            found = lifecycle.with_settings(settings).read(wanted.id, {})
     except GpuformError as error:
         return f"{wanted}: {error}"
     if not found.id:
@@ -227,7 +227,7 @@ class _Work:
             **{k: v for k, v in wanted.told.items() if k in model.model_fields},
             **found.inputs,
         }
-        values = {**inputs, **self._missing(wanted, model, inputs, kind.asked)}
+        values = {**inputs, **self._missing(wanted, model, inputs, kind.import_field)}
         plain = {k: v for k, v in values.items() if not isinstance(v, ConfigValue)}
         unknown = dict.fromkeys(values.keys() - plain.keys(), UNKNOWN)
         for problem in check(model, {**plain, **unknown})[1]:

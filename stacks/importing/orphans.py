@@ -39,7 +39,7 @@ def objects_of(resource: ResourceState) -> Iterator[Key]:
     if lifecycle is None or not resource.id or resource.external:
         return
     yield lifecycle.platform, lifecycle.kind, resource.id
-    parts = resource.outputs.get(lifecycle.parts) if lifecycle.parts else None
+    parts = resource.outputs.get(lifecycle.parts_field) if lifecycle.parts_field else None
     for id_ in parts if isinstance(parts, list) else ():
         yield lifecycle.platform, lifecycle.parts_kind, str(id_)
 

@@ -73,7 +73,7 @@ def outputs_of(section: str, platform: str | None) -> dict[str, Word]:
         return found
     lifecycle = lifecycle_class(platform, kind)
     known = {**_fields(lifecycle.inputs), **_fields(lifecycle.outputs)}
-    for name in lifecycle.property_names():
+    for name in lifecycle.list_property_names():
         found[name] = known.get(name, Word(name, "", ""))
     return found
 

@@ -198,7 +198,7 @@ def _measured(found: Iterable[_Seen], settings: Settings) -> Mapping[str, _Measu
     measured: dict[str, _Measured] = {}
     for lifecycle, ids in kinds.items():
         try:
-            live = lifecycle.live(settings, sorted(set(ids.values())))
+            live = lifecycle.read_live_metrics(settings, sorted(set(ids.values())))
         except GpuformError as error:
             measured |= dict.fromkeys(ids, _Measured(None, str(error)))
         else:

@@ -27,7 +27,7 @@ def _footprint(entry: ResourceState, values: PropertyMap, seen: PropertyMap) -> 
     if lifecycle is None:
         return None
     found = told(seen)
-    return lifecycle.footprint(found if values is seen else told(values), found)
+    return lifecycle.compute_resource_usage(found if values is seen else told(values), found)
 
 
 def told(properties: PropertyMap) -> dict[str, Any]:

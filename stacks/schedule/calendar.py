@@ -107,7 +107,7 @@ def find_start(
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None:
         return None
-    reported = lifecycle.created_at(told(outputs))
+    reported = lifecycle.get_creation_time(told(outputs))
     return find_creation_time(reported, "" if is_emulated else entry.created, now)
 
 
@@ -158,8 +158,10 @@ class IdleWatch:
             return None
         try:
             known = told(entry.outputs)
-            with use_context(ProviderContext(clock=self.clock, intents=self.intents, known=known)):
-                verdict = lifecycle.idle(self.settings, entry.id, idleness)
+            with use_context(
+                ProviderContext(clock=self.clock, intents=self.intents, stored_properties=known)
+            ):
+                verdict = lifecycle.judge_idleness(self.settings, entry.id, idleness)
         except GpuformError as error:
             verdict = Verdict(is_idle=False, because=f"it cannot be told: {error.message}")
         if verdict is not None:

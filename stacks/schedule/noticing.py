@@ -84,7 +84,7 @@ def exposures_of_steps(steps: Iterable[Step]) -> tuple[Exposure, ...]:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.external or entry.delete:
             continue
-        exposure = lifecycle.exposure(told(entry.inputs), told(outputs))
+        exposure = lifecycle.get_exposure(told(entry.inputs), told(outputs))
         if exposure is not None:
             named = {"urn": entry.urn, "name": name_of(entry.urn)}
             found.append(exposure.model_copy(update=named))
@@ -131,13 +131,13 @@ def _notices(found: Iterable[_Seen], now: float, *, is_emulated: bool) -> tuple[
         own: list[Notice] = []
         if not entry.external:
             start = find_start(entry, outputs, now, is_emulated=is_emulated)
-            own += (*ending(values, start, now), *lifecycle.notices(values, seen, now))
-        own += lifecycle.news(told(before), seen) if before is not None else ()
+            own += (*ending(values, start, now), *lifecycle.list_notices(values, seen, now))
+        own += lifecycle.find_observed_news(told(before), seen) if before is not None else ()
         notices += [notice.model_copy(update=named) for notice in own]
-        credit = None if entry.external else lifecycle.credit(values, seen)
+        credit = None if entry.external else lifecycle.get_credit(values, seen)
         if credit is not None:
             credited.append(_Credited(entry.urn, name, lifecycle.platform, credit))
-        placement = None if entry.external else lifecycle.placement(seen)
+        placement = None if entry.external else lifecycle.get_placement(seen)
         if placement is not None:
             placed.append((entry.urn, placement))
     return (*notices, *fabric_notices(placed), *_credit_notices(credited))
@@ -150,7 +150,7 @@ def _of_runs_to_come(entries: Iterable[ResourceState]) -> Iterator[Notice]:
         if lifecycle is None or not entry.custom or entry.delete or entry.external:
             continue
         named = {"urn": entry.urn, "name": name_of(entry.urn)}
-        for notice in lifecycle.due(told(entry.outputs), told(entry.inputs)):
+        for notice in lifecycle.find_due_notices(told(entry.outputs), told(entry.inputs)):
             yield notice.model_copy(update=named)
 
 
@@ -160,7 +160,7 @@ def _of_replacements(steps: Iterable[Step]) -> Iterator[Notice]:
         lifecycle = lifecycle_of(new.type) if step.op is Op.REPLACE and new is not None else None
         if lifecycle is None or new is None:
             continue
-        text = lifecycle.how_replaced(step.keys, told(new.inputs))
+        text = lifecycle.describe_replacement(step.keys, told(new.inputs))
         if text:
             name = name_of(new.urn)
             yield Notice(kind=NoticeKind.ROLLOUT, text=text, urn=new.urn, name=name)
@@ -258,7 +258,7 @@ class ExpiryObserver:
             return None
         try:
             with use_context(ProviderContext(clock=self.clock)):
-                return lifecycle.observe_work(self.settings, entry.id)
+                return lifecycle.observe_gpu_work(self.settings, entry.id)
         except GpuformError as error:
             return Observation(lifecycle.platform, [error.message])
 

@@ -148,7 +148,7 @@ class Instance(Repetition[Declaration]):
 
     def property_names(self) -> tuple[str, ...]:
         """What expressions can ask it for."""
-        return ("id", "urn", *self.lifecycle.property_names())
+        return ("id", "urn", *self.lifecycle.list_property_names())
 
 
 _Made = TypeVar("_Made", bound=Repetition[Any])

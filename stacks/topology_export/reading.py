@@ -194,7 +194,7 @@ def _placed_now(entry: ResourceState, now: LiveResource) -> Placed:
 
 def _placement(entry: ResourceState, outputs: Any) -> Placement | None:
     lifecycle = lifecycle_of(entry.type)
-    return lifecycle.placement(plain(to_provider(outputs))) if lifecycle else None
+    return lifecycle.get_placement(plain(to_provider(outputs))) if lifecycle else None
 
 
 def _chosen(

@@ -140,11 +140,11 @@ class PluginVerbs:
         return f"urn:pulumi:dev::conformance::{type_}::{self.name}"
 
     def _sent(self, properties: Mapping[str, Any]) -> Struct:
-        return to_struct(marked(doubles(properties), {}, self.lifecycle.secret_names()))
+        return to_struct(marked(doubles(properties), {}, self.lifecycle.list_secret_names()))
 
     def _got(self, properties: Struct) -> Properties:
         found = from_struct(properties)
-        for name in found.keys() & set(self.lifecycle.secret_names()):
+        for name in found.keys() & set(self.lifecycle.list_secret_names()):
             assert isinstance(found[name], Secret), name
         got: Properties = revealed(found)
         return got

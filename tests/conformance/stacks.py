@@ -415,7 +415,7 @@ class CalledStack:
 def _parts(resource: ResourceState) -> Sequence[str]:
     """The ids that a resource lists, else its own."""
     platform, _, kind = own_type(resource.type).partition(":")
-    name = lifecycle_class(platform, kind).parts
+    name = lifecycle_class(platform, kind).parts_field
     found = unwrap_secrets(resource.outputs.get(name)) if name else None
     return [str(each) for each in found] if isinstance(found, list) else [resource.id]
 

@@ -27,8 +27,8 @@ def plugin(platform, kind):
     class InPluginForm(pulumi.CustomResource):
         def __init__(self, resource_name, /, opts, **inputs):
             secret = {key: pulumi.Output.secret(inputs[key])
-                      for key in lifecycle.secret_names() if key in inputs}
-            properties = {**dict.fromkeys(lifecycle.property_names()), **inputs, **secret}
+                      for key in lifecycle.list_secret_names() if key in inputs}
+            properties = {**dict.fromkeys(lifecycle.list_property_names()), **inputs, **secret}
             own = pulumi.ResourceOptions(aliases=[dynamic])
             options = pulumi.ResourceOptions.merge(own, opts)
             super().__init__(f"gpuform:{platform}:{kind}", resource_name, properties, options)

@@ -263,7 +263,7 @@ def test_secrets_are_in_the_named_outputs_and_nowhere_else(
     described: Described, verbs: Verbs
 ) -> None:
     secret = described.secret | described.secret_inputs
-    assert set(described.lifecycle.secret_names()) == secret
+    assert set(described.lifecycle.list_secret_names()) == secret
     made = verbs.create(verbs.check(described.good).inputs)
     shown = str({key: value for key, value in made.outputs.items() if key not in secret})
     for name in secret:

@@ -73,7 +73,7 @@ def call(clock: FakeClock, told: Told, intents: Intents) -> ProviderContext:
         intents=intents,
         on_progress=told.progress.append,
         on_warning=told.warnings.append,
-        on_unchecked=told.unchecked.append,
+        on_skipped_check=told.unchecked.append,
     )
 
 
@@ -120,7 +120,7 @@ class Emulator:
             intents=self.intents,
             on_progress=self.told.progress.append,
             on_warning=self.told.warnings.append,
-            on_unchecked=self.told.unchecked.append,
+            on_skipped_check=self.told.unchecked.append,
             **fields,
         )
 

@@ -24,7 +24,7 @@ TENSORONE = {
 
 
 def access(platform: str, kind: str, seen: Any) -> Access:
-    found = lifecycle_class(platform, kind).access(seen)
+    found = lifecycle_class(platform, kind).get_access(seen)
     assert found is not None
     return found
 
@@ -136,5 +136,5 @@ def test_a_registry_has_no_credentials() -> None:
 
 def test_every_kind_answers() -> None:
     for platform, kind in all_kinds():
-        found = lifecycle_class(platform, kind).access({})
+        found = lifecycle_class(platform, kind).get_access({})
         assert found is None or (found.no_kubeconfig and (found.hosts or found.no_hosts))

@@ -57,29 +57,29 @@ def test_under_the_stock_host_a_call_has_defaults(
 def test_nobody_hears_what_a_call_hides(caplog: pytest.LogCaptureFixture) -> None:
     told: list[str] = []
     call = ProviderContext(
-        on_progress=told.append, on_warning=told.append, on_unchecked=told.append
+        on_progress=told.append, on_warning=told.append, on_skipped_check=told.append
     )
-    call.hide([None, 8, "4711-0815", {"key": ['q"7-zebra', "short"]}])
-    for tell in (call.on_progress, call.on_warning, call.on_unchecked):
+    call.add_secrets([None, 8, "4711-0815", {"key": ['q"7-zebra', "short"]}])
+    for tell in (call.on_progress, call.on_warning, call.on_skipped_check):
         tell('is it {"key": "q\\"7-zebra"} or 4711-081?')
     assert told == ['is it {"key": "[secret]"} or [secret]?'] * 3
     assert "4711" not in repr(call)
 
 
 def test_the_engine_timeout_goes_before_the_default(call: ProviderContext) -> None:
-    call.begin(60)
-    assert call.remaining() == 60
+    call.start_deadline(60)
+    assert call.compute_remaining_seconds() == 60
     call.timeout = 5
-    call.begin(60)
-    assert call.remaining() == 5
+    call.start_deadline(60)
+    assert call.compute_remaining_seconds() == 5
 
 
 def test_a_sleep_ends_at_the_deadline(call: ProviderContext) -> None:
-    call.begin(10)
+    call.start_deadline(10)
     call.sleep(7)
     call.sleep(7)
     assert call.clock.pauses == [7, 3]  # type: ignore[attr-defined]
-    assert call.remaining() == 0
+    assert call.compute_remaining_seconds() == 0
 
 
 def test_a_cancelled_call_does_not_sleep(call: ProviderContext) -> None:

@@ -65,7 +65,7 @@ def test_attempts_without_names_are_tried_in_silence(call: ProviderContext, told
 def test_without_patience_one_round_is_made_even_long_before_the_deadline(
     call: ProviderContext, clock: Any
 ) -> None:
-    call.begin(600.0)
+    call.start_deadline(600.0)
     calls: list[str] = []
     with pytest.raises(OutOfCapacity, match="no C"):
         first_with_capacity(call, attempts_with_stock_at(None, calls))
@@ -75,7 +75,7 @@ def test_without_patience_one_round_is_made_even_long_before_the_deadline(
 def test_rounds_are_a_minute_apart_until_the_patience_is_over(
     call: ProviderContext, clock: Any, told: Any
 ) -> None:
-    call.begin(600.0)
+    call.start_deadline(600.0)
     calls: list[str] = []
     with pytest.raises(OutOfCapacity, match="no C"):
         first_with_capacity(call, attempts_with_stock_at(None, calls), 90.0, NAMES)
@@ -89,7 +89,7 @@ def test_rounds_are_a_minute_apart_until_the_patience_is_over(
 
 
 def test_a_search_without_names_says_only_that_it_waits(call: ProviderContext, told: Any) -> None:
-    call.begin(600.0)
+    call.start_deadline(600.0)
     with pytest.raises(OutOfCapacity):
         first_with_capacity(call, attempts_with_stock_at(None, []), 30.0)
     assert told.progress == ["out of stock; trying again for 30s"]
@@ -100,7 +100,7 @@ def test_the_deadline_of_the_call_ends_the_search_before_its_patience(
     call: ProviderContext, clock: Any, deadline: float | None, pauses: list[float]
 ) -> None:
     if deadline is not None:
-        call.begin(deadline)
+        call.start_deadline(deadline)
     with pytest.raises(OutOfCapacity):
         first_with_capacity(call, attempts_with_stock_at(None, []), 600.0)
     assert clock.pauses == pauses

@@ -94,7 +94,7 @@ class TestKubeConfig:
     def test_it_is_decoded(self, ready: tuple[str, Properties, Properties]) -> None:
         _, outs, _ = ready
         assert yaml.safe_load(outs["kube_config"])["kind"] == "Config"
-        assert "kube_config" in ClusterLifecycle.secret_names()
+        assert "kube_config" in ClusterLifecycle.list_secret_names()
 
     @pytest.mark.parametrize(
         ("text", "decoded"),
@@ -140,9 +140,9 @@ class TestScaling:
             read = lifecycle.read(id_, outs)
         assert read.inputs is not None
         assert read.inputs["num_gpus"] == 32
-        assert [c.path for c in lifecycle.changes({**read.outs, "__provider": ""}, inputs)] == [
-            "num_gpus"
-        ]
+        assert [
+            c.path for c in lifecycle.list_changes({**read.outs, "__provider": ""}, inputs)
+        ] == ["num_gpus"]
 
     def test_a_read_of_what_was_applied_is_no_change(
         self,

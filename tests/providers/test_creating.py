@@ -90,7 +90,7 @@ def _ended(call: ProviderContext) -> Iterator[None]:
     try:
         yield
     finally:
-        call.held.close()
+        call.exit_stack.close()
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ class TestWrongTimes:
             platform.create(clock_ahead=lambda: ahead)
         platform.objects[:] = [self._made(platform, wrong)]
         platform.call.clock.sleep(86_400, platform.call.cancelled)
-        platform.call.finds_only = True
+        platform.call.is_search_only = True
         with pytest.raises(AdoptionQuestion, match="c1"):
             platform.create(clock_ahead=lambda: ahead)
         assert len(intents.all()) == 1
@@ -490,7 +490,7 @@ class TestEvidence:
             lost.create()
 
     def test_what_another_stack_has_is_never_taken(self, lost: Platform) -> None:
-        lost.call.is_elsewhere = lambda id_: id_ == "prod"
+        lost.call.belongs_to_other_stack = lambda id_: id_ == "prod"
         lost.objects.append(Candidate("prod", lost.call.clock.now() + 1))
         with pytest.raises(AdoptionQuestion):
             lost.create()
@@ -525,10 +525,10 @@ class TestEvidence:
         """A colleague makes one like it while a 429 is waited out: it is not ours."""
 
         def send() -> str:
-            platform.call.changing()
+            platform.call.authorize_change()
             platform.objects.append(Candidate("theirs", platform.call.clock.now(), shown=SENT))
             platform.call.clock.sleep(300, platform.call.cancelled)
-            platform.call.changing()
+            platform.call.authorize_change()
             raise Killed
 
         with pytest.raises(Killed):
@@ -537,7 +537,7 @@ class TestEvidence:
             platform.create()
 
     def test_who_only_finds_makes_nothing(self, lost: Platform, intents: Intents) -> None:
-        lost.call.finds_only = True
+        lost.call.is_search_only = True
         with pytest.raises(NothingMade):
             lost.create()
         assert lost.sent == 1
@@ -585,7 +585,7 @@ class TestLateObjects:
     def test_a_call_that_ends_before_the_settle_time_makes_nothing(self, late: Platform) -> None:
         assert late.create() == "c1"
         late.call.timeout = 10.0
-        late.call.begin(10.0)
+        late.call.start_deadline(10.0)
         with pytest.raises(NotEnoughEvidence, match="Cluster train: cannot forget"):
             late.create()
         assert late.sent == 1
@@ -597,12 +597,12 @@ class TestLateObjects:
         with pytest.raises(Killed):
             late.create()
         late.call.timeout = 5.0
-        late.call.begin(5.0)
+        late.call.start_deadline(5.0)
         with pytest.raises(NotEnoughEvidence):
             late.create()
         late.objects.append(Candidate("c1", late.call.clock.now() + 2, shown=SENT))
         late.call.timeout = None
-        late.call.begin(600.0)
+        late.call.start_deadline(600.0)
         assert late.create() == "c1"
         assert late.sent == 1
 
@@ -769,7 +769,7 @@ class TestWords:
         self, platform: Platform, intents: Intents
     ) -> None:
         platform.objects.append(Candidate("leaving", leaving=True))
-        platform.call.hide(["hunter2"])
+        platform.call.add_secrets(["hunter2"])
         sent = {"num_gpus": 16, "note": "has hunter2 in it"}
         attempt = Attempt(platform.send, "us-central-4", "H100_SXM", sent)
         began = platform.call.clock.now()
@@ -798,15 +798,15 @@ class TestWords:
         assert told.progress == []
         platform.create()
         assert told.progress == ["found c1 again, created by an earlier attempt"]
-        platform.call.finds_only = True
+        platform.call.is_search_only = True
         platform.create()
         assert len(told.progress) == 1
 
     def test_who_only_finds_hears_what_was_sought(self, platform: Platform) -> None:
-        platform.call.finds_only = True
+        platform.call.is_search_only = True
         with pytest.raises(NothingMade):
             platform.create()
-        assert platform.call.sought == TARGET
+        assert platform.call.searched_target == TARGET
 
     def test_a_taken_name_says_how_to_import_the_object(self, platform: Platform) -> None:
         platform.objects += [Candidate("c 1", region=""), Candidate("c2")]
@@ -950,7 +950,7 @@ def test_a_search_that_was_cut_short_by_half_a_second_proves_nothing(
     with pytest.raises(Killed):
         platform.create()
     platform.call.timeout = 60.0
-    platform.call.begin(60.0)
+    platform.call.start_deadline(60.0)
     with pytest.raises(NotEnoughEvidence):
         platform.create(settle_time=60.5)
     assert [each.looked_at for each in intents.all()] == [None]
@@ -972,7 +972,7 @@ def test_one_name_is_created_once_at_a_time(platform: Platform, tmp_path: Path) 
     raised: list[str] = []
 
     def meanwhile() -> None:
-        other = Platform(replace(platform.call, urn="urn:other", held=ExitStack()))
+        other = Platform(replace(platform.call, urn="urn:other", exit_stack=ExitStack()))
         try:
             other.create()
         except NameTaken as error:
@@ -1004,7 +1004,7 @@ def test_a_request_that_waited_more_than_clocks_differ_is_recorded_with_its_new_
 
     def send() -> str:
         platform.call.clock.sleep(pause, platform.call.cancelled)
-        platform.call.changing()
+        platform.call.authorize_change()
         assert intents.all()[0].started_at == began + (pause if is_recorded_again else 0.0)
         return platform.send()
 

@@ -35,7 +35,7 @@ def test_a_refresh_finds_it_and_the_plan_says_what_to_do(
     assert read.outs["ready"] is False
     assert stuck in read.outs["not_ready_reason"]
     state = {**read.outs, "__provider": "pickled"}
-    (change,) = lifecycle.changes(state, inputs)
+    (change,) = lifecycle.list_changes(state, inputs)
     assert (change.path, change.replaces) == ("ready", False)
     assert stuck in change.because
     diff = lifecycle.diff(id_, state, inputs)
@@ -49,7 +49,7 @@ def test_it_is_said_beside_another_change_too(
     with emulator.serving():
         read = lifecycle.read(id_, outs)
     state = {**read.outs, "__provider": "pickled"}
-    changes = lifecycle.changes(state, {**inputs, "num_gpus": 24})
+    changes = lifecycle.list_changes(state, {**inputs, "num_gpus": 24})
     assert [change.path for change in changes] == ["num_gpus", "ready"]
     assert stuck in changes[1].because
 
@@ -102,7 +102,7 @@ def test_a_volume_whose_data_is_out_of_reach(emulator: Any, volume_inputs: Prope
     with use_context(call):
         read = volume.read(created.id, created.outs)
         state = {**read.outs, "__provider": "pickled"}
-        (change,) = volume.changes(state, inputs)
+        (change,) = volume.list_changes(state, inputs)
         assert volume.diff(created.id, state, inputs).replaces == []
         volume.update(created.id, state, inputs)
     assert "add credit to the account" in change.because

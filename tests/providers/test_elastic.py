@@ -63,7 +63,7 @@ def test_gpus_that_come_and_go_are_no_drift(
         outs = _refreshed(lifecycle, emulator, id_, outs)
         allocated.append(outs["allocated_preemptible_gpus"])
         assert (outs["num_gpus"], outs["num_preemptible_gpus"], outs["ready"]) == (24, 16, True)
-        assert lifecycle.changes(outs, inputs) == []
+        assert lifecycle.list_changes(outs, inputs) == []
         emulator.advance(300)
     assert max(allocated) == 16
     assert allocated[-2:] == [0, 0]
@@ -82,7 +82,7 @@ def test_each_count_changes_in_place_and_alone(
         ("num_gpus", 24),
     ):
         inputs = {**inputs, name: value}
-        (change,) = lifecycle.changes(outs, inputs)
+        (change,) = lifecycle.list_changes(outs, inputs)
         assert (change.path, change.replaces) == (name, False)
         with emulator.serving():
             updated = lifecycle.update(id_, outs, inputs)
@@ -91,7 +91,7 @@ def test_each_count_changes_in_place_and_alone(
         assert outs["ready"] is True
         assert emulator.requests("PUT")[-1]["body"] == {name: value}
         outs = _refreshed(lifecycle, emulator, id_, outs)
-        assert lifecycle.changes(outs, inputs) == []
+        assert lifecycle.list_changes(outs, inputs) == []
     assert len(emulator.objects("clusters")) == 1
 
 
@@ -102,12 +102,12 @@ def test_what_somebody_else_changed_is_drift_all_the_same(
     emulator.platform("PUT", f"/clusters/{id_}", {"num_gpus": 48, "num_preemptible_gpus": 8})
     emulator.advance(3600)
     outs = _refreshed(lifecycle, emulator, id_, outs)
-    paths = {change.path: change.before for change in lifecycle.changes(outs, inputs)}
+    paths = {change.path: change.before for change in lifecycle.list_changes(outs, inputs)}
     assert paths == {"num_gpus": 48, "num_preemptible_gpus": 8}
     emulator.platform("PUT", f"/clusters/{id_}", {"num_gpus": 16, "num_preemptible_gpus": 16})
     emulator.advance(3600)
     outs = _refreshed(lifecycle, emulator, id_, outs)
-    paths = {change.path: change.before for change in lifecycle.changes(outs, inputs)}
+    paths = {change.path: change.before for change in lifecycle.list_changes(outs, inputs)}
     assert paths == {"num_gpus": 16}
 
 
@@ -123,7 +123,7 @@ def test_preemptible_gpus_that_are_no_longer_declared_stay_and_are_no_drift(
     for _ in range(3):
         emulator.advance(300)
         outs = _refreshed(lifecycle, emulator, id_, outs)
-        assert lifecycle.changes(outs, inputs) == []
+        assert lifecycle.list_changes(outs, inputs) == []
     assert outs["allocated_preemptible_gpus"] == 16
 
 
@@ -140,7 +140,7 @@ def test_what_autoscaling_does_is_no_drift_while_it_is_under_way(
         emulator.platform("PUT", f"/clusters/{created.id}", {"num_gpus": gpus})
         emulator.advance(3600)
         read = _refreshed(lifecycle, emulator, created.id, outs)
-        assert bool(lifecycle.changes(read, inputs)) is is_drift
+        assert bool(lifecycle.list_changes(read, inputs)) is is_drift
 
 
 @pytest.mark.parametrize("counted", [True, False], ids=["counted in num_gpus", "beside num_gpus"])

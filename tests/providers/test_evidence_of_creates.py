@@ -146,7 +146,7 @@ def test_what_was_there_before_or_belongs_to_somebody_is_left_out(
 ) -> None:
     present = [candidate("before"), candidate("theirs"), candidate("moved"), candidate("mine")]
     intents.record(intent(urn="urn:b", name="other", id="theirs"))
-    call.is_elsewhere = lambda id_: id_ == "moved"
+    call.belongs_to_other_stack = lambda id_: id_ == "moved"
     assert ours(call, present, present_ids=("before",)) == "mine"
     own = intent(id="mine")
     intents.record(own)
@@ -172,7 +172,7 @@ def test_the_users_choice_is_ours_unless_another_stack_has_it(
     monkeypatch.setenv("GPUFORM_ADOPT", "c2")
     present = [candidate("c1"), candidate("c2", after=-3600.0)]
     assert ours(call, present) == "c2"
-    call.is_elsewhere = lambda id_: id_ == "c2"
+    call.belongs_to_other_stack = lambda id_: id_ == "c2"
     assert ours(call, present) == "c1"
 
 

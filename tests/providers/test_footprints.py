@@ -15,7 +15,7 @@ SCP = {"region_id": "kr-west1", "server_type_id": "f90e"}
 
 
 def footprint(platform: str, kind: str, values: Any, seen: Any = None) -> Footprint:
-    return lifecycle_class(platform, kind).footprint(values, seen or {})
+    return lifecycle_class(platform, kind).compute_resource_usage(values, seen or {})
 
 
 def paid(found: Footprint) -> dict[str, float | None]:

@@ -210,5 +210,5 @@ NAMES = {
 @pytest.mark.parametrize(("platform", "kind"), NAMES)
 def test_no_property_disappears(platform: str, kind: str) -> None:
     assert set(NAMES[platform, kind].split()) <= set(
-        lifecycle_class(platform, kind).property_names()
+        lifecycle_class(platform, kind).list_property_names()
     )

@@ -213,7 +213,7 @@ def test_a_pause_that_is_asked_for_is_capped(
 
 
 def test_no_pause_goes_past_the_deadline(ask: Callable[..., Any], call: ProviderContext) -> None:
-    call.begin(2)
+    call.start_deadline(2)
     platform = Platform(TOO_MANY, 200)
     with pytest.raises(errors.RateLimited):
         ask(platform)

@@ -123,12 +123,12 @@ class TestDiff:
     def test_nothing(self, cluster: ClusterLifecycle) -> None:
         result = cluster.diff("c1", self.OLD, self.new())
         assert (result.changes, result.replaces) == (False, [])
-        assert cluster.changes(self.OLD, self.new()) == []
+        assert cluster.list_changes(self.OLD, self.new()) == []
 
     def test_in_place(self, cluster: ClusterLifecycle) -> None:
         result = cluster.diff("c1", self.OLD, self.new(num_gpus=24.0))
         assert (result.changes, result.replaces) == (True, [])
-        (change,) = cluster.changes(self.OLD, self.new(num_gpus=24.0))
+        (change,) = cluster.list_changes(self.OLD, self.new(num_gpus=24.0))
         assert (change.path, change.before, change.after) == ("num_gpus", 16, 24)
 
     @pytest.mark.parametrize("field", ["region", "gpu_type", "cluster_name", "volume_id"])
@@ -150,22 +150,22 @@ class TestDiff:
         old = {**self.OLD, "ready": False, "not_ready_reason": "it was interrupted"}
         result = cluster.diff("c1", old, self.new())
         assert (result.changes, result.replaces) == (True, [])
-        (change,) = cluster.changes(old, self.new())
+        (change,) = cluster.list_changes(old, self.new())
         assert (change.path, change.action) == ("ready", Action.UPDATE)
         assert change.because == "resume waiting: it was interrupted"
 
     def test_any_other_change_waits_anyway(self, cluster: ClusterLifecycle) -> None:
         old = {**self.OLD, "ready": False}
-        paths = [change.path for change in cluster.changes(old, self.new(num_gpus=24.0))]
+        paths = [change.path for change in cluster.list_changes(old, self.new(num_gpus=24.0))]
         assert paths == ["num_gpus"]
 
     def test_what_waits_for_people_is_told_unless_it_goes_anyway(
         self, cluster: ClusterLifecycle
     ) -> None:
         old = {**self.OLD, "ready": False, "status": "Degraded"}
-        paths = [change.path for change in cluster.changes(old, self.new(num_gpus=24.0))]
+        paths = [change.path for change in cluster.list_changes(old, self.new(num_gpus=24.0))]
         assert paths == ["num_gpus", "ready"]
-        paths = [change.path for change in cluster.changes(old, self.new(gpu_type="H200_SXM"))]
+        paths = [change.path for change in cluster.list_changes(old, self.new(gpu_type="H200_SXM"))]
         assert paths == ["gpu_type"]
 
     def test_a_lost_provider_is_put_back(self, cluster: ClusterLifecycle) -> None:

@@ -237,7 +237,7 @@ class TestWhatIsGone:
         no_list = NotFound("no such path", method="GET", path="/v1/things", status=404)
         platform.errors = {1: no_list}
         with (
-            use_context(ProviderContext(as_of=time.monotonic() if has_moment else None)),
+            use_context(ProviderContext(fresh_since=time.monotonic() if has_moment else None)),
             pytest.raises(Contradicted, match="no such path"),
         ):
             listing.one("gone")
@@ -292,7 +292,7 @@ class TestWhatIsGone:
         gone, moment = [f"g{number}" for number in range(40)], time.monotonic()
 
         def read(id_: str) -> Thing | None:
-            with use_context(ProviderContext(as_of=moment)):
+            with use_context(ProviderContext(fresh_since=moment)):
                 try:
                     return listing.one(id_)
                 except NotFound:
@@ -316,7 +316,7 @@ class TestWhatIsGone:
         listing = Listing(platform.list, platform.get, lambda thing: thing[0])
         found = there - hidden
         listed = sorted(there - unlisted)
-        with use_context(ProviderContext(as_of=time.monotonic() if has_moment else None)):
+        with use_context(ProviderContext(fresh_since=time.monotonic() if has_moment else None)):
             try:
                 assert listing.one(wanted)[0] == wanted
                 assert wanted in found
@@ -334,7 +334,7 @@ class TestReadersOfOneMoment:
     @pytest.fixture
     def as_of(self) -> Iterator[float]:
         moment = time.monotonic()
-        with use_context(ProviderContext(as_of=moment)):
+        with use_context(ProviderContext(fresh_since=moment)):
             yield moment
 
     @pytest.mark.usefixtures("as_of")
@@ -350,7 +350,7 @@ class TestReadersOfOneMoment:
         self, listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor, as_of: float
     ) -> None:
         def read(id_: str) -> Thing:
-            with use_context(ProviderContext(as_of=as_of)):
+            with use_context(ProviderContext(fresh_since=as_of)):
                 return listing.one(id_)
 
         ids = platform.things * 8
@@ -370,7 +370,7 @@ class TestReadersOfOneMoment:
         self, listing: Listing[Thing], platform: Platform
     ) -> None:
         listing.all()
-        with use_context(ProviderContext(as_of=time.monotonic() + 1)):
+        with use_context(ProviderContext(fresh_since=time.monotonic() + 1)):
             assert {number for _, number in listing.all()} == {1}
 
     @pytest.mark.usefixtures("as_of")

@@ -48,7 +48,7 @@ def _sleeping_past_it(call: ProviderContext, lock: Lock) -> ProviderContext:
             inner.sleep(seconds, cancelled)
             lock.is_lost = lock.is_lost or seconds > 0
 
-    call.clock, call.guard = Sleeper(), lock.check
+    call.clock, call.check_lock = Sleeper(), lock.check
     return call
 
 
@@ -78,7 +78,7 @@ def test_no_change_is_sent_and_looks_are(emulator: Any, lock: Lock, verb: str) -
         made = lifecycle.create(VOLUME)
     outs, before = dict(made.outs or {}), _sent(emulator)
     call = emulator.call()
-    lock.is_lost, call.guard = True, lock.check
+    lock.is_lost, call.check_lock = True, lock.check
     acts: dict[str, Callable[[], object]] = {
         "create": lambda: lifecycle.create({**VOLUME, "volume_name": "another"}),
         "update": lambda: lifecycle.update(made.id, outs, {**VOLUME, "size_tib": 2}),
@@ -95,7 +95,7 @@ def test_no_command_of_a_scheduler_is_run_that_changes_anything(
     lock: Lock, call: ProviderContext
 ) -> None:
     commands: Commands = LocalCommands()
-    lock.is_lost, call.guard = True, lock.check
+    lock.is_lost, call.check_lock = True, lock.check
     with use_context(call):
         assert commands.run(["true"]).code == 0
         with pytest.raises(GpuformError, match="the lock was lost"):

@@ -10,7 +10,7 @@ from gpuform.schemas.values import UNKNOWN
 
 
 def placement(platform: str, kind: str, seen: Any) -> Placement:
-    found = lifecycle_class(platform, kind).placement(seen)
+    found = lifecycle_class(platform, kind).get_placement(seen)
     assert found is not None
     return found
 
@@ -61,6 +61,6 @@ def test_a_pool_and_a_node_of_scp() -> None:
 def test_what_is_odd_or_not_known_yet_is_left_out(odd: Any) -> None:
     names = ("gpu_worker_nodes", "gpu_nodes", "drain", "region", "region_id", "gpu_node_name")
     for platform, kind in all_kinds():
-        found = lifecycle_class(platform, kind).placement(dict.fromkeys(names, odd))
+        found = lifecycle_class(platform, kind).get_placement(dict.fromkeys(names, odd))
         if found is not None:
             assert [node for node in found.nodes if node.name != "text"] == [], (platform, kind)

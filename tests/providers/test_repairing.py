@@ -95,7 +95,7 @@ def test_nothing_is_done_about_it_that_nobody_declares(cluster: Cluster) -> None
     cluster.refresh()
     news = {**cluster.inputs, **PROGRAM}
     assert cluster.plan(news) == []
-    (told,) = [n.text for n in cluster.lifecycle.notices(news, cluster.outs, 0.0)]
+    (told,) = [n.text for n in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
     assert told.startswith(f"node {BROKEN} is broken: GpuPcieReplayRateHigh (critical)")
     assert "HOST_AWARE is proposed. Not repaired: nothing is declared" in told
 
@@ -105,7 +105,7 @@ def test_a_refresh_finds_no_drift_in_it(cluster: Cluster) -> None:
     propose(cluster)
     cluster.refresh()
     with cluster.emulator.serving(refreshing=True):
-        found = cluster.lifecycle.compared(cluster.id, {**cluster.outs, **PROGRAM}, news)
+        found = cluster.lifecycle.diff_with_changes(cluster.id, {**cluster.outs, **PROGRAM}, news)
     assert found[0].changes is False
 
 
@@ -203,7 +203,7 @@ def test_above_max_unhealthy_nothing_happens(cluster: Cluster) -> None:
         propose(cluster, worker)
     cluster.refresh()
     assert not [path for path in cluster.plan(news) if path.startswith("repair[")]
-    told = [notice.text for notice in cluster.lifecycle.notices(news, cluster.outs, 0.0)]
+    told = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
     assert any("2 of 4 nodes are unhealthy" in text for text in told)
 
 
@@ -412,7 +412,7 @@ def test_what_else_the_platform_proposes_is_told(cluster: Cluster) -> None:
     propose(cluster, mode="REMEDIATION_MODE_EVICT_WITHOUT_REPLACEMENT")
     cluster.refresh()
     with cluster.emulator.serving():
-        (row,) = cluster.lifecycle.changes({**cluster.outs, **PROGRAM}, news, cluster.id)
+        (row,) = cluster.lifecycle.list_changes({**cluster.outs, **PROGRAM}, news, cluster.id)
     assert row.after == "HOST_AWARE"
     assert row.because.endswith("; EVICT_WITHOUT_REPLACEMENT was proposed")
 
@@ -444,5 +444,5 @@ def test_what_others_repair_counts_for_max_parallel(cluster: Cluster) -> None:
     assert (cluster.cordoned, cluster.record) == ([], None)
     cluster.refresh()
     assert cluster.plan(news) == []
-    told = [notice.text for notice in cluster.lifecycle.notices(news, cluster.outs, 0.0)]
+    told = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
     assert any("1 repaired already, of at most 1 at a time" in text for text in told)

@@ -117,7 +117,7 @@ class TestAlternatives:
             created = lifecycle.create(inputs)
             state = {**created.outs, "__provider": "pickled"}
             settled = {**inputs, "region": THERE, "on_no_capacity": None}
-            (change,) = lifecycle.changes(state, settled)
+            (change,) = lifecycle.list_changes(state, settled)
             assert (change.path, change.replaces) == ("region", False)
             assert change.because == "recorded: it is there already"
             updated = lifecycle.update(created.id, state, settled)

@@ -115,7 +115,7 @@ def test_a_state_of_the_former_name_keeps_its_policy(cluster: Cluster) -> None:
     cluster.run(2)
     outs = {**cluster.outs, "scale_down": {"on_busy": "fail"}, **PROGRAM}
     with cluster.emulator.serving():
-        assert cluster.lifecycle.changes(outs, {**cluster.inputs, **PROGRAM}, cluster.id) == []
+        assert cluster.lifecycle.list_changes(outs, {**cluster.inputs, **PROGRAM}, cluster.id) == []
         with pytest.raises(GpuformError, match="jobs run on"):
             cluster.lifecycle.delete(cluster.id, outs)
 

@@ -75,7 +75,7 @@ def test_a_failed_look_ends_it_with_the_look(call: ProviderContext) -> None:
 
 
 def test_the_deadline_ends_it_after_one_more_look(call: ProviderContext) -> None:
-    call.begin(25)
+    call.start_deadline(25)
     probe = Probe(PollResult(1, "Pending"))
     with pytest.raises(NotReady, match=r"not done after 25s; last seen: Pending") as caught:
         wait_until_done(call, probe, label="x", interval=10)
@@ -84,7 +84,7 @@ def test_the_deadline_ends_it_after_one_more_look(call: ProviderContext) -> None
 
 
 def test_a_look_at_the_deadline_can_still_be_done(call: ProviderContext) -> None:
-    call.begin(10)
+    call.start_deadline(10)
     assert (
         wait_until_done(
             call, Probe(PollResult(1, "A"), PollResult(2, "B", is_done=True)), label="x"
@@ -94,7 +94,7 @@ def test_a_look_at_the_deadline_can_still_be_done(call: ProviderContext) -> None
 
 
 def test_a_limit_is_shorter_than_the_deadline(call: ProviderContext) -> None:
-    call.begin(1000)
+    call.start_deadline(1000)
     with pytest.raises(NotReady, match="not done after 20s"):
         wait_until_done(call, Probe(PollResult(1, "A")), label="x", interval=10, limit=20)
 
@@ -107,7 +107,7 @@ def test_an_outage_is_waited_out(call: ProviderContext, told: object, error: Gpu
 
 
 def test_an_outage_until_the_deadline_is_the_reason(call: ProviderContext) -> None:
-    call.begin(20)
+    call.start_deadline(20)
     with pytest.raises(NotReady, match="no answer: answered 503") as caught:
         wait_until_done(call, Probe(PollResult(1, "A"), _server_error()), label="x")
     assert caught.value.last == 1
@@ -148,7 +148,7 @@ def test_gone_is_done(call: ProviderContext) -> None:
 
 
 def test_what_does_not_go_is_an_error(call: ProviderContext) -> None:
-    call.begin(20)
+    call.start_deadline(20)
     with pytest.raises(GpuformError, match="not done after 20s; last seen: Deleting"):
         wait_until_gone(call, lambda: PollResult(None, "Deleting"), label="x")
 

@@ -38,13 +38,13 @@ class Cluster:
 
     def plan(self) -> list[str]:
         with self.emulator.serving():
-            found = self.lifecycle.changes(
+            found = self.lifecycle.list_changes(
                 {**self.outs, **PROGRAM}, {**self.inputs, **PROGRAM}, self.id
             )
         return [change.path for change in found]
 
     def notices(self) -> list[str]:
-        return [each.text for each in self.lifecycle.notices(self.inputs, self.outs, 0.0)]
+        return [each.text for each in self.lifecycle.list_notices(self.inputs, self.outs, 0.0)]
 
     def control(self, kind: str, path: str, body: Any) -> Any:
         answer = self.emulator.http.post(f"/_emulator/{kind}/{self.id}/{path}", json=body)

@@ -141,7 +141,9 @@ def test_a_kind_tells_the_permissions_that_its_platform_asks_for(platform: str) 
     asked = set(re.findall(r"\bPermission\.([A-Z_]+)", source))
     if any(issubclass(each.operations, ForeignObjectLookup) for each in classes):
         asked.add(Permission.DESTROY_OTHERS.name)  # for all platforms, by the lifecycle
-    assert {permission.name for each in classes for permission in each.guarded_by} == asked
+    assert {
+        permission.name for each in classes for permission in each.relevant_permissions
+    } == asked
 
 
 def test_an_object_is_told_once_and_so_has_one_meaning() -> None:

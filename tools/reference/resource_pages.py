@@ -190,8 +190,8 @@ def _render_waiting(lifecycle: Kind) -> str:
             f" It is stopped by `{field}: {off}` and started by `{field}: {on}`, and `schedule` "
             "does that by the clock."
         )
-    if lifecycle.remains:
-        text += f" After a delete: {lifecycle.remains}."
+    if lifecycle.deletion_note:
+        text += f" After a delete: {lifecycle.deletion_note}."
     return (
         f"{text}\n\n{render_table(('operation', 'longest time'), rows)}\n"
         "Other times: `options: {timeouts: {create: 45m, update: 45m, delete: 30m}}`."
@@ -204,7 +204,7 @@ def _format_duration(seconds: float) -> str:
 
 
 def _render_guards(lifecycle: Kind) -> str:
-    guards = list(lifecycle.guarded_by)
+    guards = list(lifecycle.relevant_permissions)
     if {"expires", "ttl"} & set(get_field_rules(lifecycle.inputs)):
         guards.append(Permission.RENEW_EXPIRED)
     everywhere = "[Two permissions](../index.md#for-every-kind) hold for every kind."
@@ -224,15 +224,15 @@ def _render_import(lifecycle: Kind) -> str:
     fields, rules = lifecycle.inputs.model_fields, get_field_rules(lifecycle.inputs)
     command = f"gpuform import {lifecycle.platform}:{lifecycle.kind} NAME"
     text, commands = f"An id looks like `{lifecycle.id_example}`.", []
-    if not (lifecycle.asked and lifecycle.is_bound):
+    if not (lifecycle.import_field and lifecycle.is_bound):
         commands.append(f"{command} {lifecycle.id_example}")
-    if lifecycle.asked:
-        example = (fields[lifecycle.asked].examples or ["VALUE"])[0]
+    if lifecycle.import_field:
+        example = (fields[lifecycle.import_field].examples or ["VALUE"])[0]
         value = example if isinstance(example, str) else json.dumps(example)
         commands.append(f"{command} '{lifecycle.id_example}@{value}'")
         text += (
-            f" You have to declare `{lifecycle.asked}`, which the platform may not tell. Then "
-            f"write it behind the id: `ID@{lifecycle.asked.upper()}`."
+            f" You have to declare `{lifecycle.import_field}`, which the platform may not tell. "
+            f"Then write it behind the id: `ID@{lifecycle.import_field.upper()}`."
         )
     for name in (each for each in fields if fields[each].is_required() and rules[each].secret):
         text += (

@@ -126,7 +126,7 @@ class NodeDrainer:
             return None
         self._refuse_wrong_names(taking, nodes)
         if not self._drain_inputs.has_scheduler:
-            self._context.on_unchecked(
+            self._context.on_skipped_check(
                 f"whether jobs run on nodes of {self._label} whose GPUs are taken: nobody is "
                 "declared who could tell (drain.kubernetes or drain.slurm)"
             )

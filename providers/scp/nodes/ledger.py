@@ -100,7 +100,7 @@ class NodeLedger:
 
     def get_platform_time(self) -> float:
         """Return the platform's time, in Unix seconds."""
-        return self._context.platform_time(self._clock_ahead())[0]
+        return self._context.get_platform_time(self._clock_ahead())[0]
 
     def get_seconds_to_wait(self, asked_at: float) -> float:
         """Return for how many seconds the platform may still lack nodes that exist.

@@ -77,7 +77,7 @@ def find_pool_problems(
 ) -> Iterator[Problem]:
     """Yield what is wrong with the fabrics that a pool declares, joins or leaves."""
     node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
-    fabric_id, stored = values.get("cluster_fabric_id"), context.known
+    fabric_id, stored = values.get("cluster_fabric_id"), context.stored_properties
     if (
         not isinstance(node_pool_id, str)
         or not isinstance(name, str)
@@ -113,7 +113,7 @@ def find_node_problems(
 ) -> Iterator[Problem]:
     """Yield what is wrong with a node's fabrics: the one to join, and the one to leave."""
     fabric_id, name = values.get("cluster_fabric_id"), values.get("gpu_node_name")
-    old_fabric_id = context.known.get("cluster_fabric_id")
+    old_fabric_id = context.stored_properties.get("cluster_fabric_id")
     if not isinstance(fabric_id, str) or fabric_id == old_fabric_id:
         return
     fabric = find_fabric_by_id(client, fabric_id)

@@ -182,13 +182,13 @@ class NodeInspection:
         Only a call that only looks asks others than the platform, and only for a declared `repair`.
         A source that cannot be asked is reported as unchecked and finds no fault.
         """
-        known_faults, now = faults_in(self.context.known), self.context.clock.now()
+        known_faults, now = faults_in(self.context.stored_properties), self.context.clock.now()
         faults = find_failed_nodes(nodes, known_faults, written(now))
         policy = repair_of(self.declared, RepairInputs)
         if policy is None:
             return nodes, faults
         # A run that changes nodes does what its plan has shown: no new faults in between.
-        if not self.context.only_looks:
+        if not self.context.is_read_only:
             return nodes, [*faults, *keep_known_faults(nodes, known_faults)]
         # A node that is stopped or changing is no fault of its scheduler or its GPUs.
         running_nodes = [node for node in nodes if node.state == NodeState.RUNNING]
@@ -204,7 +204,9 @@ class NodeInspection:
             except Cancelled:
                 raise
             except GpuformError as error:
-                self.context.on_unchecked(f"how hot the nodes of {self.label} are: {error.message}")
+                self.context.on_skipped_check(
+                    f"how hot the nodes of {self.label} are: {error.message}"
+                )
         return nodes, faults
 
     def list_verdicts(self) -> list[Verdict]:
@@ -248,12 +250,12 @@ class NodeInspection:
         except Cancelled:
             raise
         except GpuformError as error:
-            self.context.on_unchecked(
+            self.context.on_skipped_check(
                 f"whether the scheduler can use the nodes of {self.label}: {error.message}"
             )
             return {}
         if not conditions:
-            self.context.on_unchecked(
+            self.context.on_skipped_check(
                 f"whether the scheduler can use the nodes of {self.label}: it knows none of them"
             )
         known_times = self._get_known_unusable_times(running_nodes, known_faults)
@@ -282,9 +284,9 @@ class NodeInspection:
         self, running_nodes: Sequence[NodeOutputs], known_faults: Sequence[NodeFault]
     ) -> dict[str, str]:
         """Return by node id since when each node was unusable, as stored before."""
-        nodes = self.context.known.get("gpu_nodes")
+        nodes = self.context.stored_properties.get("gpu_nodes")
         # The outputs of a GpuNode are those of its one node, without an id.
-        single_node = {"id": running_nodes[0].id, **self.context.known}
+        single_node = {"id": running_nodes[0].id, **self.context.stored_properties}
         stored_nodes = nodes.values() if isinstance(nodes, Mapping) else [single_node]
         stored_times = {
             str(node["id"]): str(node["unusable_since"])

@@ -259,7 +259,7 @@ class PoolCreator:
             )
         fabric = Target("scp", "Fabric", name, self._inputs.node_pool_id)
         try:
-            self._context.held.enter_context(self._context.intents.claim(fabric))
+            self._context.exit_stack.enter_context(self._context.intents.claim(fabric))
         except NameTaken:
             raise NameTaken(
                 f"another pool of this program is making the fabric {name!r}",
@@ -324,7 +324,7 @@ class PoolCreator:
         # nodes.
         timed_intent = self._ledger.record_create(names, present_ids, body)
         try:
-            with self._context.before_each_change(timed_intent.again):
+            with self._context.run_before_each_change(timed_intent.again):
                 ids = self._client.create_nodes(body)
         except GpuformError as error:
             if is_refusal(error):

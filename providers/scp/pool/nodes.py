@@ -89,8 +89,10 @@ class PoolNodes:
         waits for nodes that the state may lack, and before it reports that no node remains.
         """
         seconds = self._refresh_once()
-        with self._context.searching(SETTLE):
-            while seconds and self._should_wait() and self._context.remaining() != 0:
+        with self._context.extend_deadline(SETTLE):
+            while (
+                seconds and self._should_wait() and self._context.compute_remaining_seconds() != 0
+            ):
                 self._context.on_progress(
                     "looking for what an interrupted create may have made"
                     if self._ledger.uncertain_names
@@ -105,7 +107,7 @@ class PoolNodes:
         is_needed = (
             self._ledger.uncertain_names or self._ledger.has_recorded_absent or not self.nodes_by_id
         )
-        return bool(is_needed) or not self._context.only_looks
+        return bool(is_needed) or not self._context.is_read_only
 
     def _refresh_once(self) -> float:
         """List the nodes once; return how long SCP may still lack existing ones, in seconds."""

@@ -59,7 +59,7 @@ class PoolReconciler:
         inputs: NodePoolInputs,
         id_: str = "",
     ) -> None:
-        stored, pool_id = context.known, build_pool_id(inputs)
+        stored, pool_id = context.stored_properties, build_pool_id(inputs)
         label = f"pool {inputs.gpu_node_name_prefix}"
         self._inspection = NodeInspection(context, settings, label, inputs.dump_declared())
         self._repairs = PoolRepairs(
@@ -96,11 +96,11 @@ class PoolReconciler:
         if self._ledger.ids or self._ledger.uncertain_names:
             self.nodes.refresh()
         # Nodes of an interrupted create are adopted, not created a second time.
-        if self._ledger.ids and not self._context.finds_only:
+        if self._ledger.ids and not self._context.is_search_only:
             self._context.on_progress("found nodes again, created by an earlier attempt")
         elif not self._ledger.ids:
             self._ledger.refuse_while_uncertain()
-            self._context.refuse_to_make(self._record_target)
+            self._context.refuse_creation(self._record_target)
             self._creator.create_first_nodes(plan_pool(self._declared, []).create)
 
     def reconcile(self) -> ObservedPool:
@@ -112,7 +112,7 @@ class PoolReconciler:
         label = f"pool {self._inputs.gpu_node_name_prefix}"
         interval = self._client.rhythm(POLL_INTERVAL_S)
         try:
-            with self._context.searching(self._rollout.get_timeout(self.plan_changes())):
+            with self._context.extend_deadline(self._rollout.get_timeout(self.plan_changes())):
                 wait_until_done(self._context, self._poll, label=label, interval=interval)
         except NotReady as error:
             if self._is_gone:

@@ -69,7 +69,7 @@ class PoolRepairs:
         self._inspection = inspection
         self._id = id_
         self._policy = repair_of(declared, RepairInputs)
-        self._decision = decide_pool_repairs(context.known, declared)
+        self._decision = decide_pool_repairs(context.stored_properties, declared)
         self._due_repairs = {repair.instance: repair for repair in self._decision.due}
         self._records = Repairs.beside(context.intents)
 

@@ -245,7 +245,7 @@ class _Taking:
         kind = KINDS[root]
         if not rest or (len(rest) == 1 and rest[0] in kind.ids):
             return found
-        known = lifecycle_class(kind.platform, SECTIONS[kind.section]).property_names()
+        known = lifecycle_class(kind.platform, SECTIONS[kind.section]).list_property_names()
         rest[0] = kind.name(str(rest[0]))
         is_same = rest[0] in known and rest[0] not in kind.worded
         return Reference(found.section, found.name, tuple(rest)) if is_same else None
@@ -295,7 +295,7 @@ class _Taking:
         return any(
             each.steps
             and each.steps[0]
-            in lifecycle_class(sections[each.section], SECTIONS[each.section]).secret_names()
+            in lifecycle_class(sections[each.section], SECTIONS[each.section]).list_secret_names()
             for each in references(value)
         )
 

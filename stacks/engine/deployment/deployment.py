@@ -441,13 +441,15 @@ class Deployment:
             clock=clock_from(os.environ),
             cancelled=self._cancelled,
             intents=self._intents,
-            guard=self._guard,
-            is_elsewhere=self.subject.is_elsewhere,
-            on_clock=self.options.on_clock,
-            is_ours=lambda id_: (self._providers_before.get(urn, ""), id_) in self._ids_before,
+            check_lock=self._guard,
+            belongs_to_other_stack=self.subject.is_elsewhere,
+            on_clock_skew=self.options.on_clock,
+            belongs_to_stack=lambda id_: (
+                (self._providers_before.get(urn, ""), id_) in self._ids_before
+            ),
             on_progress=lambda text: self.events.emit(Progress(urn, text)),
             on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
-            on_unchecked=self._tell_unchecked,
+            on_skipped_check=self._tell_unchecked,
         )
 
     def _guard(self) -> None:

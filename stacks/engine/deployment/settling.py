@@ -268,8 +268,8 @@ class _Search:
             clock=clock_from(os.environ),
             cancelled=self.cancelled,
             intents=self.intents,
-            guard=self._guard,
-            is_elsewhere=self.subject.is_elsewhere,
+            check_lock=self._guard,
+            belongs_to_other_stack=self.subject.is_elsewhere,
             on_progress=lambda text: self._tell_once(f"{name_of(urn)}: {text}"),
             on_warning=lambda text: self._tell_once(f"{name_of(urn)}: {text}"),
         )

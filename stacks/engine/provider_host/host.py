@@ -110,8 +110,7 @@ class ProviderHost:
         with self._calling("check", urn, olds, news) as call:
             result = served.check(to_provider(olds), to_provider(news))
             failures = [
-                Failure(str(f.property), call.redacted(str(f.reason)))
-                for f in result.failures or ()
+                Failure(str(f.property), call.redact(str(f.reason))) for f in result.failures or ()
             ]
             inputs = self._answer(served, urn, dict(result.inputs), news, news)
         return inputs, failures
@@ -136,7 +135,7 @@ class ProviderHost:
             call.refreshing = refreshing
             fields: Sequence[FieldChange] | None = None
             if isinstance(served, Lifecycle):
-                result, fields = served.compared(id_, plain_olds, plain_news)
+                result, fields = served.diff_with_changes(id_, plain_olds, plain_news)
             else:
                 result = served.diff(id_, plain_olds, plain_news)
             return Diff(
@@ -201,7 +200,7 @@ class ProviderHost:
         """
         served = self._provider(urn, provider, inputs)
         with self._calling("create", urn, inputs, timeout=timeout) as call:
-            call.replaces = replaces
+            call.replaced_id = replaces
             result = served.create(to_provider(inputs))
             id_ = str(result.id or "")
         if not id_:
@@ -217,7 +216,7 @@ class ProviderHost:
         if not isinstance(served, Lifecycle):
             return None
         with self._calling("find", urn, inputs, timeout=timeout):
-            result = served.find_created(to_provider(inputs))
+            result = served.recover_create(to_provider(inputs))
             if result is None:
                 return None
             return Created(result.id, self._answer(served, urn, result.outs, inputs, inputs))
@@ -252,8 +251,8 @@ class ProviderHost:
         served = self._provider(urn, provider, outputs)
         with self._calling("delete", urn, outputs, timeout=timeout) as call:
             served.delete(id_, to_provider(outputs))
-            if call.found_gone:
-                on_gone(call.falls_with or id_)
+            if call.was_already_deleted:
+                on_gone(call.deleted_with_id or id_)
 
     def may_delete(
         self, urn: str, outputs: PropertyMap, provider: str = "", others: Sequence[str] = ()
@@ -262,7 +261,7 @@ class ProviderHost:
         served = self._provider(urn, provider, outputs)
         if isinstance(served, Lifecycle):
             with self._calling("may_delete", urn, outputs):
-                served.may_delete(to_provider(outputs), others)
+                served.check_deletion(to_provider(outputs), others)
 
     def read(  # noqa: PLR0913 - the protocol's arguments
         self,
@@ -284,11 +283,11 @@ class ProviderHost:
         served = self._provider(urn, provider, outputs, inputs)
         holder = {**inputs, **outputs}
         with self._calling("read", urn, holder, timeout=timeout) as call:
-            call.as_of = as_of
+            call.fresh_since = as_of
             result = served.read(id_, to_provider(outputs))
             if not result.id:
                 if isinstance(served, Lifecycle) and not served.is_bound:
-                    on_gone(call.falls_with or id_)
+                    on_gone(call.deleted_with_id or id_)
                 return None
             # As in Pulumi: a value stays the secret that it was in the last outputs.
             read = self._answer(served, urn, result.outs, outputs, holder)
@@ -304,7 +303,7 @@ class ProviderHost:
     def parts(self, resource: ResourceState) -> list[str]:
         """The ids of what the resource is made of; empty where it is one object."""
         lifecycle = self._lifecycle(resource)
-        name = lifecycle.parts if lifecycle else ""
+        name = lifecycle.parts_field if lifecycle else ""
         found = values.unwrap_secrets(resource.outputs.get(name))
         return [str(each) for each in found] if isinstance(found, list) else []
 
@@ -326,7 +325,7 @@ class ProviderHost:
             lifecycle = self._lifecycle(resource)
         except EngineError:
             return 0
-        return lifecycle.gpus(plain(to_provider(resource.inputs))) if lifecycle else 0
+        return lifecycle.count_gpus(plain(to_provider(resource.inputs))) if lifecycle else 0
 
     def watched(self, resource: ResourceState) -> frozenset[str]:
         """The outputs whose change is drift; none of what is not gpuform's own."""
@@ -334,7 +333,7 @@ class ProviderHost:
             lifecycle = self._lifecycle(resource)
         except EngineError:
             return frozenset()
-        return lifecycle.watched if lifecycle else frozenset()
+        return lifecycle.drift_outputs if lifecycle else frozenset()
 
     def moving(self, resource: ResourceState) -> frozenset[str] | None:
         """The outputs that change by themselves; None of what is not gpuform's own."""
@@ -342,7 +341,7 @@ class ProviderHost:
             lifecycle = self._lifecycle(resource)
         except EngineError:
             return None
-        return lifecycle.moving if lifecycle else None
+        return lifecycle.volatile_outputs if lifecycle else None
 
     def _lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
         """That of one of gpuform's resources; None for any other."""
@@ -391,7 +390,7 @@ class ProviderHost:
         if isinstance(served, Lifecycle):
             found = values.mark_renamed_secrets(found, given, served.inputs.model_fields)
         if is_plugin(type_of(urn)) and isinstance(served, Lifecycle):
-            secret = values.mark_secret_outputs(found, {}, served.secret_names())
+            secret = values.mark_secret_outputs(found, {}, served.list_secret_names())
             return values.mark_echoed_secrets(secret, given)
         if PROVIDER_KEY in holder:
             found[PROVIDER_KEY] = holder[PROVIDER_KEY]
@@ -420,14 +419,14 @@ class ProviderHost:
         """Around a provider's call: it tells nothing that is secret in what it is given."""
         call = self.new_call(urn, timeout)
         for properties in given:
-            call.hide(values.secret_texts(properties))
-        with span("provider", verb, urn), use_context(call), user_errors(call.redacted):
+            call.add_secrets(values.secret_texts(properties))
+        with span("provider", verb, urn), use_context(call), user_errors(call.redact):
             yield call
 
 
 def _reasons(call: ProviderContext) -> tuple[str, ...]:
     """Why an object is not ready, as a state may hold it."""
-    return tuple(map(call.redacted, call.init_errors))
+    return tuple(map(call.redact, call.init_errors))
 
 
 def _comparable(
@@ -447,4 +446,4 @@ def _comparable(
 def _field_changes(
     provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any]
 ) -> Sequence[FieldChange] | None:
-    return provider.changes(olds, news) if isinstance(provider, Lifecycle) else None
+    return provider.list_changes(olds, news) if isinstance(provider, Lifecycle) else None

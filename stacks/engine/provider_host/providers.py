@@ -252,7 +252,7 @@ class PluginProviders:
         key = provider_urn(reference), type_
         with self._lock:
             if key not in self._made:
-                self._made[key] = lifecycle_of(type_).using(self._settings(key[0]))
+                self._made[key] = lifecycle_of(type_).with_settings(self._settings(key[0]))
             return self._made[key]
 
     def invoke(self, token: str, arguments: PropertyMap, reference: str) -> PropertyMap:

@@ -60,14 +60,14 @@ class RepairRun:
         asked for is another one in its place.
         """
         lifecycle = lifecycle_of(entry.type)
-        is_remade = lifecycle is not None and lifecycle.remade_by_repair
+        is_remade = lifecycle is not None and lifecycle.is_recreated_by_repair
         return is_remade and bool(self._wanted & _nodes_of(entry))
 
     def _due(self, entry: ResourceState) -> Due | None:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
-        decided = lifecycle.repairs(told(entry.outputs), told(entry.inputs))
+        decided = lifecycle.decide_repairs(told(entry.outputs), told(entry.inputs))
         is_due = bool(decided.due) or bool(self._begun(entry))
         return Due("a node is repaired", entry.inputs) if is_due else None
 
@@ -126,4 +126,4 @@ def _nodes_of(entry: ResourceState) -> set[str]:
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None or not entry.custom or entry.delete or entry.external:
         return set()
-    return {*lifecycle.repairs(told(entry.outputs), told(entry.inputs)).nodes}
+    return {*lifecycle.decide_repairs(told(entry.outputs), told(entry.inputs)).nodes}

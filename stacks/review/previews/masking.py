@@ -72,7 +72,7 @@ def _secret_names(type_: str) -> set[str]:
         return set()
     lifecycle = lifecycle_class(*kind)
     rules = get_field_rules(lifecycle.inputs)
-    return {*lifecycle.secret_names(), *(name for name in rules if rules[name].holds_secret)}
+    return {*lifecycle.list_secret_names(), *(name for name in rules if rules[name].holds_secret)}
 
 
 def _hidden(properties: PropertyMap, secret: set[str]) -> PropertyMap:

@@ -101,7 +101,7 @@ class _Counter:
 
     def gpus(self, resource: ResourceState) -> int | None:
         kind = kind_of(resource.type)
-        return lifecycle_class(*kind).gpus(plain(to_provider(resource.inputs))) if kind else 0
+        return lifecycle_class(*kind).count_gpus(plain(to_provider(resource.inputs))) if kind else 0
 
 
 def is_preview(document: Mapping[str, Any]) -> bool:
@@ -302,7 +302,7 @@ def _fields(step: _Step, old: ResourceState, new: ResourceState) -> list[FieldCh
         problems = check(lifecycle.inputs, plain(to_provider(new.inputs)) | secret)[1]
         if not all(each.reason.startswith(_ABOUT_NAMES) for each in problems):
             return None
-        found = lifecycle().changes(to_provider(before), to_provider(after))
+        found = lifecycle().list_changes(to_provider(before), to_provider(after))
     except Exception:  # noqa: BLE001 - as above
         return None
     return [*found, *_secret_fields(step, old, new, hidden)]

@@ -271,7 +271,7 @@ def _text_of(file: str) -> str:
 
 def _may_be_secret(line: str, type_: str) -> bool:
     lifecycle = lifecycle_of(type_)
-    names = lifecycle.secret_names() if lifecycle else ()
+    names = lifecycle.list_secret_names() if lifecycle else ()
     return bool(_SECRET.search(line)) or any(name in line for name in names)
 
 

@@ -124,7 +124,7 @@ class Resource:
 
     def _inputs(self) -> tuple[PropertyMap, dict[str, list[str]]]:
         """What is sent, and on which resources each of it depends."""
-        secret_names = self.lifecycle.secret_names()
+        secret_names = self.lifecycle.list_secret_names()
         found = self._fixed()
         uses: dict[str, list[str]] = {name: [] for name in found}
         for name, value in self.arguments.items():
@@ -147,7 +147,7 @@ class Resource:
 
     def _secret_outputs(self) -> list[str]:
         given = self.options.get("additional_secret_outputs", ())
-        return [*self.lifecycle.secret_names(), *given]
+        return [*self.lifecycle.list_secret_names(), *given]
 
     def _id(self) -> str | None:
         sent = serialized(self.options["id"], set())

@@ -125,7 +125,7 @@ class Thing:
     def planned(self, declared: Json) -> list[str]:
         with use_context(self.registry.call(self.name)):
             inputs = self.check(declared)
-            found = self.lifecycle.changes(self.state, inputs)
+            found = self.lifecycle.list_changes(self.state, inputs)
             return [each.path for each in found if each.action != "keep"]
 
     def refresh(self) -> bool:

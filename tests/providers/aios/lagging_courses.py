@@ -51,7 +51,7 @@ class Stack:
             urn=f"urn:pulumi:dev::{self.name}::type::{name}",
             clock=self.registry.clock,
             intents=self.intents,
-            is_ours=ours.__contains__,
+            belongs_to_stack=ours.__contains__,
             on_warning=self.warnings.append,
         )
 
@@ -250,7 +250,7 @@ class Course:
         if thing.id or declared is None or not call.intents.of_urn(str(call.urn)):
             return
         with use_context(call):
-            found = thing.lifecycle.find_created(thing.check(declared))
+            found = thing.lifecycle.recover_create(thing.check(declared))
         if found is not None:
             self.log.append("  recovered")
             thing.id, thing.state = found.id, {**found.outs, "__provider": "p"}

@@ -151,7 +151,7 @@ def test_a_plan_of_a_new_record_says_that_the_parser_has_no_address(
     unchecked: list[str] = []
     for mode in ("parser", "direct"):
         call = registry.call()
-        call.on_unchecked = unchecked.append
+        call.on_skipped_check = unchecked.append
         with use_context(call):
             assert cluster.lifecycle.check({}, {**DECLARED, "create_mode": mode}).failures == []
     (text,) = unchecked

@@ -294,7 +294,7 @@ def test_the_status_decides_whether_it_is_ready(cluster: Any, registry: Any) -> 
 def test_the_plan_of_a_delete_says_that_the_hardware_stays(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     with use_context(registry.call()):
-        cluster.lifecycle.may_delete(cluster.state)
+        cluster.lifecycle.check_deletion(cluster.state)
     assert "the hardware goes on existing" in registry.warnings[0]
     cluster.delete()
     assert registry.ask("GET", PATH).status_code == 404

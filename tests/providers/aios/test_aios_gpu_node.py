@@ -85,7 +85,7 @@ def test_a_delete_pulls_the_entry_and_takes_it_from_the_sums(
     first.up(node(FIRST))
     second.up(node(SECOND))
     with use_context(registry.call()):
-        first.lifecycle.may_delete(first.state)
+        first.lifecycle.check_deletion(first.state)
     assert "the hardware goes on existing" in registry.warnings[0]
     first.delete()
     record = registry.record(ID)

@@ -312,7 +312,7 @@ def test_a_query_without_nodes_does_not_make_a_node_gone(
     registry.query_has_nodes = False
     for _ in range(2):  # the second one reads the shared list
         call = stack.call("a")
-        call.as_of = 1.0
+        call.fresh_since = 1.0
         with use_context(call):
             assert thing.lifecycle.read(thing.id, thing.state).id == thing.id
 
@@ -338,7 +338,7 @@ def test_a_host_that_lists_no_objects_of_the_stack_deletes_its_node_and_then_its
     registry.clock.moment += 1000
     registry.fixed_lag = 20.0
     thing.delete()
-    with use_context(replace(stack.call(WEST), is_ours=lambda _id: False)):
+    with use_context(replace(stack.call(WEST), belongs_to_stack=lambda _id: False)):
         west.lifecycle.delete(west.id, west.state)
     assert registry.record(WEST) is None
 

@@ -16,7 +16,7 @@ ALONE = {name: value for name, value in DECLARED.items() if name != "nodes"}
 
 
 def news(before: Any, seen: Any) -> list[str]:
-    return [each.text for each in ClusterLifecycle.news(before, seen)]
+    return [each.text for each in ClusterLifecycle.find_observed_news(before, seen)]
 
 
 def told(cluster: Any) -> list[str]:

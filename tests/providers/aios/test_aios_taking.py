@@ -133,7 +133,7 @@ def test_nobody_is_declared(registry: Any, cluster: Any) -> None:
     cluster.up(DECLARED)
     told: list[str] = []
     call = registry.call()
-    call.on_unchecked = told.append
+    call.on_skipped_check = told.append
     with use_context(call):
         assert (
             cluster.lifecycle.predict_nodes_removed_with_object(

@@ -175,7 +175,7 @@ def test_other_tests_drivers_and_machines_make_it_stale(world: World) -> None:
     assert diff.changes
     [change] = [
         each
-        for each in world.lifecycle.planned_changes(seen.outs, world.declared())
+        for each in world.lifecycle.find_planned_changes(seen.outs, world.declared())
         if each.path == "evidence"
     ]
     assert change.because == f"certify again: 1 node with driver 560 -> 570.1 ({node})"
@@ -322,11 +322,11 @@ def test_a_host_that_cannot_store_what_is_not_ready_hears_an_error(world: World)
     world.set(slow_nodes={world.nodes()[0]: 250})
     for _ in range(2):  # and the second time it is tested anew
         with pytest.raises(GpuformError, match="250 GB/s, and the floor is 300 GB/s"):
-            world.create(world.declared(), keeps_unready=False)
+            world.create(world.declared(), can_store_unready=False)
         assert world.client.list(FOLDER) == ()
     assert len(world.verdicts()) == 1
     world.set(slow_nodes={})
-    assert world.create(world.declared(), keeps_unready=False).outs["ready"] is True
+    assert world.create(world.declared(), can_store_unready=False).outs["ready"] is True
 
 
 def test_an_id_tells_an_import_what_it_is_of_and_proves_nothing(world: World) -> None:

@@ -65,7 +65,7 @@ class World:
 
     def planned(self, **inputs: Any) -> list[str]:
         news = {**GATE, **inputs, "__provider": "p"}
-        return [each.path for each in self.lifecycle.changes(self.state, news)]
+        return [each.path for each in self.lifecycle.list_changes(self.state, news)]
 
     def update(self, **inputs: Any) -> dict[str, Any]:
         with self.serving():
@@ -169,7 +169,7 @@ def refreshed(world: World) -> dict[str, Any]:
 
 
 def told(seen: dict[str, Any]) -> list[str]:
-    return [each.text for each in HealthGateLifecycle.news({}, seen)]
+    return [each.text for each in HealthGateLifecycle.find_observed_news({}, seen)]
 
 
 def test_unchanged_it_stays_as_it_was_and_a_look_tells_what_is_amiss(world: World) -> None:
@@ -261,6 +261,6 @@ def test_under_a_host_that_cannot_store_a_closed_gate_it_is_an_error(world: Worl
     """Pulumi's own dynamic host would make what depends on it."""
     world.show(faulty_nodes=9, faultyNodes=9)
     with world.serving(timeout=60) as call:
-        call.keeps_unready = False
+        call.can_store_unready = False
         with pytest.raises(GpuformError, match="wanted: at most 1"):
             world.lifecycle.create({**GATE, "__provider": "p"})

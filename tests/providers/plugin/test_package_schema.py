@@ -84,7 +84,7 @@ def test_a_resource_is_its_models(platform: str, kind: str) -> None:
         SCHEMA["resources"][f"gpuform:{platform}:{kind}"],
         lifecycle_class(platform, kind),
     )
-    assert list(spec["properties"]) == lifecycle.property_names()
+    assert list(spec["properties"]) == lifecycle.list_property_names()
     assert list(spec["inputProperties"]) == list(lifecycle.inputs.model_fields)
     assert not RESERVED & {*spec["properties"], *spec["inputProperties"]}
     fields = lifecycle.inputs.model_fields
@@ -92,7 +92,7 @@ def test_a_resource_is_its_models(platform: str, kind: str) -> None:
     assert set(spec["required"]) <= set(spec["properties"])
     assert "ready" in spec["required"]
     secret = {name for name, each in spec["properties"].items() if each.get("secret")}
-    assert secret == set(lifecycle.secret_names())
+    assert secret == set(lifecycle.list_secret_names())
     replacing = {n for n, each in spec["inputProperties"].items() if "willReplaceOnChanges" in each}
     rules = get_field_rules(lifecycle.inputs)
     assert replacing == {n for n, r in rules.items() if r.immutable and r.is_compared}

@@ -116,7 +116,7 @@ def test_every_kind_of_the_catalogue_is_served(plugin: Any) -> None:
 def test_check_marks_what_is_secret_by_the_models_and_by_the_program(plugin: Any) -> None:
     lifecycle = lifecycle_class("scp", "GpuNode")
     (name, *_) = [
-        each for each in lifecycle.secret_names() if each in lifecycle.inputs.model_fields
+        each for each in lifecycle.list_secret_names() if each in lifecycle.inputs.model_fields
     ]
     request = provider_pb2.CheckRequest(
         urn="urn:pulumi:dev::p::gpuform:scp:GpuNode::x",
@@ -215,7 +215,9 @@ def test_a_preview_knows_the_inputs_and_asks_nobody(plugin: Any, verb: str) -> N
     computed = found.keys() - GOOD.keys() - {"volume_id"}
     assert computed == lifecycle.outputs.model_fields.keys()
     for name in computed:
-        assert found[name] == (Secret(UNKNOWN) if name in lifecycle.secret_names() else UNKNOWN)
+        assert found[name] == (
+            Secret(UNKNOWN) if name in lifecycle.list_secret_names() else UNKNOWN
+        )
 
 
 def test_an_error_is_its_message_alone(plugin: Any) -> None:

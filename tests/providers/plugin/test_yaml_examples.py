@@ -100,7 +100,7 @@ def test_it_declares_what_the_topology_declares(example: Path) -> None:
     for name, resource in resources.items():
         told = topology[name]
         assert resource["type"] == token_of(told.type)
-        secret = lifecycle_class(*kind_of(told.type) or ("", "")).secret_names()
+        secret = lifecycle_class(*kind_of(told.type) or ("", "")).list_secret_names()
         declared = {k: v for k, v in told.inputs.items() if k != "__provider" and v is not None}
         assert plain(evaluated.inputs(name), secret) == plain(declared, secret)
         used = {*references(resource["properties"]), *references(resource.get("options", {}))}

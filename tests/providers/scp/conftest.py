@@ -107,7 +107,7 @@ class World:
             intents=self.intents,
             on_progress=self.told.append,
             on_warning=self.told.append,
-            on_unchecked=self.unchecked.append,
+            on_skipped_check=self.unchecked.append,
             **fields,
         )
         return use_context(call)
@@ -129,7 +129,7 @@ class World:
         """What a plan shows: before and after by path."""
         news = _wire(thing.inputs if inputs is None else inputs)
         with self.serving(thing.name):
-            found = KINDS[thing.kind]().changes(_wire(thing.outs), news, thing.id)
+            found = KINDS[thing.kind]().list_changes(_wire(thing.outs), news, thing.id)
         return {each.path: (each.before, each.after) for each in found}
 
     def diff(self, thing: Thing, inputs: Properties) -> list[str]:

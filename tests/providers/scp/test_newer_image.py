@@ -41,12 +41,12 @@ def test_it_is_told_after_a_refresh_and_plans_nothing(
     request.getfixturevalue("newer")
     for thing, kind in ((pool, NodePoolLifecycle), (solo, GpuNodeLifecycle)):
         assert "newer_image" not in thing.outs
-        assert [*kind.notices(thing.inputs, thing.outs, 0)] == []
+        assert [*kind.list_notices(thing.inputs, thing.outs, 0)] == []
         offers.cached_lists.clear()
         seen = world.refresh(thing)
         assert seen.outs["newer_image"] == {"id": NEWER, "name": "RHEL 8.10 for BM"}
         assert world.changes(seen) == {}
-        (notice,) = kind.notices(seen.inputs, seen.outs, 0)
+        (notice,) = kind.list_notices(seen.inputs, seen.outs, 0)
         assert (notice.kind, NEWER in notice.text) == ("image", True)
         assert world.refresh(seen).outs == seen.outs
 
@@ -114,4 +114,4 @@ def test_where_nobody_can_tell_nothing_is_told() -> None:
 
 @pytest.mark.parametrize("bad", ["IMAGE", ["IMAGE"], {}, {"id": None}, None, 3])
 def test_nonsense_in_a_state_is_no_notice(bad: Any) -> None:
-    assert [*NodePoolLifecycle.notices({}, {"newer_image": bad}, 0)] == []
+    assert [*NodePoolLifecycle.list_notices({}, {"newer_image": bad}, 0)] == []

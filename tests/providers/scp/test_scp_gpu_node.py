@@ -210,7 +210,9 @@ def test_a_failed_node_is_told_in_every_plan_and_not_replaced_by_itself(
 def test_unknown_values_are_changes_in_place(world: Any, inputs: Properties) -> None:
     node = world.create("GpuNode", inputs)
     assert list(world.changes(node)) == []
-    found = GpuNodeLifecycle().planned_changes(node.outs, {**inputs, "cluster_fabric_id": UNKNOWN})
+    found = GpuNodeLifecycle().find_planned_changes(
+        node.outs, {**inputs, "cluster_fabric_id": UNKNOWN}
+    )
     assert [(each.path, each.replaces) for each in found] == [("cluster_fabric_id", False)]
 
 

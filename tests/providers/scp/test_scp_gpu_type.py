@@ -209,7 +209,7 @@ def test_a_platform_that_does_not_answer_is_asked_again_by_the_create(
     offers.cached_lists.clear()
     later, _ = checked(world, by_gpu, inputs)
     assert later["server_type_id"] == H100
-    found = NodePoolLifecycle().changes(created.outs, later)
+    found = NodePoolLifecycle().list_changes(created.outs, later)
     assert [(each.path, each.replaces, each.is_sent) for each in found] == [
         ("server_type_id", False, False)
     ]
@@ -241,10 +241,10 @@ def test_a_single_node_is_found_by_its_gpu(
 
 def test_prices_and_gates_have_the_name_that_is_declared(by_gpu: Properties) -> None:
     both = {**by_gpu, "server_type_id": H100}
-    footprint = NodePoolLifecycle.footprint(both, {})
+    footprint = NodePoolLifecycle.compute_resource_usage(both, {})
     assert footprint.gpu_types == ("H100",)
     assert footprint.expenses[0].gpu_type == "H100"
-    unknown = NodePoolLifecycle.footprint({**both, "gpu_type": UNKNOWN}, {})
+    unknown = NodePoolLifecycle.compute_resource_usage({**both, "gpu_type": UNKNOWN}, {})
     assert "gpu_types" in unknown.unknown
     by_id = {k: v for k, v in both.items() if k != "gpu_type"}
-    assert NodePoolLifecycle.footprint(by_id, {}).gpu_types == (H100,)
+    assert NodePoolLifecycle.compute_resource_usage(by_id, {}).gpu_types == (H100,)

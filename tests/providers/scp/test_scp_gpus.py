@@ -23,14 +23,14 @@ from gpuform.schemas.values import UNKNOWN
     ],
 )
 def test_a_pool_has_those_of_its_servers(values: dict[str, Any], gpus: int | None) -> None:
-    assert NodePoolLifecycle.gpus(values) == gpus
+    assert NodePoolLifecycle.count_gpus(values) == gpus
 
 
 def test_a_node_is_a_server_and_a_fabric_is_none() -> None:
-    assert GpuNodeLifecycle.gpus({}) == 8
-    assert FabricLifecycle.gpus({"cluster_fabric_name": "train-a"}) == 0
+    assert GpuNodeLifecycle.count_gpus({}) == 8
+    assert FabricLifecycle.count_gpus({"cluster_fabric_name": "train-a"}) == 0
 
 
 @pytest.mark.parametrize("count", ["six", [6], float("inf"), float("nan"), None, {}])
 def test_what_is_no_number_counts_as_none(count: Any) -> None:
-    assert NodePoolLifecycle.gpus({"count": count}) == 0
+    assert NodePoolLifecycle.count_gpus({"count": count}) == 0

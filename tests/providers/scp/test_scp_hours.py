@@ -29,7 +29,7 @@ def advance(world: Any, **time: float) -> None:
 def planned(world: Any, thing: Any, inputs: Properties) -> dict[str, Any]:
     """What a plan would change, by path; what only stays is not among it."""
     with world.serving(thing.name):
-        found = KINDS[thing.kind]().changes(thing.outs, inputs)
+        found = KINDS[thing.kind]().list_changes(thing.outs, inputs)
     return {each.path: each.after for each in found if each.action != "keep"}
 
 
@@ -81,7 +81,7 @@ def test_one_node(world: Any, pool_inputs: Properties, node_inputs: Properties) 
     assert planned(world, stopped, inputs) == {}
     advance(world, hours=5)
     assert planned(world, stopped, inputs) == {"state": "RUNNING"}
-    created = GpuNodeLifecycle.created_at(stopped.outs)
+    created = GpuNodeLifecycle.get_creation_time(stopped.outs)
     assert created is not None
     assert 0 < world.clock.now() - created < 86400
 
@@ -101,10 +101,10 @@ def test_what_is_locked_is_stopped_only_with_permission(
 @pytest.mark.slow
 def test_a_pool_is_as_old_as_its_oldest_node(world: Any, pool_inputs: Properties) -> None:
     made = world.create("NodePool", {**pool_inputs, "ttl": "7d"})
-    first = NodePoolLifecycle.created_at(made.outs)
+    first = NodePoolLifecycle.get_creation_time(made.outs)
     advance(world, days=1)
     larger = world.update(made, {**made.inputs, "count": 5})
-    assert NodePoolLifecycle.created_at(larger.outs) == first
+    assert NodePoolLifecycle.get_creation_time(larger.outs) == first
 
 
 def test_only_what_is_recorded_changes(world: Any, pool_inputs: Properties) -> None:
@@ -112,7 +112,7 @@ def test_only_what_is_recorded_changes(world: Any, pool_inputs: Properties) -> N
     world.writes()
     inputs = {**pool_inputs, "schedule": hours(world), "expires": "9000-01-01"}
     with world.serving(made.name):
-        found = NodePoolLifecycle().changes(made.outs, inputs)
+        found = NodePoolLifecycle().list_changes(made.outs, inputs)
     assert {(each.path, each.is_sent) for each in found} == {
         ("expires", False),
         ("schedule", False),

@@ -166,7 +166,7 @@ class TestPool:
         answer_late(world, 100, "none")
         pool = world.create("NodePool", pool_inputs)
         assert "it is not known whether" in pool.reason
-        pool = world.refresh(pool, as_of=time.monotonic())
+        pool = world.refresh(pool, fresh_since=time.monotonic())
         assert list(pool.nodes) == ["train-001", "train-002", "train-003"]
 
     def test_a_refresh_keeps_the_id_of_a_node_that_is_not_shown(
@@ -202,7 +202,7 @@ class TestPool:
         hide(monkeypatch, world, set(pool.outs["node_ids"]), seconds=30)
         with contextlib.suppress(GpuformError), world.serving(pool.name, timeout=timeout) as call:
             NodePoolLifecycle().delete(pool.id, {**pool.outs, "__provider": "p"})
-            assert not call.found_gone
+            assert not call.was_already_deleted
             assert world.states() == {}
         assert (world.writes()[DELETE] == 0) == bool(world.states())
 

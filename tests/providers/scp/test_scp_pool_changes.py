@@ -44,12 +44,12 @@ def three(declared: Properties) -> Properties:
 
 
 def shown(old: Properties, new: Properties) -> dict[str, tuple[Any, Any]]:
-    found = NodePoolLifecycle().changes(old, new)
+    found = NodePoolLifecycle().list_changes(old, new)
     return {each.path: (each.before, each.after) for each in found if each.action != Action.KEEP}
 
 
 def replacing(old: Properties, new: Properties) -> list[str]:
-    return [each.path for each in NodePoolLifecycle().changes(old, new) if each.replaces]
+    return [each.path for each in NodePoolLifecycle().list_changes(old, new) if each.replaces]
 
 
 def test_nothing_differs(declared: Properties, three: Properties) -> None:
@@ -84,7 +84,7 @@ def test_a_node_that_is_gone_is_drift_of_the_number(declared: Properties) -> Non
 
 def test_a_failed_node_is_shown_to_be_made_again(declared: Properties) -> None:
     old = stored(declared, node("001"), node("002", "ERROR"), node("003"), ready=False)
-    (found,) = NodePoolLifecycle().changes(old, declared)
+    (found,) = NodePoolLifecycle().list_changes(old, declared)
     assert (found.path, found.replaces) == ('nodes["train-002"].state', False)
     assert "deleted and made again" in found.because
 
@@ -92,7 +92,7 @@ def test_a_failed_node_is_shown_to_be_made_again(declared: Properties) -> None:
 def test_what_is_under_way_is_waited_for(declared: Properties) -> None:
     nodes = [node("001"), node("002", "CREATING"), node("003")]
     old = stored(declared, *nodes, ready=False, not_ready_reason="1 CREATING")
-    (found,) = NodePoolLifecycle().changes(old, declared)
+    (found,) = NodePoolLifecycle().list_changes(old, declared)
     assert (found.path, found.because) == ("ready", "resume waiting: 1 CREATING")
 
 
@@ -112,7 +112,7 @@ def test_what_holds_for_all_is_one_change(declared: Properties, three: Propertie
     stopped = {**three, "state": "STOPPED"}
     assert shown(stopped, declared) == {"state": ("STOPPED", "RUNNING")}
     locked = {**three, "lock_enabled": True}
-    (kept,) = NodePoolLifecycle().changes(locked, declared)
+    (kept,) = NodePoolLifecycle().list_changes(locked, declared)
     assert (kept.path, kept.action) == ("lock_enabled", Action.KEEP)
 
 

@@ -100,7 +100,7 @@ def remade(before: Any, after: Any) -> list[str]:
 
 
 def notices(pool: Any, inputs: Properties | None = None) -> list[str]:
-    told = NodePoolLifecycle().notices(inputs or pool.inputs, pool.outs, 0.0)
+    told = NodePoolLifecycle().list_notices(inputs or pool.inputs, pool.outs, 0.0)
     return [each.text for each in told if each.kind == "repair"]
 
 
@@ -543,7 +543,7 @@ class TestOneNode:
     def test_that_waits_for_a_review_says_so(self, world: Any, node: Any) -> None:
         world.in_state(node.id, "ERROR")
         inputs = {**node.inputs, "repair": {}}
-        told = GpuNodeLifecycle().notices(inputs, world.refresh(node).outs, 0.0)
+        told = GpuNodeLifecycle().list_notices(inputs, world.refresh(node).outs, 0.0)
         assert "it waits for a review of the plan" in next(each.text for each in told)
 
 
@@ -564,7 +564,7 @@ def test_whatever_is_broken_the_bounds_hold(
         for at in range(12)
     }
     policy = {"approve": "automatic", "max_parallel": parallel, "max_unhealthy": most}
-    decision = NodePoolLifecycle.repairs({"gpu_nodes": nodes}, {"repair": policy})
+    decision = NodePoolLifecycle.decide_repairs({"gpu_nodes": nodes}, {"repair": policy})
     bound = most if isinstance(most, int) else max(1, 12 * int(most[:-1]) // 100)
     assert {each.instance for each in decision.due} == (
         {f"i{at}" for at in failed} if len(failed) <= bound else set()

@@ -57,7 +57,7 @@ def test_a_plan_tells_the_order_and_the_time(world: Any, pool: Any, scheduler: S
     scheduler.run("train-001", 30)
     assert world.diff(pool, declared(pool)) == []
     with world.serving(pool.name):
-        (change,) = NodePoolLifecycle().changes(pool.outs, declared(pool), pool.id)
+        (change,) = NodePoolLifecycle().list_changes(pool.outs, declared(pool), pool.id)
     assert (change.path, change.replaces) == ("image_id", False)
     assert change.because == (
         "1 at a time: train-001, train-002, train-003, train-004, those without jobs first; "

@@ -118,7 +118,7 @@ def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
         scheduler.before = lambda _: None
         assert scheduler.cordoned == ["train-004"]
         with world.serving(four.name):
-            changes = NodePoolLifecycle().changes(four.outs, four.inputs, four.id)
+            changes = NodePoolLifecycle().list_changes(four.outs, four.inputs, four.id)
         assert [change.path for change in changes] == ["drain"]
         assert getattr(world, ending)(four).outs["ready"] is True
         assert (scheduler.cordoned, record_of(world, four)) == ([], None)

@@ -47,7 +47,7 @@ def certifying(slurm: Slurm, tmp_path: Path) -> Any:
         )
         want = Wanted(what="fabric", categories=[CATEGORY], every=False, limit=limit, number=1)
         machines = [Machine(f"host-{name}", f"machine-{name}") for name in nodes]
-        call = ProviderContext(known=known or {})
+        call = ProviderContext(stored_properties=known or {})
         return Certifying(call, tester, want, lambda: machines, call.clock.now)
 
     return made

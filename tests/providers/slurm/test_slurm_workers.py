@@ -18,7 +18,7 @@ def told(outs: dict[str, Any], name: str) -> list[Any]:
 
 
 def notices(outs: dict[str, Any]) -> list[str]:
-    return [each.text for each in ClusterLifecycle.notices({}, outs, 0.0)]
+    return [each.text for each in ClusterLifecycle.list_notices({}, outs, 0.0)]
 
 
 def host(outs: dict[str, Any], slurm_name: str) -> str:
@@ -60,7 +60,7 @@ def test_a_drained_node_is_told(call: ProviderContext, cluster: SlurmCluster) ->
 
 def test_a_silent_controller_breaks_nothing(call: ProviderContext, cluster: SlurmCluster) -> None:
     unchecked: list[str] = []
-    call.on_unchecked = unchecked.append
+    call.on_skipped_check = unchecked.append
     cluster.slurm("POST", "/controller", {"is_answering": False})
     outs = read(call, cluster)
     assert (outs["ready"], told(outs, "slurm")) == (True, [None] * 3)

@@ -71,7 +71,7 @@ class World:
         news = wired(thing.inputs if inputs is None else inputs)
         with self.serving(thing.name):
             ClusterLifecycle().diff(thing.id, wired(thing.outs), news)
-        found = ClusterLifecycle().changes(wired(thing.outs), news)
+        found = ClusterLifecycle().list_changes(wired(thing.outs), news)
         return {
             each.path: (each.before, "stays" if each.action == "keep" else each.after, each.because)
             for each in found

@@ -33,7 +33,7 @@ def verdict(world: Any, thing: Any, idle: Json | None = None) -> Verdict:
     idleness = idleness_of({"idle": idle or IDLE})
     assert idleness is not None
     with world.serving():
-        found = ClusterLifecycle.idle(Settings(), thing.id, idleness)
+        found = ClusterLifecycle.judge_idleness(Settings(), thing.id, idleness)
     assert found is not None
     return found
 
@@ -279,7 +279,7 @@ class TestStopped:
 def test_the_use_that_a_plan_tells_is_measured_too(world: Any, idle: Any, value: Any) -> None:
     shows(world, idle, "metrics.current.gpu_utilization", value)
     with world.serving(), pytest.raises(Exception, match="tells no use of its GPUs"):
-        ClusterLifecycle.in_use(Settings(), idle.id)
+        ClusterLifecycle.measure_gpu_usage(Settings(), idle.id)
 
 
 @pytest.mark.parametrize(

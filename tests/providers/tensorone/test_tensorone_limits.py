@@ -83,7 +83,7 @@ def test_a_refusal_says_how_long_to_wait(clock: Any, call: ProviderContext) -> N
 def test_what_would_take_too_long_is_told_and_not_sent(clock: Any, call: ProviderContext) -> None:
     platform = Limited(clock, 1)
     client = client_of(platform)
-    call.begin(60)
+    call.start_deadline(60)
     with use_context(call):
         client.get_cluster("c")
         with pytest.raises(RateLimited, match="the limit of GET requests is used up for") as caught:

@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 def live(world: Any, *things: Any) -> Any:
     with world.serving():
-        return ClusterLifecycle.live(Settings(), [each.id for each in things])
+        return ClusterLifecycle.read_live_metrics(Settings(), [each.id for each in things])
 
 
 def shows(world: Any, thing: Any, **instead: Any) -> None:

@@ -80,7 +80,7 @@ def record(world: Any, thing: Any) -> Any:
 
 
 def notices(thing: Any, inputs: Json | None = None) -> list[str]:
-    told = ClusterLifecycle().notices(inputs or thing.inputs, thing.outs, 0.0)
+    told = ClusterLifecycle().list_notices(inputs or thing.inputs, thing.outs, 0.0)
     return [each.text for each in told if each.kind == "repair"]
 
 

@@ -126,7 +126,7 @@ def test_a_state_without_placements_plans_nothing(world: Any, inputs: Json) -> N
 def test_prices_and_gates_see_where_it_is(world: Any, inputs: Json) -> None:
     no_stock_here(world)
     made = world.create({**inputs, "on_no_capacity": SEARCH})
-    found = ClusterLifecycle.footprint(made.inputs, made.outs)
+    found = ClusterLifecycle.compute_resource_usage(made.inputs, made.outs)
     assert (found.region, found.gpu_types) == (THERE, ("A100",))
     assert found.expenses[0].what == "whole"
 

@@ -16,7 +16,7 @@ NEW = (
 
 
 def notices(world: Any, thing: Any) -> list[str]:
-    found = ClusterLifecycle.notices(thing.inputs, thing.outs, world.clock.now())
+    found = ClusterLifecycle.list_notices(thing.inputs, thing.outs, world.clock.now())
     return [each.text for each in found]
 
 

@@ -48,7 +48,7 @@ class ClusterActions:
             ]
 
         creation = Creation(
-            Target("nimbus", "Cluster", call.kept(inputs.name), region=inputs.region),
+            Target("nimbus", "Cluster", call.redact_for_record(inputs.name), region=inputs.region),
             candidates,
             exists=lambda id_: self._find(id_) is not None,
             attempts=[Attempt(lambda: self._client.create(inputs).id, inputs.region, sent=sent)],
@@ -124,17 +124,19 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     gpus_field = "gpu_count"
 
     @classmethod
-    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+    def compute_resource_usage(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Footprint:
         """GPUs, which a price book can price."""
-        region, gpu_type = str(values.get("region")), str(values.get("gpu_type"))
-        count = cls.gpus(values)
+        region, gpu_type = str(inputs.get("region")), str(inputs.get("gpu_type"))
+        count = cls.count_gpus(inputs)
         gpus = Expense(
             what="gpus", platform="nimbus", amount=count, gpu_type=gpu_type, region=region
         )
         return Footprint(
             region=region,
             gpu_types=(gpu_type,),
-            running=seen.get("status") == "running",
+            running=outputs.get("status") == "running",
             expenses=(gpus,),
         )
 
