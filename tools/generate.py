@@ -65,8 +65,8 @@ def generated_files() -> Iterator[tuple[Path, str]]:
 def find_orphans(root: Path, files: Container[Path]) -> list[Path]:
     """Return the files in folders of generated pages that are not generated."""
     folders = [root / "docs" / "reference" / name for name in GENERATED_FOLDERS]
-    found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
-    return [path for path in found if path not in files]
+    existing = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [path for path in existing if path not in files]
 
 
 if __name__ == "__main__":

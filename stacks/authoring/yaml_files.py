@@ -14,11 +14,10 @@ from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.authoring.yaml_values import STEP, lines_of, members
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import plain
-from gpuform.stacks.document.reading import read_text
+from gpuform.stacks.document.reading import LOADER, read_text
 from gpuform.stacks.document.text_edits import Span, append_lines, find_member, remove_spans
 from gpuform.stacks.engine.errors import EngineError
 
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOM: Final = "\ufeff"
 
 
@@ -89,7 +88,7 @@ class _File:
         self._where = where
         self._body = text.removeprefix(_BOM)
         self._bom = text[: len(text) - len(self._body)]
-        self._root: Node | None = yaml.compose(self._body, Loader=_LOADER)
+        self._root: Node | None = yaml.compose(self._body, Loader=LOADER)
 
     def add_members(self, top: str, names: Mapping[str, Any]) -> str:
         """Return the text with these members under a top-level key, which may be new."""

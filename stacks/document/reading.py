@@ -30,7 +30,8 @@ _TEXT_OF_ONE: Final = 64
 """Characters that count for one value."""
 _LONGEST_SHOWN: Final = 60
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The fast parser, where PyYAML is built with libyaml."""
 _REFERRING_TAGS = ("!Ref", "!GetAtt", "!Sub", "!ImportValue", "!reference")
 """Of CloudFormation and GitLab."""
 _REFERRING_TAG_HINT = "write a reference as {{ SECTION.NAME.PROPERTY }}"
@@ -49,7 +50,7 @@ class Composer:
     def __init__(self, text: str, start: SourcePosition, problems: Diagnostics) -> None:
         self.start, self.problems = start, problems
         self.lines = LINE_BREAK.split(text)
-        self.events: Iterator[Any] = iter(_LOADER(text).get_event, None)
+        self.events: Iterator[Any] = iter(LOADER(text).get_event, None)
         self.anchors: dict[str, tuple[Node, int, int] | None] = {}
         """By name: the node, how many values it counts for, and its depth; None inside itself."""
         self.count = self.deepest = 0
@@ -238,7 +239,7 @@ class Composer:
         """The last text in quotes before a mark."""
         last = None
         try:
-            for token in yaml.scan("\n".join(self.lines), Loader=_LOADER):
+            for token in yaml.scan("\n".join(self.lines), Loader=LOADER):
                 if (token.end_mark.line, token.end_mark.column) > (before.line, before.column):
                     break
                 if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):

@@ -5,19 +5,17 @@ It is read as topologies are, with PyYAML and its C parser where there is one.
 
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, ScalarNode, SequenceNode
-from gpuform.stacks.document.reading import read_text
+from gpuform.stacks.document.reading import LOADER, read_text
 from gpuform.stacks.engine.errors import EngineError
 
 LineAndColumn = tuple[int, int]
 """Line and column, from 1."""
-
-LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Facts = list[tuple[Any, LineAndColumn]]
 

@@ -15,14 +15,13 @@ import yaml
 
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.document.reading import LINE_BREAK, read_text
+from gpuform.stacks.document.reading import LINE_BREAK, LOADER, read_text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.lsp.cursor import NAMED, Named, Reference, Span, references_in
 from gpuform.stacks.topology.files import included
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
@@ -102,7 +101,7 @@ class Source:
     @cached_property
     def _events(self) -> Sequence[Any]:
         """The scalars with expressions."""
-        events = yaml.parse(self.text, Loader=_LOADER)
+        events = yaml.parse(self.text, Loader=LOADER)
         return [e for e in events if isinstance(e, yaml.ScalarEvent) and "{{" in e.value]
 
     @property

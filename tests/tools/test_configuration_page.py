@@ -112,7 +112,7 @@ def test_no_variable_that_is_read_is_missing() -> None:
                     others.append(f"{path.relative_to(ROOT)}: {ast.unparse(other)}")
     assert len(read) > 40
     assert read - KNOWN == set()
-    assert sorted(set(others)) == [
+    assert set(others) == {
         "providers/operations.py: variable",  # of the platforms' descriptors
         "providers/context/transport.py: name",  # SSL_CERT_FILE, SSL_CERT_DIR
         "providers/environment.py: known[each].address",
@@ -124,7 +124,7 @@ def test_no_variable_that_is_read_is_missing() -> None:
         "stacks/operations/opening/variables.py: name",  # put back as it was
         "stacks/testing/events.py: TRUSTED",  # of a WSGI environment
         "stacks/testing/playing.py: name",  # taken away from tests
-    ]
+    }
 
 
 def test_no_text_that_looks_like_a_variable_is_missing() -> None:

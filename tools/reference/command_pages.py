@@ -47,9 +47,9 @@ def _render_index() -> str:
             "## Flags of commands that work on a stack",
             _render_flags(
                 [
-                    each
-                    for each in _flags_added_by(stack_flags)
-                    if each.name not in _names_of_flags(common_flags)
+                    option
+                    for option in _flags_added_by(stack_flags)
+                    if option.name not in _names_of_flags(common_flags)
                 ]
             ),
             "## Exit codes\n\n[Exit codes](../exit-codes.md) says what each one means.",
@@ -69,12 +69,16 @@ def _render_family(family: str, root: click.Context) -> str:
 
 def _render_command(command: click.Command, name: str, root: click.Context) -> str:
     first, *others = _read_paragraphs(command)
-    told = [*others, *_render_other_names(_find_other_names(name, cli, root))]
+    paragraphs = [*others, *_render_other_names(_find_other_names(name, cli, root))]
     context = click.Context(command, info_name=name, parent=root)
     return render_page(
         f"gpuform {name}",
         escape_prose(first),
-        [*_render_body(command, context, told), *_render_subcommands(command, context), _READ_ON],
+        [
+            *_render_body(command, context, paragraphs),
+            *_render_subcommands(command, context),
+            _READ_ON,
+        ],
     )
 
 
@@ -91,14 +95,16 @@ def _render_body(
     command: click.Command, context: click.Context, paragraphs: Iterable[str]
 ) -> Iterator[str]:
     yield f"```text\n{_format_usage(command, context)}\n```"
-    for each in paragraphs:
-        yield escape_prose(each)
+    for paragraph in paragraphs:
+        yield escape_prose(paragraph)
     examples = _read_examples(command)
     if examples:
         yield f"{_NOT_RUN}\n```bash\n{examples}\n```"
-    own = [each for each in command.params if isinstance(each, click.Option)]
-    yield _render_flags(each for each in own if each.name not in _names_of_flags(stack_flags))
-    yield _render_shared_flags(own)
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    yield _render_flags(
+        option for option in options if option.name not in _names_of_flags(stack_flags)
+    )
+    yield _render_shared_flags(options)
 
 
 def _render_subcommands(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -108,12 +114,12 @@ def _render_subcommands(command: click.Command, context: click.Context) -> Itera
         inner = command.get_command(context, name)
         assert inner is not None  # noqa: S101 - it is listed
         below = click.Context(inner, info_name=name, parent=context)
-        told = [
+        paragraphs = [
             *_read_paragraphs(inner),
             *_render_other_names(_find_other_names(name, command, context)),
         ]
         yield f"## {below.command_path}"
-        yield from _render_body(inner, below, told)
+        yield from _render_body(inner, below, paragraphs)
         yield from _render_subcommands(inner, below)
 
 
@@ -123,13 +129,13 @@ def _format_usage(command: click.Command, context: click.Context) -> str:
 
 def _read_paragraphs(command: click.Command) -> list[str]:
     """Return the paragraphs of a command's help without its examples."""
-    return [each for each in _split_help(command) if not each.startswith("\b")]
+    return [part for part in _split_help(command) if not part.startswith("\b")]
 
 
 def _read_examples(command: click.Command) -> str:
     """Return the commands in the block `Examples:` of a command's help."""
-    blocks = [each for each in _split_help(command) if each.startswith("\b\nExample")]
-    lines = [line for each in blocks for line in each.splitlines()[2:]]
+    blocks = [block for block in _split_help(command) if block.startswith("\b\nExample")]
+    lines = [line for block in blocks for line in block.splitlines()[2:]]
     return inspect.cleandoc("\n".join(["", *lines]))
 
 
@@ -139,13 +145,13 @@ def _split_help(command: click.Command) -> list[str]:
 
 def _find_other_names(name: str, group: click.Group, context: click.Context) -> list[str]:
     """Return the names that Pulumi has for a command and that its group accepts as well."""
-    there = group.list_commands(context)
-    found = []
-    for alias, meant in ALIASES.items():
-        first = next((each for each in meant if each in there), None)
-        if alias not in there and first == name and (group is not cli or meant[0] == name):
-            found.append(alias)
-    return found
+    commands = group.list_commands(context)
+    names = []
+    for alias, targets in ALIASES.items():
+        first = next((target for target in targets if target in commands), None)
+        if alias not in commands and first == name and (group is not cli or targets[0] == name):
+            names.append(alias)
+    return names
 
 
 def _render_other_names(others: list[str]) -> Iterator[str]:
@@ -153,8 +159,8 @@ def _render_other_names(others: list[str]) -> Iterator[str]:
         yield f"Other name{'s' if len(others) > 1 else ''}: {join_as_code(others)}."
 
 
-def _render_shared_flags(own: Iterable[click.Option]) -> str:
-    names = {each.name for each in own}
+def _render_shared_flags(options: Iterable[click.Option]) -> str:
+    names = {option.name for option in options}
     if not names >= _names_of_flags(common_flags):
         return ""
     common = "the [flags of every command](../index.md#flags-of-every-command)"
@@ -167,7 +173,7 @@ def _render_shared_flags(own: Iterable[click.Option]) -> str:
 
 
 def _render_flags(options: Iterable[click.Option]) -> str:
-    return render_table(_HEAD, [_flag_row(each) for each in options])
+    return render_table(_HEAD, [_flag_row(option) for option in options])
 
 
 def _flag_row(option: click.Option) -> list[str]:
@@ -202,10 +208,10 @@ def _format_default(option: click.Option) -> str:
 
 
 def _names_of_flags(adding: Any) -> set[str]:
-    return {each.name or "" for each in _flags_added_by(adding)}
+    return {option.name or "" for option in _flags_added_by(adding)}
 
 
 def _flags_added_by(adding: Any) -> list[click.Option]:
     """Return the flags that a decorator of `gpuform.stacks.cli.session` adds to a command."""
     command = adding(click.command()(lambda: None))
-    return [each for each in command.params if isinstance(each, click.Option)]
+    return [option for option in command.params if isinstance(option, click.Option)]

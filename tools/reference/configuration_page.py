@@ -102,17 +102,17 @@ def _render_parts() -> Iterator[str]:
 def _render_settings(platform: Platform) -> str:
     rows = [
         [
-            f"`{each.config}`",
-            f"`{plugin_key(each.config)}`",
-            f"`{each.variable}`" if each.variable else "",
-            escape_prose(each.description),
-            "yes" if each.secret else "",
+            f"`{setting.config}`",
+            f"`{plugin_key(setting.config)}`",
+            f"`{setting.variable}`" if setting.variable else "",
+            escape_prose(setting.description),
+            "yes" if setting.secret else "",
         ]
-        for each in platform.settings
+        for setting in platform.settings
     ]
     head = ("key", "or", "variable", "meaning", "secret")
-    told = {each.variable for each in platform.settings}
-    if platform.address not in told:
+    variables = {setting.variable for setting in platform.settings}
+    if platform.address not in variables:
         rows.append(["", "", f"`{platform.address}`", "Another address of the platform.", ""])
     return render_table(head, rows)
 
@@ -121,14 +121,14 @@ def _render_variables(variables: Iterable[Variable]) -> str:
     head = ("variable", "meaning", "flag", "counts before", "default", "secret")
     rows = [
         [
-            f"`{each.name}`",
-            each.meaning,
-            f"`{each.flag}`" if each.flag else "",
-            each.before,
-            each.default,
-            "yes" if each.secret else "",
+            f"`{variable.name}`",
+            variable.meaning,
+            f"`{variable.flag}`" if variable.flag else "",
+            variable.before,
+            variable.default,
+            "yes" if variable.secret else "",
         ]
-        for each in variables
+        for variable in variables
     ]
     return render_table(head, rows)
 

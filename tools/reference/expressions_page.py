@@ -234,13 +234,13 @@ def _lookup_rows() -> Iterator[tuple[str, str]]:
         for name in lookup_names(platform):
             function = lookup(platform, name)
             doc = (function.__doc__ or "").strip().partition("\n\n")[0]
-            given = ", ".join(
+            parameters = ", ".join(
                 map(_format_parameter, inspect.signature(function).parameters.values())
             )
-            yield f"`{platform}.{name}({given})`", escape_prose(doc)
+            yield f"`{platform}.{name}({parameters})`", escape_prose(doc)
 
 
-def _format_parameter(each: inspect.Parameter) -> str:
-    if each.default is inspect.Parameter.empty:
-        return each.name
-    return f"{each.name}={'none' if each.default is None else repr(each.default)}"
+def _format_parameter(parameter: inspect.Parameter) -> str:
+    if parameter.default is inspect.Parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={'none' if parameter.default is None else repr(parameter.default)}"

@@ -104,18 +104,18 @@ def render_output_tables(model: type[BaseModel], title: str) -> str:
 def _render_tables(model: type[BaseModel], title: str, columns: Sequence[str], cells: Cells) -> str:
     head = ("field", "type", "meaning", *columns)
     parts = []
-    for each, outer in _nested_models(model).items():
+    for inner, outer in _nested_models(model).items():
         rows = [
             [
-                *_first_cells(each, name, title, outermost=each is model),
-                *cells(each.model_fields[name], inherit_all_rules(rules, outer)),
+                *_first_cells(inner, name, title, outermost=inner is model),
+                *cells(inner.model_fields[name], inherit_all_rules(rules, outer)),
             ]
-            for name, rules in get_field_rules(each).items()
+            for name, rules in get_field_rules(inner).items()
         ]
         heading = (
             ""
-            if each is model
-            else f"### {_title_of_model(each, title)}\n\n{_read_docstring(each)}"
+            if inner is model
+            else f"### {_title_of_model(inner, title)}\n\n{_read_docstring(inner)}"
         )
         parts.append(heading + render_table(head, rows))
     return "\n".join(parts)
@@ -134,15 +134,15 @@ def _first_cells(
 
 def _nested_models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRules]:
     """Return the model and those inside it, each once, with the rules of its field."""
-    found = {model: FieldRules()}
-    left = [model]
-    while left:
-        outer = left.pop(0)
+    rules_by_model = {model: FieldRules()}
+    waiting = [model]
+    while waiting:
+        outer = waiting.pop(0)
         for rules in get_field_rules(outer).values():
-            if rules.nested and rules.nested not in found:
-                found[rules.nested] = inherit_all_rules(rules, found[outer])
-                left.append(rules.nested)
-    return found
+            if rules.nested and rules.nested not in rules_by_model:
+                rules_by_model[rules.nested] = inherit_all_rules(rules, rules_by_model[outer])
+                waiting.append(rules.nested)
+    return rules_by_model
 
 
 def _title_of_model(model: type[BaseModel], outer: str) -> str:

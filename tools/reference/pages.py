@@ -125,9 +125,9 @@ def _render_exit_codes_parts() -> Iterator[str]:
     )
 
 
-def _exit_code_row(each: Meaning) -> tuple[str, str, str, str]:
-    links = [f"[{name}]({_command_page(name)})" for name in each.commands]
-    return f"`{each.code}`", each.name, ", ".join(links) or "every command", each.text
+def _exit_code_row(meaning: Meaning) -> tuple[str, str, str, str]:
+    links = [f"[{name}]({_command_page(name)})" for name in meaning.commands]
+    return f"`{meaning.code}`", meaning.name, ", ".join(links) or "every command", meaning.text
 
 
 def _command_page(command: str) -> str:

@@ -132,13 +132,13 @@ def _render_fields(schema: Schema) -> str:
 
 
 def _render_values(name: str, values: list[str]) -> str:
-    told = {
+    meanings = {
         "PlanAction": _meanings_by_value(ACTIONS),
         "PlanReason": _meanings_by_value(REASONS),
     }.get(name)
-    if told is None:
+    if meanings is None:
         return f"One of {join_as_code(values)}."
-    return render_table(("value", "means"), [(f"`{each}`", told[each]) for each in values])
+    return render_table(("value", "means"), [(f"`{value}`", meanings[value]) for value in values])
 
 
 def _meanings_by_value(

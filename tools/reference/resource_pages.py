@@ -98,8 +98,13 @@ def _get_example(platform: str, kind: str) -> str:
 
 
 def _list_kinds() -> list[tuple[str, str]]:
-    found = own_platforms()
-    return [(name, kind) for name, each in found.items() for kind in KINDS if _has_kind(each, kind)]
+    platforms = own_platforms()
+    return [
+        (name, kind)
+        for name, platform in platforms.items()
+        for kind in KINDS
+        if _has_kind(platform, kind)
+    ]
 
 
 def _has_kind(platform: Any, kind: str) -> bool:
