@@ -3,10 +3,12 @@
 import gc
 import itertools
 import os
+import re
 import signal
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from bucket_server import BucketServer, serving
@@ -67,6 +69,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             is_left = zlib.crc32(item.nodeid.encode()) % ONE_TEST_IN
         if is_left:
             item.add_marker("exhaustive")
+
+
+SLOW_FOLDERS = ("real_pulumi",)
+"""Folders of this one whose conftest.py marks every test as slow."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no module, and no folder, whose tests are all slow, where none of them is played.
+
+    A path that was asked for by name is always collected.
+    """
+    if config.option.markexpr != "not slow" or has_argument(config, collection_path):
+        return None
+    return has_slow_tests_only(collection_path) or None
+
+
+def has_argument(config: pytest.Config, path: Path) -> bool:
+    """Return whether the command line names `path`, or something in it."""
+    arguments = [Path(each.partition("::")[0]).absolute() for each in config.args]
+    return any(argument.is_relative_to(path) for argument in arguments)
+
+
+def has_slow_tests_only(path: Path) -> bool:
+    """Return whether a test module, or each one in a folder, marks all of its tests as slow."""
+    if path.is_dir():
+        modules = [*path.rglob("test_*.py")]
+        return bool(modules) and all(map(has_slow_tests_only, modules))
+    if not path.match("test_*.py"):
+        return False
+    folder = path.parent.relative_to(Path(__file__).parent).as_posix()
+    pattern = r"(?m)^pytestmark = (\[[^\]]*)?pytest\.mark\.slow\b"
+    return folder in SLOW_FOLDERS or bool(re.search(pattern, path.read_text(encoding="utf-8")))
 
 
 TESTS_OF_A_COLLECTION = 200
