@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from processes.commands import PASSPHRASE, SALT, Result
+from processes.commands import PASSPHRASE, SALT, Result, run_gpuform
 
 NAMES = ("volumes/dev", "training/dev", "told/dev")
 """In their order."""
@@ -78,10 +78,8 @@ class Estate:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str, folder: str = ".", **more: str) -> Result:
-        """A command, as people run it."""
-        with self.started(*arguments, folder=folder, **more) as process:
-            out, err = process.communicate()
-        return Result(process.returncode, out, err)
+        """Run a command as people do."""
+        return run_gpuform(self.root / folder, *arguments, **{**self.variables, **more})
 
     @contextmanager
     def started(

@@ -1,7 +1,6 @@
 """Lets pytest play the tests of a list and keep each result, for `exhaustive.py`."""
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from processor_time import measure_processor_time
 
 STARTED: Final = "started"
 REASON_LENGTH: Final = 4000
@@ -65,11 +65,6 @@ def pytest_runtest_makereport(
         spent = 0.0 if began is None else measure_processor_time() - began
         report.user_properties.append(("processor", round(spent, 2)))
     return report
-
-
-def measure_processor_time() -> float:
-    """Return the seconds of processor time that this process and its ended children have used."""
-    return sum(os.times()[:4])
 
 
 class ResultWriter:

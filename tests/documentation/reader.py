@@ -6,7 +6,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from documentation.page import Enter, Run, Step, Write
+from processes.commands import path_with_gpuform
 
 ROOT: Final = Path(__file__).parents[2]
 HOME: Final = "/home/ada"
@@ -180,7 +180,7 @@ def _environment(home: Path) -> dict[str, str]:
         "GPUFORM_REPOSITORY": str(ROOT),
         "HOME": str(home),
         "LANG": "C.UTF-8",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": path_with_gpuform(),
         "PULUMI_CONFIG_PASSPHRASE": "",
         "PULUMI_DISABLE_CI_DETECTION": "true",
         "TZ": "UTC",

@@ -1,16 +1,18 @@
-"""`gpuform` and `pulumi` as their users run them, in processes of their own or in a warm one."""
+"""Runs `gpuform` and `pulumi` as their users do."""
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from processes.pinned_pulumi import find_pulumi, has_language_host, search_path
+from processes.warm import start_warm_process
+
+IN_NEW_PROCESSES: Final = "TEST_IN_NEW_PROCESSES" in os.environ
+"""Every command gets an interpreter of its own: the night plays the slow tests with this."""
 
 RUNNING: Final = ("up", "preview", "refresh", "destroy")
 """The commands of Pulumi that may run a program."""
@@ -33,7 +35,15 @@ class Cli(Protocol):
     def __call__(self, folder: Path, *arguments: str, **environ: str) -> Result: ...
 
 
-def in_a_process(folder: Path, *arguments: str, **environ: str) -> Result:
+def run_gpuform(folder: Path, *arguments: str, **environ: str) -> Result:
+    """Run `gpuform` in a process that is forked from the warm one."""
+    if IN_NEW_PROCESSES:
+        return run_new_process(folder, *arguments, **environ)
+    return Result(*start_warm_process().run(arguments, folder, os.environ | environ))
+
+
+def run_new_process(folder: Path, *arguments: str, **environ: str) -> Result:
+    """Run `gpuform` in a new interpreter."""
     return _done([sys.executable, "-m", "gpuform.stacks.cli", *arguments], folder, environ)
 
 
@@ -59,6 +69,14 @@ def _is_in_python(file: Path) -> bool:
     return file.exists() and "runtime: python" in file.read_text()
 
 
+def path_with_gpuform() -> str:
+    """Return a PATH whose `gpuform` is forked from the warm process."""
+    folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    if not IN_NEW_PROCESSES:
+        folders.insert(0, str(start_warm_process().folder))
+    return os.pathsep.join(folders)
+
+
 def environment_of_pulumi(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of a `pulumi` whose programs run in this interpreter's environment."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{search_path()}"
@@ -71,28 +89,3 @@ def _done(argv: Sequence[str], folder: Path, environ: dict[str, str]) -> Result:
         argv, cwd=folder, env=os.environ | environ, capture_output=True, text=True, check=False
     )
     return Result(done.returncode, done.stdout, done.stderr)
-
-
-@contextmanager
-def in_a_warm_process() -> Iterator[Cli]:
-    """Commands whose folder is one of several below a scenario's own."""
-    argv: Sequence[str] = [
-        sys.executable,
-        str(Path(__file__).with_name("warm.py")),
-        PASSPHRASE,
-        SALT,
-    ]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as warm:
-
-        def run(folder: Path, *arguments: str, **environ: str) -> Result:
-            assert warm.stdin
-            assert warm.stdout
-            asked = {"arguments": arguments, "folder": str(folder), "environ": environ}
-            print(json.dumps(asked), file=warm.stdin, flush=True)
-            code = json.loads(warm.stdout.readline())
-            told = [(folder.parent / name).read_text() for name in ("stdout", "stderr")]
-            return Result(code, *told)
-
-        yield run
-        assert warm.stdin
-        warm.stdin.close()

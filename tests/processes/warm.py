@@ -1,58 +1,88 @@
-"""A warm process that runs `gpuform` commands, each in a forked child.
+"""The warm process of this session: `gpuform` commands are forked from it, with everything loaded.
 
-Everything is imported and the key of the stacks' passphrase is derived once; a command then costs
-what it does itself. Commands come as lines of JSON on stdin, results go as lines of JSON to stdout.
+A command of its own interpreter takes a second of processor time before it does anything.
 """
 
-import json
+import atexit
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from gpuform.stacks.cli import app, running  # noqa: F401
-from gpuform.stacks.cli.commands import (
-    config_commands,  # noqa: F401
-    stack_commands,  # noqa: F401
-)
-from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from processes.warm_client import receive_answer, send_request
 
-
-def run(arguments: list[str], folder: str, environ: dict[str, str]) -> int:
-    """The exit code of a command; what it says is in `stdout` and `stderr` beside the project."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os.chdir(folder)
-            for number, name in ((1, "stdout"), (2, "stderr")):
-                os.dup2(os.open(f"../{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-            os.environ.update(environ)
-            _main(arguments)
-        finally:
-            os._exit(70)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+HERE: Final = Path(__file__).parent
+SOCKET: Final = "socket"
+SCRIPT: Final = """\
+#!{python} -IS
+import sys
+sys.path.insert(0, {here!r})
+import warm_client
+warm_client.run_script({address!r})
+"""
 
 
-def _main(arguments: list[str]) -> None:
-    code = 70
-    try:
-        app.cli.main(arguments, prog_name="gpuform")
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+@dataclass
+class WarmProcess:
+    """A server of commands, with the folder of its socket and of the script that asks it."""
+
+    folder: Path
+    processor_time_s: float = 0.0
+    """What all commands of `run` have taken."""
+
+    def run(
+        self, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]
+    ) -> tuple[int, str, str]:
+        """Run `gpuform` in `folder`, and return its exit code and what it printed."""
+        with (
+            Path(os.devnull).open() as nothing,
+            tempfile.TemporaryFile("w+", encoding="utf-8") as stdout,
+            tempfile.TemporaryFile("w+", encoding="utf-8") as stderr,
+        ):
+            streams = [each.fileno() for each in (nothing, stdout, stderr)]
+            address = str(self.folder / SOCKET)
+            code, seconds = receive_answer(
+                send_request(address, arguments, str(folder), environ, streams)
+            )
+            self.processor_time_s += seconds
+            for stream in (stdout, stderr):
+                stream.seek(0)
+            return code, stdout.read(), stderr.read()
 
 
-def main() -> None:
-    passphrase, salt = sys.argv[1:]
-    PassphraseCrypter(passphrase, salt).check()
-    for line in sys.stdin:
-        asked: dict[str, Any] = json.loads(line)
-        Path(asked["folder"]).resolve(strict=True)
-        print(json.dumps(run(**asked)), flush=True)  # noqa: T201 - the result
+def measure_commands() -> float:
+    """Return the seconds of processor time that the commands of this session have used."""
+    has_started = start_warm_process.cache_info().currsize
+    return start_warm_process().processor_time_s if has_started else 0.0
 
 
-if __name__ == "__main__":
-    main()
+@cache
+def start_warm_process() -> WarmProcess:
+    """Start the process of this session, which ends with it."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuform-warm-"))
+    script = folder / "gpuform"
+    script.write_text(
+        SCRIPT.format(python=sys.executable, here=str(HERE), address=str(folder / SOCKET))
+    )
+    script.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "warm_server.py"), str(folder / SOCKET)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def end() -> None:
+        process.communicate()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return WarmProcess(folder)

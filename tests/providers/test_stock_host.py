@@ -19,7 +19,7 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
-from processes.commands import in_a_process
+from processes.commands import run_gpuform
 from processes.limits import LAST_RESORT
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
@@ -216,7 +216,7 @@ def test_a_destroy_refuses_to_leave_what_an_interrupted_create_may_have_made(
     (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     backend = f"file://{tmp_path}"
     variables = {**environment(server.url), "PULUMI_BACKEND_URL": backend}
-    done = in_a_process(tmp_path, "stack", "init", "dev", **variables, PULUMI_CONFIG_PASSPHRASE="")
+    done = run_gpuform(tmp_path, "stack", "init", "dev", **variables, PULUMI_CONFIG_PASSPHRASE="")
     assert done.code == 0, done.stderr
     with started(tmp_path, variables) as host:
         volume = _struct(

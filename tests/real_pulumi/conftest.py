@@ -1,11 +1,10 @@
 """What needs the Pulumi CLI: everything in this folder is skipped, by name, where it is not."""
 
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from processes.commands import Cli, in_a_warm_process
+from processes.commands import Cli, run_gpuform
 from processes.pinned_pulumi import find_pulumi, has_language_host, version_of_pulumi
 
 ABSENT = "no Pulumi CLI is on PATH, and tests/processes/pinned_pulumi.py has built none"
@@ -31,6 +30,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="module")
-def gpuform() -> Iterator[Cli]:
-    with in_a_warm_process() as cli:
-        yield cli
+def gpuform() -> Cli:
+    return run_gpuform

@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from processes.commands import Cli, in_a_process, in_a_warm_process, pulumi
+from processes.commands import Cli, pulumi, run_gpuform, run_new_process
 from real_pulumi.side_by_side import Course, Difference, Stage, courses
 
 
@@ -53,9 +53,9 @@ def main() -> None:
     parser.add_argument("--ours", action="store_true", help="gpuform on both sides")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
-    expected: Cli = in_a_process if given.ours else pulumi
-    with tempfile.TemporaryDirectory() as place, in_a_warm_process() as gpuform:
-        stage = Stage(Path(place), expected, gpuform)
+    expected: Cli = run_new_process if given.ours else pulumi
+    with tempfile.TemporaryDirectory() as place:
+        stage = Stage(Path(place), expected, run_gpuform)
         for number in range(int(first), int(last or first) + 1):
             began = time.monotonic()
             least = play(stage, number, shrinking=given.shrink)

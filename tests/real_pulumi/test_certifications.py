@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conformance.emulated import emulated
-from processes.commands import PASSPHRASE, SALT, Result, in_a_process, pulumi
+from processes.commands import PASSPHRASE, SALT, Result, pulumi, run_new_process
 
 from gpuform.providers.emulator.server import environment
 
@@ -37,7 +37,7 @@ def test_a_node_below_the_floor_stops_what_depends_on_it(form: str, tmp_path: Pa
             body = {"slow_nodes": told}
             platform.http.post("/_emulator/kubernetes/settings", json=body).raise_for_status()
 
-        installed = in_a_process(folder, "plugin", "install", PULUMI_HOME=environ["PULUMI_HOME"])
+        installed = run_new_process(folder, "plugin", "install", PULUMI_HOME=environ["PULUMI_HOME"])
         assert installed.code == 0, installed.stderr
         run("stack", "init", "dev")
         slow(training_worker_1=250)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from processes.commands import PASSPHRASE, SALT, Result, in_a_process, pulumi
+from processes.commands import PASSPHRASE, SALT, Result, pulumi, run_new_process
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
@@ -55,7 +55,7 @@ EDITED: Final = {
 def home(tmp_path_factory: pytest.TempPathFactory) -> str:
     """PULUMI_HOME with the provider plugin, which Pulumi YAML programs take."""
     folder = tmp_path_factory.mktemp("home")
-    done = in_a_process(folder, "plugin", "install", PULUMI_HOME=str(folder))
+    done = run_new_process(folder, "plugin", "install", PULUMI_HOME=str(folder))
     assert done.code == 0, done.stderr
     return str(folder)
 

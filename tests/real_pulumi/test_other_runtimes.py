@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from processes.commands import PASSPHRASE, SALT, Result, in_a_process, pulumi
+from processes.commands import PASSPHRASE, SALT, Result, pulumi, run_new_process
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent
@@ -46,7 +46,9 @@ class ForeignProject:
         return self.folder / "state/.pulumi/stacks/foreign/dev.json"
 
     def gpuform(self, *arguments: str) -> Result:
-        return in_a_process(self.folder / "project", *arguments, "--stack", "dev", **self.environ)
+        return run_new_process(
+            self.folder / "project", *arguments, "--stack", "dev", **self.environ
+        )
 
     def pulumi(self, *arguments: str) -> Result:
         more = ("--stack", "dev", "--non-interactive")

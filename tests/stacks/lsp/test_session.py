@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from lsprotocol import types
-from processes.commands import in_a_process
+from processes.commands import run_gpuform
 
 from .conftest import TOPOLOGY, Editor, Session
 
@@ -63,7 +63,7 @@ def test_problems_are_those_of_validate(session: Session[Any], folder: Path) -> 
         "us-central-8", "7"
     )
     (folder / FILE).write_text(wrong, encoding="utf-8")
-    told = in_a_process(folder, "validate").stdout
+    told = run_gpuform(folder, "validate").stdout
 
     async def steps(editor: Editor) -> list[types.Diagnostic]:
         editor.open(FILE, wrong)
@@ -256,7 +256,7 @@ def test_a_renamed_volume_is_renamed_everywhere(session: Session[Any], folder: P
         TOPOLOGY.replace("  data:", "  disk:").replace("shared_volumes.data", "shared_volumes.disk")
     )
     (folder / FILE).write_text(done, encoding="utf-8")
-    assert in_a_process(folder, "validate").code == 0
+    assert run_gpuform(folder, "validate").code == 0
 
 
 @pytest.mark.slow
@@ -266,14 +266,14 @@ def test_what_is_deployed_keeps_its_objects(session: Session[Any], folder: Path)
     environ = {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_BACKEND_URL": f"file://{folder}"}
     environ["PULUMI_HOME"] = str(folder / "home")
     for command in ("stack init dev --emulate", "up --emulate --yes"):
-        assert in_a_process(folder, *command.split(), **environ).code == 0
+        assert run_gpuform(folder, *command.split(), **environ).code == 0
     text = TOPOLOGY
     for word, behind, name in (("train", 'both: "{{ clusters.', "main"), ("data", "  ", "disk")):
         _, edit, _ = renamed(session, {FILE: text}, word, behind, name)
         text = applied(edit, {FILE: text})[FILE]
     assert "clusters.main.status" in text
     (folder / FILE).write_text(text, encoding="utf-8")
-    done = in_a_process(folder, "preview", "--emulate", "--expect-no-changes", **environ)
+    done = run_gpuform(folder, "preview", "--emulate", "--expect-no-changes", **environ)
     assert done.code == 0, done.stdout + done.stderr
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
-from processes.commands import Result, in_a_process
+from processes.commands import Result, run_gpuform
 
 from gpuform.providers.emulator.server import Server, environment, serve
 
@@ -59,7 +59,7 @@ class World:
         return self.root / "training"
 
     def gpuform(self, *arguments: str) -> Result:
-        return in_a_process(self.project, *arguments, **self.environ)
+        return run_gpuform(self.project, *arguments, **self.environ)
 
     def ask(self, *calls: tuple[str, dict[str, Any]], flags: tuple[str, ...] = ()) -> list[Any]:
         """The structured answers to calls of tools, in one session of the SDK's own client."""

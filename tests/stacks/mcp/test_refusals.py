@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes.commands import in_a_process
+from processes.commands import run_gpuform
 
 from gpuform.providers.emulator.faults import FaultRule, Faults
 
@@ -134,7 +134,7 @@ def test_a_program_is_not_run_unless_a_person_allows_it(world: World) -> None:
     proof = world.root / "it-ran"
     (program / "__main__.py").write_text(f"open({str(proof)!r}, 'w').close()\n")
     environ = {**world.environ}
-    assert in_a_process(program, "stack", "init", "dev", **environ).code == 0
+    assert run_gpuform(program, "stack", "init", "dev", **environ).code == 0
     call = ("save_plan", {"folder": "program", "stack": "dev", "save_to": "plan.json"})
     (answer,) = world.ask(call)
     assert "is a Python program" in problem(answer)
@@ -216,7 +216,7 @@ def test_a_command_that_changes_something_is_refused_where_only_reading_is_allow
         "cancel --yes",
     ):
         stack = [] if command.startswith("stack init") else ["--stack", "prod"]
-        done = in_a_process(world.project, *command.split(), *stack, **environ)
+        done = run_gpuform(world.project, *command.split(), *stack, **environ)
         assert done.code != 0, command
         assert "GPUFORM_READS_ONLY is set" in done.stderr, done.stderr
     assert world.writes == []

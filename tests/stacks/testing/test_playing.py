@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from declared import SCP_POOL
-from processes.commands import in_a_process
+from processes.commands import run_gpuform
 
 from gpuform.stacks.testing.running import Status
 
@@ -63,7 +63,7 @@ def test_the_environment_does_not_reach_a_case(written: Written, project: Path) 
             config: {gpus: 8}
         """
     )
-    done = in_a_process(
+    done = run_gpuform(
         project,
         "test",
         TOGETHER_BASE_URL="http://127.0.0.1:1",

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from processes.commands import in_a_process
+from processes.commands import run_gpuform
 
 from gpuform.stacks.testing.cases import read_cases
 from gpuform.stacks.testing.coverage import coverage_of
@@ -77,7 +77,7 @@ def test_coverage_tells_what_no_case_exercises(played: Played) -> None:
 def test_the_command_says_what_became_of_each(written: Written, project: Path) -> None:
     written(MIXED)
     junit = project / "build" / "tests.xml"
-    done = in_a_process(project, "test", "--junit", "build/tests.xml", "--coverage")
+    done = run_gpuform(project, "test", "--junit", "build/tests.xml", "--coverage")
     assert done.code == 1
     out = done.stdout
     assert out.splitlines()[0] == "passed  demo/comes_up  21m"
@@ -92,11 +92,11 @@ def test_the_command_says_what_became_of_each(written: Written, project: Path) -
 @pytest.mark.sampled(1)
 def test_the_command_as_json_and_as_a_list(written: Written, project: Path) -> None:
     written(MIXED)
-    done = in_a_process(project, "test", "-k", "comes_up", "--json")
+    done = run_gpuform(project, "test", "-k", "comes_up", "--json")
     assert done.code == 0
     (entry,) = json.loads(done.stdout)["cases"]
     assert entry.items() >= {"name": "demo/comes_up", "status": "passed", "line": 2}.items()
-    done = in_a_process(project, "test", "--list")
+    done = run_gpuform(project, "test", "--list")
     assert (done.code, done.stdout.splitlines()[0]) == (0, "demo/comes_up  It comes up.")
 
 
@@ -124,7 +124,7 @@ def test_the_secrets_of_a_case_are_shown_nowhere(written: Written, project: Path
     written(LEAKED)
     files = {"--junit": project / "tests.xml", "--json": None}
     flags = [text for flag, file in files.items() for text in (flag, file and str(file)) if text]
-    shown = [in_a_process(project, "test", *each).stdout for each in (flags, ["--update"])]
+    shown = [run_gpuform(project, "test", *each).stdout for each in (flags, ["--update"])]
     shown += [(project / "tests.xml").read_text()]
     shown += [file.read_text() for file in (project / "tests" / "snapshots").iterdir()]
     assert "it is [secret]" in shown[1]
@@ -137,12 +137,12 @@ def test_the_secrets_of_a_case_are_shown_nowhere(written: Written, project: Path
 def test_no_proxy_is_asked_for_the_emulator(written: Written, project: Path) -> None:
     written("cases: {up: {}}")
     proxy = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:1")
-    done = in_a_process(project, "test", NO_PROXY="elsewhere.example", **proxy)
+    done = run_gpuform(project, "test", NO_PROXY="elsewhere.example", **proxy)
     assert done.code == 0, done.stdout
     environ = {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_HOME": str(project / "home"), **proxy}
     environ["PULUMI_BACKEND_URL"] = f"file://{project}"
     for command in ("stack init dev --emulate", "up --emulate --yes"):
-        done = in_a_process(project, *command.split(), **environ)
+        done = run_gpuform(project, *command.split(), **environ)
         assert done.code == 0, done.stdout + done.stderr
 
 
@@ -150,7 +150,7 @@ def test_no_proxy_is_asked_for_the_emulator(written: Written, project: Path) -> 
 @pytest.mark.sampled(1)
 def test_a_wrong_file_is_no_traceback(written: Written, project: Path) -> None:
     written("cases: {a: {expct: {}}}")
-    done = in_a_process(project, "test")
+    done = run_gpuform(project, "test")
     assert (done.code, done.stdout) == (1, "")
     assert "tests/demo.yaml:1:13: cases.a.expct: is not known: did you mean expect?" in done.stderr
     assert "Traceback" not in done.stderr

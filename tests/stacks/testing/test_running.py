@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from processes.commands import in_a_process
+from processes.commands import run_gpuform
 
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.stacks.testing import processes
@@ -70,7 +70,7 @@ def test_a_case_that_does_not_end_is_ended(hanging: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_has_a_limit(hanging: Path) -> None:
-    done = in_a_process(hanging, "test", "-k", "too", "--timeout", "1s")
+    done = run_gpuform(hanging, "test", "-k", "too", "--timeout", "1s")
     assert (done.code, done.stderr) == (1, "")
     assert "broken  demo/too" in done.stdout
     assert "  it did not end within 1s of real time" in done.stdout
@@ -81,7 +81,7 @@ def test_the_command_has_a_limit(hanging: Path) -> None:
 def test_a_temporary_folder_with_too_long_a_path_is_told(hanging: Path, tmp_path: Path) -> None:
     temporary = tmp_path / ("long" * 30)
     temporary.mkdir()
-    done = in_a_process(hanging, "test", TMPDIR=str(temporary))
+    done = run_gpuform(hanging, "test", TMPDIR=str(temporary))
     assert (done.code, done.stdout) == (1, "")
     assert "set TMPDIR to a folder with a short path" in done.stderr
     assert "internal error" not in done.stderr

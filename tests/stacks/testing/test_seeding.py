@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from processes.commands import in_a_process
+from processes.commands import run_gpuform
 
 from gpuform.stacks.testing.cases import TestFilesError as FilesError
 from gpuform.stacks.testing.cases import read_cases
@@ -34,11 +34,11 @@ def exported(folder: Path) -> Path:
     environ = {"PULUMI_CONFIG_PASSPHRASE": "of prod", "PULUMI_HOME": str(folder / "home")}
     environ["PULUMI_BACKEND_URL"] = f"file://{folder}"
     for command in ("stack init prod --emulate", "up --emulate --yes"):
-        done = in_a_process(folder, *command.split(), **environ)
+        done = run_gpuform(folder, *command.split(), **environ)
         assert done.code == 0, done.stdout + done.stderr
     file = folder / "tests" / "prod.json"
     file.parent.mkdir(exist_ok=True)
-    done = in_a_process(folder, "stack", "export", "--file", str(file), **environ)
+    done = run_gpuform(folder, "stack", "export", "--file", str(file), **environ)
     assert done.code == 0, done.stderr
     (folder / "Pulumi.prod.yaml").unlink()
     return file

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from processes.commands import in_a_process
+from processes.commands import run_gpuform
 
 from gpuform.stacks.testing.running import Status
 
@@ -91,18 +91,18 @@ def test_a_snapshot_that_no_case_has_is_told_and_removed(written: Written, proje
     (project / "tests" / "other.yaml").write_text(
         "cases: {one: {run: preview, expect: {snapshot: true}}}"
     )
-    assert in_a_process(project, "test", "--update").code == 0
+    assert run_gpuform(project, "test", "--update").code == 0
     folder = project / "tests" / "snapshots"
     (folder / "demo.mine.yaml").write_text("of: a person\n")
     written("cases: {two: {run: preview, expect: {snapshot: true}}, three: {run: preview}}")
 
     unused = "no case has the snapshot tests/snapshots/demo.one.yaml any more: "
-    only_one = in_a_process(project, "test", "-k", "three")
+    only_one = run_gpuform(project, "test", "-k", "three")
     assert unused not in only_one.stdout
-    done = in_a_process(project, "test", "tests/demo.yaml")
+    done = run_gpuform(project, "test", "tests/demo.yaml")
     assert f"{unused}`gpuform test --update` removes it\n" in done.stdout
     assert "other" not in done.stdout
-    done = in_a_process(project, "test", "--update")
+    done = run_gpuform(project, "test", "--update")
     assert (done.code, f"{unused}it is removed\n" in done.stdout) == (0, True)
     assert sorted(file.name for file in folder.iterdir()) == [
         "demo.mine.yaml",

@@ -17,7 +17,7 @@ from textwrap import indent
 
 import pytest
 from declared import SCP_POOL
-from processes.commands import Result, in_a_process
+from processes.commands import Result, run_gpuform
 
 PROGRAMS = (
     *("sbatch", "scontrol", "squeue", "sinfo", "sacct", "scancel", "srun"),
@@ -316,7 +316,7 @@ def write(folder: Path, way: Way, allow: str) -> None:
 
 def played(folders: list[Path], outside: Outside, **variables: str) -> Result:
     path = f"{outside.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return in_a_process(
+    return run_gpuform(
         folders[0].parent,
         "test",
         *(folder.name for folder in folders),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from bucket_server import BucketServer, url
-from processes.commands import Cli, in_a_process, in_a_warm_process
+from processes.commands import Cli, run_gpuform, run_new_process
 from replaying import Replay, by_urn, entries, spelt
 
 HERE = Path(__file__).parent
@@ -37,12 +37,6 @@ def assert_as_recorded(scenario: str, folder: Path, cli: Cli, url: str = "") -> 
         assert found.keys() == dict(recorded(expected)).keys(), f"step {number}"
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Cli]:
-    with in_a_warm_process() as run:
-        yield run
-
-
 def test_every_recording_is_replayed():
     assert {path.stem for path in (HERE / "recorded").iterdir()} == set(SCENARIOS)
 
@@ -55,16 +49,15 @@ ALWAYS = ("create_same_destroy", "update_fails", "replace_delete_first", "secret
     "scenario",
     [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS],
 )
-def test_the_engine_does_as_the_cli(scenario, tmp_path, warm):
-    assert_as_recorded(scenario, tmp_path, warm)
+def test_the_engine_does_as_the_cli(scenario, tmp_path):
+    assert_as_recorded(scenario, tmp_path, run_gpuform)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_engine_does_as_the_cli_on_a_bucket(
-    scenario, tmp_path, warm, bucket_server: BucketServer
-):
-    assert_as_recorded(scenario, tmp_path, warm, url(bucket_server.bucket(), bucket_server.port))
+def test_the_engine_does_as_the_cli_on_a_bucket(scenario, tmp_path, bucket_server: BucketServer):
+    bucket = url(bucket_server.bucket(), bucket_server.port)
+    assert_as_recorded(scenario, tmp_path, run_gpuform, bucket)
 
 
 @pytest.mark.slow
@@ -72,4 +65,4 @@ def test_the_engine_does_as_the_cli_on_a_bucket(
     "scenario", ["replace_delete_first", "stack_outputs_and_secrets", "target"]
 )
 def test_the_engine_does_as_the_cli_in_processes_of_its_own(scenario, tmp_path):
-    assert_as_recorded(scenario, tmp_path, in_a_process)
+    assert_as_recorded(scenario, tmp_path, run_new_process)

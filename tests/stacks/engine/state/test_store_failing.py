@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 from bucket_server import KEYS, BucketServer, Fault, Proxy, Request, proxy, url
-from processes.commands import PASSPHRASE, SALT, Cli, Result, in_a_warm_process
+from processes.commands import PASSPHRASE, SALT, Cli, Result, run_gpuform
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits
@@ -103,20 +103,14 @@ class Scene:
         return self.run("up", "--yes", "--skip-preview", "--lock-timeout", "30s", *flags)
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Cli]:
-    with in_a_warm_process() as run:
-        yield run
-
-
 @pytest.fixture
-def make(tmp_path: Path, warm: Cli, bucket_server: BucketServer) -> Iterator[Callable[[], Scene]]:
+def make(tmp_path: Path, bucket_server: BucketServer) -> Iterator[Callable[[], Scene]]:
     with proxy(bucket_server) as front:
 
         def made() -> Scene:
             front.heal()
             shutil.rmtree(tmp_path / "scene", ignore_errors=True)
-            scene = Scene(tmp_path / "scene", warm, front, bucket_server.bucket())
+            scene = Scene(tmp_path / "scene", run_gpuform, front, bucket_server.bucket())
             scene.project.mkdir(parents=True)
             (scene.project / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
             (scene.project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")

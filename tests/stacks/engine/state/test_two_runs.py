@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 from bucket_server import KEYS, BucketServer, url
-from processes.commands import PASSPHRASE, SALT, in_a_process
+from processes.commands import PASSPHRASE, SALT, run_gpuform
 from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
@@ -84,7 +84,7 @@ UP = ("up", "--yes", "--skip-preview", "--parallel", "1", "--lock-timeout", "60s
 
 def first_run(project: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
     """One that is in the middle of creating `second`."""
-    assert in_a_process(project, "stack", "init", "dev", **environ).code == 0
+    assert run_gpuform(project, "stack", "init", "dev", **environ).code == 0
     process = subprocess.Popen(
         [sys.executable, "-m", "gpuform.stacks.cli", *UP],
         cwd=project,
@@ -111,7 +111,7 @@ def test_a_run_that_was_killed_is_gone_on_from(project: Path, environ: dict[str,
     owner = first_run(project, environ)
     owner.kill()
     owner.communicate()
-    done = in_a_process(project, *UP, WHO="successor", **environ)
+    done = run_gpuform(project, *UP, WHO="successor", **environ)
     assert done.code == 0, done.stderr
     assert "taken over" in done.stderr
     assert "recovered from its journal" in done.stderr
@@ -124,7 +124,7 @@ def test_a_run_that_was_stopped_ends_when_it_wakes_up(
 ) -> None:
     owner = first_run(project, environ)
     owner.send_signal(signal.SIGSTOP)
-    done = in_a_process(project, *UP, WHO="successor", **environ)
+    done = run_gpuform(project, *UP, WHO="successor", **environ)
     assert done.code == 0, done.stderr
     after = ids(environ)
     assert after in WHOEVER_MADE_THE_THIRD
@@ -139,6 +139,6 @@ def test_a_run_that_was_stopped_ends_when_it_wakes_up(
     assert (project / "made").read_text() == made, "nothing is begun without the lock"
     unsaved = project / ".gpuform/unsaved/dev.jsonl"
     assert "second-owner" in unsaved.read_text()
-    refused = in_a_process(project, "state", "recover", **environ)
+    refused = run_gpuform(project, "state", "recover", **environ)
     assert refused.code == 1
     assert "(id second-owner)" in refused.stderr

@@ -1,0 +1,58 @@
+"""Asks a warm process to run a command; as little as possible is imported for this.
+
+`run_script` is all that the `gpuform` on the PATH of tests does.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+LENGTH_BYTES: Final = 4
+"""Of the length of a request, which comes before it."""
+FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def send_request(
+    address: str,
+    arguments: Sequence[str],
+    folder: str,
+    environ: Mapping[str, str],
+    streams: Sequence[int],
+) -> socket.socket:
+    """Have a command begun with these descriptors as its standard streams."""
+    os.umask(umask := os.umask(0))
+    request = {"arguments": [*arguments], "folder": folder, "environ": {**environ}, "umask": umask}
+    text = json.dumps(request).encode()
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(address)
+    socket.send_fds(connection, [len(text).to_bytes(LENGTH_BYTES, "big")], streams)
+    connection.sendall(text)
+    return connection
+
+
+def receive_answer(connection: socket.socket) -> tuple[int, float]:
+    """Wait until the command has ended.
+
+    Returns:
+        Its exit code, of one that was killed the signal's number below zero, and the seconds of
+        processor time that it took.
+    """
+    with connection, connection.makefile() as lines:
+        answer = json.loads(lines.readline())
+    return answer["code"], answer["processor"]
+
+
+def run_script(address: str) -> None:
+    """Run the command of this process's arguments, and end as it does."""
+    connection = send_request(address, sys.argv[1:], os.getcwd(), os.environ, (0, 1, 2))  # noqa: PTH109
+    for number in FORWARDED:
+        signal.signal(number, lambda number, _: connection.sendall(bytes([number])))
+    code, _ = receive_answer(connection)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code in FORWARDED else None
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
