@@ -8,6 +8,7 @@ import signal
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.get_closest_marker("slow"):
             continue
+        if has_no_slow_test(item.path):
+            raise pytest.UsageError(f"{item.nodeid} is slow without a `mark.slow` in its module")
         sampled = item.get_closest_marker("sampled")
         if sampled:
             is_left = zlib.crc32(item.nodeid.encode()) % sampled.args[0]
@@ -73,34 +76,51 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 SLOW_FOLDERS = ("real_pulumi",)
 """Folders of this one whose conftest.py marks every test as slow."""
+MIXED_FOLDERS = ("conformance",)
+"""Folders whose conftest.py marks some cases as slow."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no module, and no folder, whose tests are all slow, where none of them is played.
+    """Import no module, and no folder, of which no test is played.
 
-    A path that was asked for by name is always collected.
+    A path that the command line names is always collected.
     """
-    if config.option.markexpr != "not slow" or has_argument(config, collection_path):
+    is_unused = {"not slow": has_slow_tests_only, "slow and not exhaustive": has_no_slow_test}
+    markers = config.option.markexpr
+    if markers not in is_unused or has_argument(config, collection_path):
         return None
-    return has_slow_tests_only(collection_path) or None
+    modules = [collection_path]
+    if collection_path.is_dir():
+        modules = [*collection_path.rglob("test_*.py")]
+    elif not collection_path.match("test_*.py"):
+        return None
+    return (bool(modules) and all(map(is_unused[markers], modules))) or None
 
 
 def has_argument(config: pytest.Config, path: Path) -> bool:
     """Return whether the command line names `path`, or something in it."""
-    arguments = [Path(each.partition("::")[0]).absolute() for each in config.args]
+    arguments = [Path(argument.partition("::")[0]).absolute() for argument in config.args]
     return any(argument.is_relative_to(path) for argument in arguments)
 
 
-def has_slow_tests_only(path: Path) -> bool:
-    """Return whether a test module, or each one in a folder, marks all of its tests as slow."""
-    if path.is_dir():
-        modules = [*path.rglob("test_*.py")]
-        return bool(modules) and all(map(has_slow_tests_only, modules))
-    if not path.match("test_*.py"):
-        return False
-    folder = path.parent.relative_to(Path(__file__).parent).as_posix()
+@cache
+def has_slow_tests_only(module: Path) -> bool:
+    """Return whether a test module marks all of its tests as slow."""
     pattern = r"(?m)^pytestmark = (\[[^\]]*)?pytest\.mark\.slow\b"
-    return folder in SLOW_FOLDERS or bool(re.search(pattern, path.read_text(encoding="utf-8")))
+    is_marked = re.search(pattern, module.read_text(encoding="utf-8")) is not None
+    return is_marked or folder_of(module) in SLOW_FOLDERS
+
+
+@cache
+def has_no_slow_test(module: Path) -> bool:
+    """Return whether no test of a module can be marked as slow."""
+    is_marked = re.search(r"\bmark\.slow\b", module.read_text(encoding="utf-8")) is not None
+    return not is_marked and folder_of(module) not in SLOW_FOLDERS + MIXED_FOLDERS
+
+
+def folder_of(module: Path) -> str:
+    """Return the folder of a test module below this one."""
+    return module.parent.relative_to(Path(__file__).parent).as_posix()
 
 
 TESTS_OF_A_COLLECTION = 200
