@@ -23,7 +23,7 @@ logger = logging.getLogger("gpuform")
 
 
 def create_app(store: Store, clock: Clock, stop: Callable[[], bool] = lambda: False) -> Flask:
-    """Create the application over `store` and the `clock` of that store. Threads may share it.
+    """Create the application over `store` and the store's `clock`. Threads may share it.
 
     Args:
         store: where objects, settings, faults and the request log are kept.
@@ -48,6 +48,8 @@ def create_app(store: Store, clock: Clock, stop: Callable[[], bool] = lambda: Fa
     app.register_blueprint(admin.create_blueprint(), url_prefix="/_emulator")
     for part in parts:
         for name, controls in part.controls.items():
+            # Controls of a platform are beside its API, so that no client can reach them by its
+            # prefix.
             app.register_blueprint(controls, url_prefix=f"/_emulator/{name}")
     # Flask's documented way to wrap an application.
     app.wsgi_app = _raise_dropped_connections(app.wsgi_app)  # type: ignore[assignment, method-assign]
@@ -71,7 +73,7 @@ class _LazyRoute(Rule):
 
 
 def _load_parts(store: Store, clock: Clock, faults: Faults) -> Iterator[EmulatorParts]:
-    """Yield the part of every platform that can be emulated, in the order of the platforms.
+    """Yield the part of every platform with an emulator, in the order of the platforms.
 
     A platform of another distribution whose part fails is left out with a warning; a failure of our
     own
@@ -83,6 +85,7 @@ def _load_parts(store: Store, clock: Clock, faults: Faults) -> Iterator[Emulator
         try:
             yield load(platform.emulator)(store, clock, faults)
         except Exception as error:
+            # A part of our own that fails is a bug; tests have to see it.
             if name in own_platforms():
                 raise
             message = f"{type(error).__name__}: {error}"
@@ -90,7 +93,7 @@ def _load_parts(store: Store, clock: Clock, faults: Faults) -> Iterator[Emulator
 
 
 def _raise_dropped_connections(inner: WSGIApplication) -> WSGIApplication:
-    """Wrap `inner` so that a request whose answer a fault drops raises `DroppedConnection`."""
+    """Wrap `inner` to raise `DroppedConnection` where a fault drops the answer."""
 
     def call_application(
         environ: WSGIEnvironment, start_response: StartResponse

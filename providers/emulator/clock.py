@@ -40,6 +40,7 @@ class Clock:
         self._action_numbers = itertools.count()
         self._move_lock = threading.RLock()
         with store.transaction():
+            # Several processes may open a new store at once: the first one sets the time.
             if store.get_setting("now") is None:
                 store.set_setting("now", time.time() if start is None else start)
 
@@ -67,7 +68,7 @@ class Clock:
                 return self._move_to(self.now() + seconds)
 
     def advance_to(self, moment: float) -> float:
-        """Move the clock on to `moment` unless that has passed, and return the new time.
+        """Move the clock on to `moment`, never back, and return the new time.
 
         Many sleepers that wait for one time thus move the clock once. The clock stops at each
         scheduled
@@ -75,6 +76,8 @@ class Clock:
         """
         with self._move_lock:
             while self._scheduled_actions and self._scheduled_actions[0][0] <= moment:
+                # The clock stands at the action's own time while it runs, and an action may
+                # schedule others.
                 due, _, action = heapq.heappop(self._scheduled_actions)
                 self._move_to(due)
                 action()
@@ -86,10 +89,12 @@ class Clock:
         A clock that runs by itself calls no actions.
         """
         with self._move_lock:
+            # The number keeps actions of one moment in their order; functions cannot be compared.
             heapq.heappush(self._scheduled_actions, (moment, next(self._action_numbers), action))
 
     def _move_to(self, moment: float) -> float:
         with self._store.transaction():
+            # Somebody else may have moved the clock further since the caller looked.
             moment = max(self.now(), moment)
             self._store.set_setting("now", moment)
             return moment
@@ -116,5 +121,5 @@ def get_value_at(timeline: Timeline[T], now: float) -> T:
 
 
 def select_past_steps(timeline: Timeline[T], now: float) -> Timeline[T]:
-    """Return the steps of `timeline` that have happened by `now`: at least the first one."""
+    """Return the past steps of `timeline` at `now`: at least the first one."""
     return [step for step in timeline if step[0] <= now] or timeline[:1]

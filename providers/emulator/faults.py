@@ -117,7 +117,7 @@ class LiveFaultRule(FaultRule):
     number: int = 0
 
     def count_match(self) -> "list[LiveFaultRule]":
-        """Return what remains of the rule after one more matching request: [] when used up."""
+        """Return the rest of the rule after one more matching request: [] when used up."""
         if self.skip:
             return [self.model_copy(update={"skip": self.skip - 1})]
         if self.count is None:
@@ -125,6 +125,7 @@ class LiveFaultRule(FaultRule):
         return [self.model_copy(update={"count": self.count - 1})] if self.count > 1 else []
 
 
+# Rules are in the store, not in memory: processes that share a store share its faults.
 _RULES_SETTING = "faults"
 _RULE_COUNT_SETTING = "faults_added"
 _APPLICATIONS_SETTING = "faults_applied"
@@ -139,8 +140,10 @@ class Faults:
         self._store = store
 
     def add(self, rule: FaultRule) -> LiveFaultRule:
-        """Add `rule` as the newest one and return it with its number."""
+        """Add `rule` as the newest one and return the rule with a number."""
         with self._store.transaction():
+            # Never given twice, so that a test can ask how often a rule was applied that is used
+            # up.
             number = int(self._store.get_setting(_RULE_COUNT_SETTING) or 0) + 1
             self._store.set_setting(_RULE_COUNT_SETTING, number)
             live_rule = LiveFaultRule(**{**rule.model_dump(), "number": number})
@@ -165,10 +168,11 @@ class Faults:
     def take(
         self, method: str, path: str, body: JsonValue = None, platform: str = ""
     ) -> FaultRule | None:
-        """Return the first rule that matches this request, and count its use; None if no rule does.
+        """Return the first rule for this request, and count the use; None without a rule.
 
         Rules with a status override are left alone: `take_overrides` applies them to answers.
         """
+        # Nearly no request meets a rule, and a transaction writes to the file.
         if not self.list_live():
             return None
         applied_rule: FaultRule | None = None
@@ -191,7 +195,7 @@ class Faults:
     def take_overrides(
         self, method: str, path: str, object_paths: Sequence[str], platform: str = ""
     ) -> dict[str, FaultRule]:
-        """Return the rules that override the status of objects in an answer, by the object's path.
+        """Return the rules with a status override for an answer's objects, by object path.
 
         Args:
             method: that of the request.
@@ -201,6 +205,7 @@ class Faults:
 
         A rule is counted once for an answer, however many of the objects match.
         """
+        # As in `take`: no transaction where there are no rules.
         if not self.list_live():
             return {}
         overrides: dict[str, FaultRule] = {}

@@ -21,6 +21,8 @@ from gpuform.providers.emulator.store import Store
 DROPPED = "gpuform.emulator.dropped"
 # In the WSGI environment: asked in process by who plays a test's events, not by a client.
 TRUSTED = "gpuform.emulator.trusted"
+# Members of bodies that are secret on one platform or another. The log is in the store's file,
+# where no secret belongs.
 _SECRET_KEYS = {
     "kube_config",
     "authorization",
@@ -76,13 +78,14 @@ class RequestGate:
         app.register_error_handler(HTTPException, self._answer_http_error)
 
     def _check_request(self) -> Response | None:
-        """Return the answer that a fault or a missing key gives; None lets the request pass."""
+        """Return the answer for a fault or a missing key; None lets the request pass."""
         platform = self._find_platform()
         if platform is None:
             return None
         if request.environ.get(TRUSTED):
             return None
         request.get_data()  # read now, so that a refused request leaves nothing on the connection
+        # Before the key is checked: an outage answers everybody alike.
         fault = self._faults.take(
             request.method, self._strip_prefix(platform), _parse_body(), platform.name
         )
@@ -99,6 +102,7 @@ class RequestGate:
     def _log_request(self, response: Response) -> Response:
         """Log the request without secrets; a dropped answer is logged with status None."""
         platform = self._find_platform()
+        # Requests of a test's own events would look like those of the client under test.
         if platform is not None and not request.environ.get(TRUSTED):
             entry = {
                 "platform": platform.name,

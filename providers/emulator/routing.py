@@ -19,7 +19,7 @@ from gpuform.providers.emulator.store import Store
 
 
 def answer_json(content: object, status: int = 200) -> Response:
-    """Return `content` as a JSON response, members in their order."""
+    """Return `content` as a JSON response, members in order."""
     encoded_content = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
     return Response(encoded_content, status, content_type="application/json")
 
@@ -39,6 +39,7 @@ _SETTINGS_KEY = "settings"
 class PlatformSettings(BaseModel):
     """What tests can set of one platform, kept in the store under `kind`."""
 
+    # A misspelled setting is an error, and not a setting without effect.
     model_config = ConfigDict(extra="forbid", frozen=True)
     kind: ClassVar[str]
 
@@ -52,7 +53,7 @@ class PlatformSettings(BaseModel):
         store.put(self.kind, _SETTINGS_KEY, self.model_dump_json())
 
     def to_public_dict(self) -> dict[str, Any]:
-        """Return the settings as everybody may see them: subclasses leave secrets out."""
+        """Return the settings for everybody's eyes: subclasses leave secrets out."""
         return self.model_dump(mode="json")
 
 
@@ -88,7 +89,7 @@ class FaultEffects:
 
 
 def get_fault_effects() -> FaultEffects:
-    """Return the effects of the fault that the gate took for the present request."""
+    """Return the effects of the present request's injected fault."""
     rule: FaultRule | None = g.get("fault")
     if rule is None:
         return FaultEffects()
@@ -117,7 +118,7 @@ class PlatformApi:
         return routes
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:  # noqa: ARG002 - some ask for no key
-        """Return the answer to a client without the right key, or None for one with it."""
+        """Return the answer to a client without the right key, or None for any other client."""
         return None
 
     def answer_error(self, status: int, message: str) -> Response:
@@ -133,7 +134,7 @@ class PlatformApi:
         raise NotImplementedError
 
     def _load_platform(self) -> Any:
-        """Return the platform at the time of the request, for one view, within its transaction."""
+        """Return the platform at the time of the request, for one view and one transaction."""
         raise NotImplementedError
 
     def _wrap_in_transaction(self, view: View) -> View:
@@ -151,7 +152,7 @@ class PlatformApi:
     def _apply_status_overrides(
         self, views: list[dict[str, Any]], folder: str, *, key: str = "id", field: str = "status"
     ) -> list[tuple[dict[str, Any], FaultRule]]:
-        """Set the status that injected faults impose; return changed views, each with its fault.
+        """Set injected faults' statuses in `views`; return changed views, each with the fault.
 
         Args:
             views: objects of the answer, changed in place.
@@ -160,6 +161,8 @@ class PlatformApi:
             field: the member of a view that has the object's status.
         """
         by_path = {f"{folder}/{view[key]}": view for view in views}
+        # A rule meets the request's own path or the path of an object in its answer, such as a
+        # list's.
         path = request.path.removeprefix(self.prefix)
         overrides = self._faults.take_overrides(request.method, path, list(by_path), self.name)
         for object_path, rule in overrides.items():
@@ -207,9 +210,10 @@ class PlatformControls:
         return answer_json(kind.load(self._store).to_public_dict())
 
     def _change_settings(self, kind: type[PlatformSettings]) -> Response:
-        """Replace the settings that the body names, each one completely; the others stay."""
+        """Replace the settings in the body, each one completely; the others stay."""
         new_settings = kind.model_validate_json(request.get_data())
         with self._store.transaction():
+            # Only fields in the body: the defaults of the others must not overwrite what was set.
             changed = {name: getattr(new_settings, name) for name in new_settings.model_fields_set}
             kind.load(self._store).model_copy(update=changed).save(self._store)
         return self._show_settings(kind)

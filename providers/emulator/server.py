@@ -84,7 +84,7 @@ _TLS_HANDSHAKE = b"\x16"  # the type of TLS's first record
 
 
 def environment(url: str, identity: str = "") -> dict[str, str]:
-    """Return the environment variables that point clients at the emulator at `url` (`Server.url`).
+    """Return the environment variables for clients of the emulator at `url` (`Server.url`).
 
     With the emulator's `identity`, gpuform refuses another emulator that answers at `url`.
     """
@@ -97,7 +97,7 @@ def environment(url: str, identity: str = "") -> dict[str, str]:
 
 
 def _build_no_proxy_variables() -> dict[str, str]:
-    """Return variables that keep requests to this machine away from a proxy; {} without a proxy.
+    """Return variables to bypass a proxy for requests to this machine; {} without a proxy.
 
     A proxy on another machine does not reach the loopback address. Clients differ in which spelling
     of the variable they read, so both are set.
@@ -117,7 +117,7 @@ def serve(
     start: float | None = None,
     speed: float = 0.0,
 ) -> "Server":
-    """Start an emulator and return its server; the caller closes the server.
+    """Start an emulator and return the server, which the caller closes.
 
     Args:
         port: 0 takes the port that the store was first served on, so that addresses in the answers
@@ -142,7 +142,7 @@ def serve(
 
 
 def _open_previous_port(store: Store) -> socket.socket:
-    """Open the port that `store` was served on before, or a free one, which is then remembered."""
+    """Open the previous port of `store`, or a free one, which is then remembered."""
     previous_port = store.get_setting("port")
     if previous_port is not None:
         # Another process may have the port by now; then any free port has to do.
@@ -174,6 +174,7 @@ class Server:
             target=self._http.serve_forever,
             kwargs={"poll_interval": 0.05},
             name="gpuform-emulator",
+            # A process that forgets to close the server still ends.
             daemon=True,
         )
         self._thread.start()
@@ -188,13 +189,14 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables that point clients at this very emulator."""
+        """Return the environment variables for clients of this very emulator."""
         return environment(self.url, self.store.identity)
 
     @contextlib.contextmanager
     def serve_through(self, wrap: "Callable[[WSGIApplication], WSGIApplication]") -> Iterator[None]:
-        """Answer through `wrap(app)` within the block, for tests that watch or change answers."""
+        """Answer through `wrap(app)` within the block, for tests to watch or change answers."""
         inner = self._http.app
+        # Requests that are under way keep the application with which they began.
         self._http.app = wrap(inner)
         try:
             yield
@@ -240,6 +242,7 @@ class _HttpServer(ThreadedWSGIServer):
         self._is_closing = False
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        # Werkzeug forgets a connection once its thread runs, and `close` has to reach it.
         with self._connections_lock:
             self._connections.add(request)
         super().process_request(request, client_address)
@@ -251,6 +254,7 @@ class _HttpServer(ThreadedWSGIServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection by HTTP or, where the client begins with a TLS handshake, by HTTPS."""
+        # Only a look at the first byte: whoever serves the connection reads it again.
         if request.recv(1, socket.MSG_PEEK) != _TLS_HANDSHAKE:
             super().finish_request(request, client_address)
             return
@@ -272,7 +276,7 @@ class _HttpServer(ThreadedWSGIServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a request that `close` cut off; show any other error, which is a bug."""
+        """Ignore requests cut off by `close`; show any other error, which is a bug."""
         if not self._is_closing and not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -336,7 +340,7 @@ class _RequestHandler(WSGIRequestHandler):
     def _send_stream(
         self, status: str, headers: Sequence[tuple[str, str]], chunks: Iterable[bytes]
     ) -> None:
-        """Send each chunk as soon as the application yields it; an answer of 204 has none."""
+        """Send the application's chunks one by one; an answer of 204 has none."""
         is_empty = status.startswith("204")
         framing_headers = [] if is_empty else [("Transfer-Encoding", "chunked")]
         self._send_head(status, [*headers, *framing_headers])

@@ -42,6 +42,7 @@ class Store:
     """
 
     def __init__(self, path: Path | None, *, seed: str | None = None) -> None:
+        # Re-entrant: statements within a transaction take the lock as well.
         self._lock = threading.RLock()
         self._depth = 0
         try:
@@ -50,7 +51,9 @@ class Store:
             # One connection behind one lock: within a process nothing can be "locked".
             self._db = sqlite3.connect(
                 ":memory:" if path is None else path,
+                # Another process may be in a transaction on the same file.
                 timeout=30,
+                # The driver begins no transactions of its own: `transaction` does.
                 isolation_level=None,
                 check_same_thread=False,
             )
@@ -130,7 +133,7 @@ class Store:
     # Settings: the clock's time, the seed, the counter of ids.
 
     def get_setting(self, name: str) -> str | float | None:
-        """Return the setting `name`, such as the clock's time, or None if it was never set."""
+        """Return the setting `name`, or None if never set."""
         rows = self._execute("SELECT value FROM settings WHERE name = ?", name)
         return rows[0][0] if rows else None
 
@@ -141,11 +144,11 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """Return the identity of this data, the same at whatever address the store is served."""
+        """Return the identity of this data, which is independent of the emulator's address."""
         return self.derive_token("identity")[:12]
 
     def create_id(self) -> str:
-        """Return an id that looks like a random UUID and never comes twice from one store."""
+        """Return a new id in the form of a UUID, unique in the store and computed from the seed."""
         with self.transaction():
             count = int(self.get_setting("ids") or 0) + 1
             self.set_setting("ids", count)
@@ -154,7 +157,7 @@ class Store:
         return str(uuid.UUID(bytes=digest[:16], version=4))
 
     def derive_token(self, name: str) -> str:
-        """Return a credential, always the same for `name`; computed, so it is never in the file."""
+        """Return a credential computed from `name` and the seed, and thus never stored."""
         return hmac.digest(self._seed.encode(), f"token {name}".encode(), hashlib.sha256).hex()
 
     # Objects, in the order of their creation.
@@ -162,6 +165,8 @@ class Store:
     def put(self, kind: str, key: str, body: str, *, gone_at: float | None = None) -> None:
         """Add or replace an object, to be removed from `gone_at` (unix seconds of the clock) on."""
         self._execute(
+            # An update keeps the row, and with it the object's place in lists, which are ordered by
+            # creation.
             "INSERT INTO objects (kind, id, gone_at, body) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (kind, id)"
             " DO UPDATE SET gone_at = excluded.gone_at, body = excluded.body",
@@ -172,12 +177,12 @@ class Store:
         )
 
     def get(self, kind: str, key: str) -> str | None:
-        """Return the body of an object, or None if there is no such object."""
+        """Return the body of an object, or None without the object."""
         rows = self._execute("SELECT body FROM objects WHERE kind = ? AND id = ?", kind, key)
         return str(rows[0][0]) if rows else None
 
     def list_all(self, kind: str) -> list[str]:
-        """Return the bodies of all objects of a kind, in the order of their creation."""
+        """Return the bodies of all objects of a kind, in the order of creation."""
         rows = self._execute("SELECT body FROM objects WHERE kind = ? ORDER BY seq", kind)
         return [str(body) for (body,) in rows]
 
@@ -198,6 +203,7 @@ class Store:
         """Append a request to the log; only the last 100 000 are kept."""
         with self.transaction():
             self._execute("INSERT INTO log (body) VALUES (?)", body)
+            # By sequence numbers: counting the rows would read the log at every request.
             self._execute("DELETE FROM log WHERE seq <= (SELECT max(seq) FROM log) - ?", _LOG_LIMIT)
 
     def list_log(self) -> list[str]:
@@ -207,7 +213,7 @@ class Store:
         self._execute("DELETE FROM log")
 
     def reset(self) -> None:
-        """Remove objects and log; settings stay, so that the clock and the ids go on."""
+        """Remove objects and log; settings stay, so the clock and the ids go on."""
         with self.transaction():
             self._execute("DELETE FROM objects")
             self.clear_log()

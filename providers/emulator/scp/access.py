@@ -52,7 +52,7 @@ class Version:
         }
 
     def build_headers(self) -> dict[str, str]:
-        """Return the headers that name the version of an answer.
+        """Return the headers for the version of an answer.
 
         The document names no mark of a deprecated version; here the mark is that of RFC 9745 and
         RFC 8594.
@@ -60,6 +60,7 @@ class Version:
         headers = {VERSION_HEADER: f"{_SERVICE} {self.number}"}
         if self.not_before is not None:
             end = datetime.combine(self.not_before, time(), UTC)
+            # RFC 9745 counts seconds since 1970 after an @; RFC 8594 has an HTTP date.
             headers["Deprecation"] = f"@{int(end.timestamp())}"
             headers["Sunset"] = format_datetime(end, usegmt=True)
         return headers
@@ -74,7 +75,7 @@ VERSIONS = (
 
 
 def choose_version(header: str | None) -> Version:
-    """Return the version that a `Scp-Api-Version` header names, or the current one."""
+    """Return the version of a `Scp-Api-Version` header, or the current one."""
     if not header:
         return CURRENT
     for version in VERSIONS:
@@ -157,6 +158,7 @@ def check_access(request: Request, settings: ScpSettings, now: float) -> None:
     """
     _check_headers(request)
     pair = settings.keys.get(request.headers["Scp-Accesskey"])
+    # An unknown key and a wrong signature are both 401; the message tells them apart.
     if pair is None:
         raise _make_unauthorized(
             Message(
@@ -267,10 +269,11 @@ class SignedRequest:
 
 
 def get_requested_url(environ: WSGIEnvironment) -> str:
-    """Return the absolute URL as it was sent: scheme, the client's Host, raw path and query.
+    """Return the absolute URL as sent: scheme, the client's Host, raw path and query.
 
     A caller in process sends no raw path; then the path is percent-encoded again.
     """
+    # The signature covers the URL with the client's own percent-encoding, which PATH_INFO has lost.
     raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")
     if raw is None:
         query = environ.get("QUERY_STRING", "")

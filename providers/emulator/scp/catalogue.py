@@ -146,6 +146,7 @@ PRODUCTS = {
             2048,
             960,
             (_UBUNTU,),
+            # For tests of a server type that cannot be ordered.
             state="UNAVAILABLE",
         ),
     )
@@ -162,6 +163,7 @@ POOLS = {
     pool.pool_id: pool
     for pool in (
         Pool("POOL001-krw1a", "kr-west1", (_SUBNET_WEST_A, _SUBNET_WEST_B), 512),
+        # Small, so that tests can exhaust the pool.
         Pool("POOL002-krw1b", "kr-west1", (_SUBNET_WEST_A,), 16),
         Pool("POOL001-kre1a", "kr-east1", (_SUBNET_EAST_A,), 64),
     )
@@ -170,7 +172,7 @@ REGIONS = tuple(sorted({pool.region for pool in POOLS.values()}))
 
 
 def find_images(region: str) -> list[Image]:
-    """Return the images of a region, by their priority."""
+    """Return the images of a region, by priority."""
     images = (image for image in IMAGES.values() if region in image.regions)
     return sorted(images, key=lambda image: image.priority)
 

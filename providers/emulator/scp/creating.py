@@ -35,15 +35,17 @@ from gpuform.providers.emulator.scp.requests import (
 
 
 def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]:
-    """Create the nodes of a request, in the order of its servers. Raises `ApiError`."""
+    """Create the nodes of a request, in the order of the servers. Raises `ApiError`."""
     check_new_nodes(body)
     fabric_details = body.cluster_fabric_details
     joined_fabric = None
     if fabric_details.cluster_fabric_id:
         joined_fabric = _require_joinable_fabric(context, body, fabric_details.cluster_fabric_id)
+    # A new fabric needs two servers; whether one may join an old fabric is a setting.
     is_one_enough = joined_fabric is not None and context.settings.joining_one_allowed
     check_count(len(body.server_details), 1 if is_one_enough else MIN_SERVERS)
     _check_names_and_addresses(context.inventory, body)
+    # All rules are checked by here; from now on the store changes.
     _check_capacity(context, POOLS[fabric_details.node_pool_id], len(body.server_details))
     fabric = joined_fabric or _create_fabric(context, body)
     memberships = [(context.now, fabric.to_membership())]
@@ -60,7 +62,7 @@ def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]
 def _require_joinable_fabric(
     context: RequestContext, body: CreateGpuNodes, fabric_id: str
 ) -> Fabric:
-    """Return the fabric that the request names. Raises `ApiError` if nodes cannot join."""
+    """Return the requested fabric. Raises `ApiError` if nodes cannot join."""
     fabric_details = body.cluster_fabric_details
     fabric = context.inventory.get_fabric(fabric_id)
     for name, requested_value, fabric_value in (
@@ -111,7 +113,7 @@ def _create_fabric(context: RequestContext, body: CreateGpuNodes) -> Fabric:
 
 
 def _check_names_and_addresses(inventory: ScpInventory, body: CreateGpuNodes) -> None:
-    """Refuse names and addresses that a live node has, or that the request has twice.
+    """Refuse names and addresses of live nodes, and duplicates within the request.
 
     That names are unique is ours.
     """

@@ -56,7 +56,7 @@ def make_bad_request(code: str, *messages: Message) -> ApiError:
 
 
 def make_node_not_found(node_id: str) -> ApiError:
-    """Return the 404 for a GPU node that does not exist."""
+    """Return the 404 for a missing GPU node."""
     return ApiError(
         404,
         "GpuNodeNotFound",
@@ -65,7 +65,7 @@ def make_node_not_found(node_id: str) -> ApiError:
 
 
 def make_fabric_not_found(fabric_id: str) -> ApiError:
-    """Return the 404 for a cluster fabric that does not exist."""
+    """Return the 404 for a missing cluster fabric."""
     return ApiError(
         404,
         "ClusterFabricNotFound",

@@ -112,7 +112,7 @@ class GpuNode(BaseModel, frozen=True):
         return get_value_at(self.nats, now)
 
     def has_fabric(self, fabric_id: str, now: float) -> bool:
-        """Return whether the node is a member of the fabric, or on its way there."""
+        """Return whether the node is a member of the fabric, or on the way there."""
         return self.is_live(now) and fabric_id in {
             membership.fabric_id for membership in _list_current_and_planned(self.memberships, now)
         }
@@ -158,6 +158,7 @@ class GpuNode(BaseModel, frozen=True):
         `shown_seconds` is how long lists show the node as TERMINATED before it is gone.
         """
         node = self._plan_states(change, _TERMINATION_STAGES)
+        # A stuck termination stays TERMINATING for ever.
         gone_at = None if change.is_stuck else node.states[-1][0] + visible_seconds
         return node.model_copy(
             update={
@@ -180,7 +181,7 @@ class GpuNode(BaseModel, frozen=True):
         )
 
     def _plan_edit(self, change: ChangeTiming, seconds: float) -> tuple[Self, float | None]:
-        """Return the node EDITING, then as before, and the time of that; None if stuck."""
+        """Return the node EDITING, then as before, and the time of the end; None if stuck."""
         stages = (("EDITING", seconds), (self.get_state(change.now), 0.0))
         node = self._plan_states(change, stages)
         return node, None if change.is_stuck else node.states[-1][0]
@@ -207,7 +208,7 @@ class GpuNode(BaseModel, frozen=True):
         }
 
     def to_member_json(self, now: float) -> dict[str, Any]:
-        """Return the node as its fabric lists it."""
+        """Return the node as an entry of the fabric."""
         return {
             "gpu_node_id": self.node_id,
             "gpu_node_name": self.name,
@@ -218,6 +219,7 @@ class GpuNode(BaseModel, frozen=True):
         }
 
     def _get_modified_at(self, now: float) -> float:
+        # Changes that are only planned have not modified the node yet.
         moments = [at for at, _ in (*self.states, *self.memberships, *self.nats) if at <= now]
         return max([self.modified_at, *moments])
 
@@ -314,6 +316,7 @@ class ScpInventory:
             fabric.fabric_id: fabric for fabric in map(_parse_fabric, store.list_all(_FABRIC))
         }
         for fabric in list(self._fabrics.values()):
+            # A fabric has no delete of its own: it ends with its last node.
             if not self._has_members(fabric):
                 del self._fabrics[fabric.fabric_id]
                 store.put(_FABRIC, fabric.fabric_id, fabric.model_dump_json(), gone_at=now)
@@ -325,15 +328,15 @@ class ScpInventory:
     # Nodes, oldest first.
 
     def list_nodes(self) -> list[GpuNode]:
-        """Return the nodes that the API shows, oldest first, TERMINATED ones among them."""
+        """Return the visible nodes, oldest first, TERMINATED ones among them."""
         return [node for node in self._nodes.values() if node.has_appeared(self.now)]
 
     def list_live_nodes(self) -> list[GpuNode]:
-        """Return the live nodes, also before they appear: names and servers are taken."""
+        """Return the live nodes, also before the appearance: names and servers are taken."""
         return [node for node in self._nodes.values() if node.is_live(self.now)]
 
     def get_node(self, node_id: str) -> GpuNode:
-        """Return a node that has appeared. Raises `ApiError` 404."""
+        """Return a visible node. Raises `ApiError` 404."""
         node = self._nodes.get(node_id)
         if node is None or not node.has_appeared(self.now):
             raise make_node_not_found(node_id)
@@ -352,11 +355,11 @@ class ScpInventory:
     # Fabrics.
 
     def list_fabrics(self) -> list[Fabric]:
-        """Return the fabrics that have appeared, oldest first."""
+        """Return the visible fabrics, oldest first."""
         return [fabric for fabric in self._fabrics.values() if fabric.has_appeared(self.now)]
 
     def get_fabric(self, fabric_id: str) -> Fabric:
-        """Return a fabric that has appeared. Raises `ApiError` 404."""
+        """Return a visible fabric. Raises `ApiError` 404."""
         fabric = self._fabrics.get(fabric_id)
         if fabric is None or not fabric.has_appeared(self.now):
             raise make_fabric_not_found(fabric_id)
@@ -370,7 +373,7 @@ class ScpInventory:
         )
 
     def list_members(self, fabric: Fabric) -> list[GpuNode]:
-        """Return the live nodes that have appeared in the fabric."""
+        """Return the live and visible nodes of the fabric."""
         return [
             node
             for node in self.list_live_nodes()

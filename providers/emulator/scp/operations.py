@@ -49,7 +49,7 @@ class RequestContext:
         return self.inventory.now
 
     def start_change(self) -> ChangeTiming:
-        """Return the timing of a change that is accepted now."""
+        """Return the timing of a change, accepted now."""
         return ChangeTiming(
             now=self.now,
             since=self.now + self.settings.reaction_seconds,
@@ -62,6 +62,7 @@ def require_nodes(inventory: ScpInventory, ids: Sequence[str]) -> list[GpuNode]:
     live_nodes = (node for node in inventory.list_live_nodes() if node.has_appeared(inventory.now))
     nodes = {node.node_id: node for node in live_nodes}
     missing = [node_id for node_id in ids if node_id not in nodes]
+    # All missing ids in one answer, as one message each.
     if missing:
         messages = [
             message for node_id in missing for message in make_node_not_found(node_id).messages
@@ -83,7 +84,7 @@ def check_each_node(
     code: str,
     problem: Callable[[GpuNode], Message],
 ) -> None:
-    """Raise `ApiError` 400 with the message of every node that is not fine."""
+    """Raise `ApiError` 400 with a message for every node with a problem."""
     problems = [problem(node) for node in nodes if not is_fine(node)]
     if problems:
         raise make_bad_request(code, *problems)
@@ -117,7 +118,7 @@ def check_unlocked(nodes: Sequence[GpuNode]) -> None:
 
 
 def check_joinable(fabric: Fabric, context: RequestContext) -> None:
-    """Refuse to add nodes to a fabric that is not RUNNING, unless a setting allows it (ours)."""
+    """Refuse to add nodes to a fabric before RUNNING, unless a setting allows (ours)."""
     state = fabric.get_state(context.now)
     if state != "RUNNING" and not context.settings.joining_while_creating:
         raise make_bad_request(
@@ -149,7 +150,7 @@ def check_public_ips(inventory: ScpInventory, ids: Sequence[str]) -> None:
 
 
 def find_duplicates(values: Sequence[str], taken: Collection[str] = ()) -> list[str]:
-    """Return the values that occur twice or are in `taken`, each once."""
+    """Return the repeated values and the ones in `taken`, each once."""
     duplicates = (value for value in values if value in taken or values.count(value) > 1)
     return list(dict.fromkeys(duplicates))
 
@@ -171,6 +172,7 @@ class AddressAllocator:
         }
         taken |= {server.ip_address for server in body.server_details if server.ip_address}
         hosts = SUBNETS[body.subnet_id].network.hosts()
+        # A generator: a subnet may have thousands of hosts, and a create needs five at most.
         self._free_addresses = (str(host) for host in hosts if str(host) not in taken)
 
     def allocate(self, server: ServerDetails) -> str:
@@ -206,7 +208,7 @@ def build_identity(body: CreateGpuNodes, server: ServerDetails, address: str) ->
 
 
 def build_nat(public_ip_address_id: str) -> Nat:
-    """Return the NAT of a public IP; the address is made up, always the same for the same id."""
+    """Return the NAT of a public IP; the address is computed from the id."""
     digest = hashlib.sha256(public_ip_address_id.encode()).digest()
     offset = int.from_bytes(digest[:4]) % _PUBLIC_ADDRESS_COUNT
     return Nat(
@@ -230,6 +232,7 @@ def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
     nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)
     for node in nodes:
+        # A second delete must not prolong the first one.
         if node.gone_at is None:
             visible_seconds = context.settings.terminated_seconds
             context.inventory.save_node(
@@ -292,7 +295,7 @@ def release_nat(context: RequestContext, node_id: str) -> None:
 
 
 def modify_members(context: RequestContext, body: ModifyMembers) -> None:
-    """Move nodes to another fabric of the same node pool (user guide, 'Cluster fabric')."""
+    """Move nodes to another fabric within a node pool (user guide, 'Cluster fabric')."""
     inventory, now = context.inventory, context.now
     before = inventory.get_fabric(body.before_cluster_fabric_id)
     after = inventory.get_fabric(body.after_cluster_fabric_id)

@@ -27,7 +27,7 @@ _DEFAULT_SORT = "created_at:desc"
 
 
 def read_parameters(args: MultiDict[str, str], *names: str) -> dict[str, str]:
-    """Return the parameters that have a value. Raises `ApiError` for one that is not in `names`."""
+    """Return the parameters with a value. Raises `ApiError` for one that is not in `names`."""
     unknown = sorted(set(args) - set(names))
     if unknown:
         raise _make_invalid_parameter(
@@ -78,13 +78,14 @@ class ListQuery:
         )
 
     def filter_and_sort(self, views: Sequence[JsonObject]) -> list[JsonObject]:
-        """Return the matching views in order; equal ones by id, so that pages fit together."""
+        """Return the matching views in order; equal ones by id, so pages never overlap."""
         matches = [
             view
             for view in views
             if all(view[field] == value for field, value in self.filters.items())
         ]
         matches.sort(key=lambda view: str(view["id"]))
+        # Sorting is stable: equal ones keep their order by id.
         matches.sort(key=self._get_sort_key, reverse=self.is_descending)
         return matches
 
@@ -144,7 +145,7 @@ def list_node_pools(args: Args, inventory: ScpInventory) -> dict[str, Any]:
 def _pool_to_json(
     pool: Pool, filters: dict[str, str], inventory: ScpInventory
 ) -> dict[str, Any] | None:
-    """Return a node pool with its fabrics, or None for a pool that the filters leave out."""
+    """Return a node pool with the pool's fabrics, or None for a filtered pool."""
     fabrics = [fabric for fabric in inventory.list_fabrics() if fabric.node_pool_id == pool.pool_id]
     matches = (
         filters.get("node_pool_id") in {None, pool.pool_id},

@@ -88,6 +88,7 @@ def parse_body(model: type[_Body], data: bytes) -> _Body:
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
+        # Without the input: a body may hold a password.
         problems = error.errors(include_url=False, include_context=False, include_input=False)
     raise make_bad_request(
         "InvalidRequestBody", *(_format_problem(dict(problem)) for problem in problems)
@@ -118,7 +119,7 @@ PUBLIC_IP_ID_PATTERN = r"[0-9a-f]{32}"
 
 
 def check_new_nodes(body: CreateGpuNodes) -> None:
-    """Raise `ApiError` 400 with every rule that the body breaks, whatever exists."""
+    """Raise `ApiError` 400 with every rule broken by the body alone."""
     problems = [
         *_find_name_problems(body),
         *_find_system_problems(body),

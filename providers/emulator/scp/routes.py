@@ -119,6 +119,7 @@ class ScpApi(PlatformApi):
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
         """Return 401, 403, or 400 for an unknown version. The list of versions is open."""
+        # A client asks for the versions before it can know which one to sign for.
         if client_request.path.rstrip("/") == self.prefix:
             return None
         try:
@@ -155,7 +156,7 @@ class ScpApi(PlatformApi):
         return answer_json(error.build_body(language, self._create_request_id()), error.status)
 
     def _add_headers(self, response: Response) -> Response:
-        """Add the version that answers, and the time of the clock that checks signatures."""
+        """Add the answering version, and the time of the signature check's clock."""
         if "version" in g:
             response.headers.update(g.version.build_headers())
         ahead = ScpSettings.load(self._store).clock_ahead_seconds
@@ -274,6 +275,7 @@ class ScpApi(PlatformApi):
         self, listing: ListQuery, views: list[JsonObject], folder: str, name: str
     ) -> Response:
         matches = listing.filter_and_sort(views)
+        # The order goes by the true state; a fault changes only what the page shows.
         page = listing.select_page(matches)
         self._apply_status_overrides(page, folder, field="state")
         return answer_json({"count": len(matches), name: page})

@@ -35,7 +35,7 @@ _DEFAULT_CONFIG = {
 
 
 def check_new_cluster(body: CreateCluster, now: float) -> None:
-    """Raise `ApiError` 400 for the first rule that a new cluster's body breaks."""
+    """Raise `ApiError` 400 for the first rule broken by a new cluster's body."""
     _check_location(body)
     _check_sizes(body.num_gpus, body)
     if body.num_capacity_pool_gpus and body.capacity_pool_id is None:
@@ -55,7 +55,7 @@ def check_new_cluster(body: CreateCluster, now: float) -> None:
 
 
 def check_change(body: UpdateCluster, settings: ClusterSettings) -> None:
-    """Raise `ApiError` 400 for the first rule that a change of a cluster with `settings` breaks."""
+    """Raise `ApiError` 400 for the first rule broken by a change of a cluster with `settings`."""
     num_gpus = settings.num_gpus if body.num_gpus is None else body.num_gpus
     _check_sizes(num_gpus, body)
     if body.num_capacity_pool_gpus is not None and settings.capacity_pool_id is None:
@@ -86,6 +86,7 @@ def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
     parts = {
         "num_capacity_pool_gpus": (body.num_capacity_pool_gpus, num_gpus),
         "num_reserved_gpus": (body.num_reserved_gpus, num_gpus),
+        # Preemptible GPUs come on top of num_gpus, without a limit.
         "num_preemptible_gpus": (body.num_preemptible_gpus, None),
     }
     for name, (value, limit) in parts.items():
@@ -129,7 +130,7 @@ def _check_storage(body: CreateCluster) -> None:
 
 
 def resolve_driver(body: CreateCluster) -> DriverVersion:
-    """Return the driver version that the body chooses in its region. Raises `ApiError` 400."""
+    """Return the driver version chosen by the body in the body's region. Raises `ApiError` 400."""
     choice = DriverChoice(
         nvidia_version_id=body.nvidia_version_id,
         driver_version=body.driver_version,
@@ -178,7 +179,7 @@ def build_add_ons(requested_add_ons: Iterable[NewAddOn]) -> list[AddOn]:
 
 
 def merge_add_ons(present: list[AddOn], changes: Iterable[ChangedAddOn]) -> list[AddOn]:
-    """Return the `present` add-ons with each change merged into the add-on of the same name."""
+    """Return the `present` add-ons with each change merged into the add-on of equal name."""
     add_ons_by_name = {add_on.name: add_on for add_on in present}
     for change in changes:
         if change.name not in add_ons_by_name:

@@ -14,7 +14,7 @@ class ApiError(Refusal):
 
 
 def make_not_found(kind: str, key: str) -> ApiError:
-    """Return the 404 for an object of a kind and a key that do not exist."""
+    """Return the 404 for a missing object of a kind and a key."""
     return ApiError(404, f"{kind} {key!r} not found")
 
 
@@ -104,6 +104,8 @@ REGIONS = {
             ("12.5", "555", _UBUNTU_22),
             ("12.6", "560", _UBUNTU_22),
             ("12.6", "565", _UBUNTU_22),
+            # One version on two images: here a bare pair of versions needs the rule of Ubuntu
+            # 22.04.
             ("12.6", "560", "ubuntu-24.04"),
         ),
         _build_region(
@@ -148,7 +150,7 @@ class DriverChoice:
 
 
 def require_driver(region: Region, choice: DriverChoice) -> DriverVersion:
-    """Return the region's driver that every present choice names. Raises `ApiError` 400.
+    """Return the region's driver named by every present choice. Raises `ApiError` 400.
 
     A bare pair of versions means Ubuntu 22.04 (SDK 3.1.1).
     """

@@ -82,6 +82,7 @@ def plan_node_preemption(
     )
 
 
+# Durations in seconds; ours, for the platform documents none.
 SCHEDULING_SECONDS = 30.0
 _CONTROL_PLANE = ("WaitingForControlPlaneNodes", 180.0)
 _DATA_PLANE = ("WaitingForDataPlaneNodes", 420.0)
@@ -107,7 +108,7 @@ _PHASES = {
 
 
 def status_to_phase(status: str) -> str | None:
-    """Return the phase that the history names for a status, or None for an unknown status."""
+    """Return the phase of a status in the history, or None for an unknown status."""
     return _PHASES.get(status)
 
 
@@ -180,7 +181,8 @@ class Cluster(BaseModel, frozen=True):
     def plan_creation(
         self, now: float, start: float, new_id: Callable[[], str], *, is_stuck: bool
     ) -> Self:
-        """Return the cluster with its creation planned: `Scheduled` until `start`, or for ever."""
+        """Return the cluster with a planned creation: `Scheduled` until `start`, or for ever."""
+        # A creation that begins again keeps its history.
         past_statuses = (
             select_past_steps(self.statuses, now) if self.statuses else [(now, "Scheduled")]
         )
@@ -206,6 +208,7 @@ class Cluster(BaseModel, frozen=True):
             .model_copy(
                 update={"statuses": [*past_statuses, *plan], "control_plane": control_plane}
             )
+            # Preemptible nodes come when there are workers to join.
             .plan_preemptible(data_plane_at, new_id)
         )
 
@@ -217,7 +220,7 @@ class Cluster(BaseModel, frozen=True):
         *,
         is_stuck: bool,
     ) -> Self:
-        """Return the cluster with a change of size planned; its control plane runs on.
+        """Return the cluster with a planned change of size; the control plane runs on.
 
         When the cluster shrinks, the hosts named in `taken_first` are removed before the others,
         the
@@ -240,7 +243,7 @@ class Cluster(BaseModel, frozen=True):
         )
 
     def plan_preemptible(self, now: float, new_id: Callable[[], str]) -> Self:
-        """Return the cluster with its desired preemptible nodes planned, once there are workers."""
+        """Return the cluster with the desired preemptible nodes planned, once there are workers."""
         starts = [node.running_at for node in self.workers if node.running_at is not None]
         if not starts:
             return self
@@ -250,13 +253,13 @@ class Cluster(BaseModel, frozen=True):
         return self.model_copy(update={"preemptible": nodes})
 
     def plan_preemption(self, now: float, new_id: Callable[[], str]) -> Self:
-        """Return the cluster without its preemptible nodes, which come back later."""
+        """Return the cluster without preemptible nodes, which come back later."""
         num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
         nodes = plan_node_preemption(self.preemptible, num_gpus, name, now, new_id)
         return self.model_copy(update={"preemptible": nodes})
 
     def plan_reinstallation(self, now: float, *, is_stuck: bool) -> Self:
-        """Return the cluster with its software installed again, for another cluster type."""
+        """Return the cluster with the software installed again, for another cluster type."""
         plan = schedule_stages(_SOFTWARE, now)
         statuses = [*select_past_steps(self.statuses, now), *(plan[:1] if is_stuck else plan)]
         return self.model_copy(update={"statuses": statuses})
@@ -269,6 +272,7 @@ class Cluster(BaseModel, frozen=True):
         (platform document, 'Credit Exhaustion': "paused then decommissioned"; the time is ours).
         """
         status, past_statuses = self.get_status(now), select_past_steps(self.statuses, now)
+        # Only a Ready cluster is paused: the document is silent on one whose status is changing.
         if is_exhausted and status == "Ready" and self.has_on_demand:
             paused = [*past_statuses, (now, "OnDemandComputePaused")]
             is_completely_on_demand = self.settings.billing_type == "ON_DEMAND"
@@ -302,7 +306,7 @@ class Cluster(BaseModel, frozen=True):
         new_id: Callable[[], str],
         removed_first: Collection[str] = (),
     ) -> Self:
-        """Return the cluster with workers that join or leave at `then`, without older plans."""
+        """Return the cluster with workers joining or leaving at `change_at`, without old plans."""
         departed_nodes, running = self._split_workers(now)
         running.sort(key=lambda node: node.host_name in removed_first)  # stable: by age within each
         target_count = self.settings.num_gpus // GPUS_PER_WORKER
@@ -315,13 +319,15 @@ class Cluster(BaseModel, frozen=True):
             Node.create((new_id(), new_id()), f"{name}-worker-{index}", index, (now, change_at))
             for index in range(first, first + target_count - len(running))
         ]
+        # Answers show workers by number, whoever leaves first.
         workers = sorted([*running[:target_count], *removed_nodes], key=lambda node: node.index)
         return self.model_copy(update={"workers": [*departed_nodes, *workers, *new_nodes]})
 
     def _split_workers(self, now: float) -> tuple[list[Node], list[Node]]:
-        """Return the departed workers, and the running ones without plans to remove them."""
+        """Return the departed workers, and the running ones without planned removals."""
         departed_nodes = [node for node in self.workers if node.has_left(now)]
         running = [node for node in self.workers if node.is_running(now)]
+        # A worker whose removal was only planned stays, for a new plan replaces the old one.
         return departed_nodes, [node.model_copy(update={"removed_at": None}) for node in running]
 
     def to_json(self, now: float, volume: Volume | None, kube_config: str) -> dict[str, Any]:
@@ -387,6 +393,7 @@ class Cluster(BaseModel, frozen=True):
         """Return a node's events; joining is an event only after the cluster was first ready."""
         leaves_as = "TogetherPreempted" if node.is_preempted else "TogetherScaledDown"
         moments = {"TogetherScaledUp": node.running_at, leaves_as: node.removed_at}
+        # Nodes of the creation join without an event; a cluster that was never Ready has none.
         first_ready = next((at for at, status in self.statuses if status == "Ready"), now)
         return [
             {

@@ -60,7 +60,7 @@ class Node(BaseModel, frozen=True):
     def create(
         cls, ids: tuple[str, str], host_name: str, index: int, span: tuple[float, float | None]
     ) -> Self:
-        """Create a node that is requested at `span[0]` and runs from `span[1]` on (None: never).
+        """Create a node, requested at `span[0]` and running from `span[1]` on (None: never).
 
         `ids` are the ids of the node and of its instance.
         """
@@ -80,7 +80,7 @@ class Node(BaseModel, frozen=True):
 
     @property
     def slurm_name(self) -> str:
-        """Return the NodeName of the node in Slurm, such as slurm-worker-0."""
+        """Return the NodeName of the node in Slurm (slurm-worker-0)."""
         return "-".join(["slurm", *self.host_name.rsplit("-", 2)[1:]])
 
     def is_running(self, now: float) -> bool:
@@ -94,6 +94,7 @@ class Node(BaseModel, frozen=True):
         return self.running_at is not None and self.running_at <= now
 
     def has_left(self, now: float) -> bool:
+        # A planned removal in the future does not count.
         return self.removed_at is not None and self.removed_at <= now
 
     def to_control_plane_json(self, now: float) -> dict[str, Any]:
@@ -104,6 +105,7 @@ class Node(BaseModel, frozen=True):
             "num_cpu_cores": 8,
             "memory_gib": 32.0,
             "network": f"10.0.0.{10 + self.index}",
+            # An address for documentation (RFC 5737), which leads nowhere.
             "public_ipv4": f"203.0.113.{10 + self.index}",
             "phase_transitions": self._transitions_to_json(now),
         }
@@ -115,6 +117,7 @@ class Node(BaseModel, frozen=True):
             "instance_id": self.instance_id,
             "host_name": self.host_name,
             "node_name": self.host_name,
+            # As above: an address for documentation.
             "public_ipv4": f"203.0.113.{100 + self.index % 100}",
             "status": self._get_status(now),
             "num_gpus": GPUS_PER_WORKER,

@@ -86,6 +86,7 @@ class TogetherOperations:
             self._store.create_id,
             is_stuck=effects.is_stuck,
         )
+        # The volume last: a refused cluster must not leave one behind.
         if body.shared_volume is not None:
             inline_volume = self.create_volume(body.shared_volume, FaultEffects())
             volume = inline_volume.model_copy(update={"is_inline": True})
@@ -110,6 +111,7 @@ class TogetherOperations:
     ) -> Cluster:
         """Set the fields of `body`; a change of size during another one starts again (ours)."""
         old = self.get_cluster(cluster_id)
+        # Ours: the document does not say what an update does to a cluster that is leaving.
         if old.get_status(self.now) == "Deleting":
             raise ApiError(409, f"cluster {cluster_id!r} is being deleted")
         check_change(body, old.settings)
@@ -177,7 +179,7 @@ class TogetherOperations:
         return new
 
     def _choose_removed_first(self, cluster: Cluster, effects: FaultEffects) -> frozenset[str]:
-        """Return the host names of the workers that are removed first when the cluster shrinks.
+        """Return the host names of the workers to remove first when the cluster shrinks.
 
         Cordoned ones, as the document says ('Targeted Scale-down'), or the ones that a fault names.
         """
@@ -187,12 +189,13 @@ class TogetherOperations:
         return frozenset(name for name in names if re.search(effects.removed_first_pattern, name))
 
     def delete_cluster(self, cluster_id: str, effects: FaultEffects) -> None:
-        """Delete the cluster; its volume is free again when the cluster is gone.
+        """Delete the cluster; the volume is free again when the cluster is gone.
 
         A volume that was created with the cluster is deleted too, unless it is lifecycle
         independent.
         """
         cluster = self.get_cluster(cluster_id)
+        # A second delete is accepted and changes nothing (ours).
         if cluster.gone_at is not None:
             return
         deleted = cluster.plan_deletion(self.now, is_stuck=effects.is_stuck)
@@ -203,7 +206,7 @@ class TogetherOperations:
             )
 
     def cluster_to_json(self, cluster: Cluster, volume: Volume | None) -> dict[str, Any]:
-        """Return what the API shows of a cluster, with the volume of its `volume_id`."""
+        """Return the API's view of a cluster with the cluster's volume."""
         token = self._store.derive_token(cluster.cluster_id)
         server = f"{self._address}/kubernetes/{cluster.cluster_id}"
         credential = build_kubeconfig(server, cluster.settings.cluster_name, token)
@@ -273,11 +276,12 @@ class TogetherOperations:
     # Credit (platform document, 'Credit Exhaustion').
 
     def set_credit(self, *, is_exhausted: bool) -> None:
-        """Exhaust the account's credit or restore it, with what follows for clusters and volumes.
+        """Exhaust or restore the account's credit, with all consequences for clusters and volumes.
 
         Without credit, compute on demand is paused and later deleted, and access to volumes is
         revoked last.
         """
+        # Doing it twice would begin the times of revocation again.
         if is_exhausted == self._is_exhausted:
             return
         for cluster in self.list_clusters():
@@ -310,6 +314,7 @@ class TogetherOperations:
         if volume.region != body.region:
             raise ApiError(400, "Shared volume does not exist in the datacenter")
         status = volume.get_status(self.now)
+        # Bound to another cluster is no obstacle: volumes are shared.
         if status not in ("available", "bound"):
             raise ApiError(409, f"volume {volume.volume_id!r} is {status}, not available")
         return volume

@@ -26,6 +26,7 @@ _REMEDIATION_KIND: Final = "together.remediation"
 
 PROPOSED: Final = "PENDING_APPROVAL"
 _QUEUE_STAGES: Final = (("PENDING", 30.0), ("QUARANTINING", 30.0), ("QUARANTINED", 30.0))
+# Seconds; ours.
 _RUN_SECONDS: Final = {
     "REMEDIATION_MODE_VM_ONLY": 600.0,
     "REMEDIATION_MODE_HOST_AWARE": 900.0,
@@ -93,7 +94,7 @@ class Remediation(BaseModel, frozen=True):
         )
 
     def get_run_span(self) -> tuple[float, float]:
-        """Return when the run begins and when it ends, in unix seconds."""
+        """Return the beginning and the end of the run, in unix seconds."""
         start = next(at for at, state in self.states if state == "RUNNING")
         return start, self.states[-1][0]
 
@@ -204,7 +205,7 @@ class Remediations:
         remediation_id: str | None,
         body: CreateRemediation,
     ) -> tuple[Remediation, Cluster]:
-        """Begin a repair that a user asks for; return the repair and the changed cluster.
+        """Begin a repair on a user's request; return the repair and the changed cluster.
 
         A second request of the same id gets the first one's remediation; while another one is open
         on the
@@ -212,6 +213,7 @@ class Remediations:
         """
         worker = require_worker(cluster, instance_id, self._now)
         for other in self.list_remediations(cluster.cluster_id):
+            # A client that lost the answer asks again with its own id, and must not repair twice.
             if other.id == remediation_id and (other.instance_id, other.mode) == (
                 instance_id,
                 body.mode,
@@ -255,6 +257,7 @@ class Remediations:
             reason=proposal.reason,
             requested_by=proposal.requested_by,
             created_at=self._now,
+            # Any other state than a proposal shows a run before it, so that there is a start time.
             states=[(self._now, state) for state in ("RUNNING", proposal.state)][is_proposed:],
             reviewed_at=None if is_proposed else self._now,
             reviewed_by=proposal.reviewed_by,
@@ -286,7 +289,7 @@ class Remediations:
         return rejected
 
     def cancel(self, cluster: Cluster, remediation: Remediation) -> tuple[Remediation, Cluster]:
-        """Cancel a repair that has not begun; return the repair and the changed cluster."""
+        """Cancel a waiting repair; return the repair and the changed cluster."""
         self._require_state(remediation, PROPOSED, "PENDING")
         cancelled = remediation.set_final_state("CANCELLED", self._now)
         self._save(cancelled)
@@ -313,7 +316,7 @@ class Remediations:
         self._store.put(f"{_REMEDIATION_KIND}.fails", name, message)
 
     def _begin(self, remediation: Remediation, cluster: Cluster) -> tuple[Remediation, Cluster]:
-        """Save the remediation with its run planned; return it and the changed cluster."""
+        """Save the remediation with a planned run; return both objects, changed."""
         begun = remediation.plan_run(self._now)
         self._save(begun)
         return begun, _plan_repair(cluster, begun, self._store)
@@ -333,7 +336,7 @@ class Remediations:
 
 
 def require_worker(cluster: Cluster, instance_id: str, now: float) -> Node:
-    """Return the worker that runs on a machine. Raises `ApiError` 404."""
+    """Return the running worker of a machine. Raises `ApiError` 404."""
     for node in _list_workers(cluster):
         if node.instance_id == instance_id and node.is_running(now):
             return node
@@ -345,7 +348,7 @@ def _list_workers(cluster: Cluster) -> list[Node]:
 
 
 def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cluster:
-    """Return the cluster with what the repair does to its worker."""
+    """Return the cluster with the repair's effects on the worker planned."""
     start, end = remediation.get_run_span()
     replacements: list[Node] = []
     index = 1 + max(worker.index for worker in cluster.workers)
@@ -353,6 +356,7 @@ def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cl
     def plan_node(node: Node) -> Node:
         if node.instance_id != remediation.instance_id or node.has_left(start):
             return node
+        # A repair that fails restarts the machine in vain, whatever its mode.
         if remediation.mode in _IN_PLACE_MODES or remediation.fails:
             revived_at = node.revived_at if remediation.fails else end
             down = [*node.down, (start, end)]
@@ -362,6 +366,7 @@ def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cl
             replacements.append(
                 Node.create((store.create_id(), store.create_id()), name, index, (start, end))
             )
+        # The old machine leaves when the run begins; its replacement joins when the run ends.
         return node.model_copy(update={"removed_at": start})
 
     workers = [plan_node(worker) for worker in cluster.workers]
@@ -369,7 +374,7 @@ def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cl
 
 
 def _cancel_repair(cluster: Cluster, remediation: Remediation) -> Cluster:
-    """Return the cluster without what a repair that has not begun would have done."""
+    """Return the cluster without the planned effects of a repair."""
     run_starts = [at for at, state in remediation.states if state == "RUNNING"]
     if not run_starts:
         return cluster

@@ -142,6 +142,7 @@ class TogetherApi(PlatformApi):
         # The nodes are taken before the answer, so that the client sees the loss in this very list.
         if get_fault_effects().is_preempted:
             clusters = [operations.preempt(cluster) for cluster in clusters]
+        # Read once for the list, not once for each cluster.
         volumes = {volume.volume_id: volume for volume in operations.list_volumes()}
         views = [
             operations.cluster_to_json(cluster, volumes.get(cluster.volume_id or ""))
@@ -209,6 +210,8 @@ class TogetherApi(PlatformApi):
         views = [remediation.to_json(operations.now) for remediation in remediations]
         for name, known_values in (("mode", MODES), ("state", STATES), ("trigger", TRIGGERS)):
             allowed_values = _parse_list(name)
+            # Unknown values are refused, so that a misspelled filter does not look like an empty
+            # list.
             if not allowed_values <= known_values:
                 raise ApiError(
                     400, f"{name}: {', '.join(sorted(allowed_values - known_values))} is no {name}"
@@ -221,6 +224,7 @@ class TogetherApi(PlatformApi):
         size, first = _parse_number("page_size", _PAGE_SIZE), _parse_number("page_token", 0)
         size = min(size or _PAGE_SIZE, _PAGE_SIZE)
         has_next = first + size < len(views)
+        # The token is the number of the next remediation; clients may not read it.
         token = str(first + size) if has_next else ""
         page = views[first : first + size]
         return answer_json({"remediations": page, "has_next": has_next, "next_page_token": token})
@@ -269,7 +273,7 @@ class TogetherApi(PlatformApi):
     def _show_overrides(
         self, operations: TogetherOperations, views: list[dict[str, Any]], folder: str, key: str
     ) -> None:
-        """Show the status that an injected fault imposes, and its phase in the history."""
+        """Show an injected fault's status, and the fault's phase in the history."""
         for view, rule in self._apply_status_overrides(views, folder, key=key):
             phase = rule.phase or status_to_phase(str(rule.status_override))
             if phase and "phase_transitions" in view:
@@ -285,7 +289,7 @@ def _get_address() -> str:
 
 
 def _parse_list(name: str) -> set[str]:
-    """Return the values of a parameter that may be repeated or have commas, as the SDKs send it."""
+    """Return the values of a parameter, repeated or with commas, as the SDKs send lists."""
     values = (value for argument in request.args.getlist(name) for value in argument.split(","))
     return {value for value in values if value}
 
@@ -344,7 +348,7 @@ class TogetherControls(PlatformControls):
         return TogetherOperations(self._store, now)
 
     def _set_credit(self) -> Response:
-        """Exhaust or restore the account's credit; what is lost by then stays lost."""
+        """Exhaust or restore the account's credit; lost objects stay lost."""
         body = _CreditBody.model_validate_json(request.get_data())
         now = self._clock.now()
         self._store.remove_expired(now)
@@ -353,7 +357,7 @@ class TogetherControls(PlatformControls):
 
 
 def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """Return Together's part of the emulator, with the Kubernetes and the Slurm of its clusters."""
+    """Return Together's part of the emulator, with the clusters' Kubernetes and Slurm."""
     return EmulatorParts(
         (
             TogetherApi(store, clock, faults),

@@ -44,7 +44,7 @@ class Volume(BaseModel, frozen=True):
     gone_at: float | None = None
 
     def get_status(self, now: float) -> str:
-        """Return one of the SDK's statuses; `bound` is an available volume that a cluster holds."""
+        """Return one of the SDK's statuses; an available volume with a cluster is `bound`."""
         status = get_value_at(self.statuses, now)
         return "bound" if status == "available" and self.is_held(now) else status
 
@@ -54,6 +54,7 @@ class Volume(BaseModel, frozen=True):
         )
 
     def is_settled(self, now: float) -> bool:
+        # The timeline alone: `bound` is an available volume as well.
         return get_value_at(self.statuses, now) == "available"
 
     def attach(self, cluster_id: str) -> Self:
@@ -77,7 +78,7 @@ class Volume(BaseModel, frozen=True):
         return self.model_copy(update={"sizes": sizes})
 
     def apply_credit(self, now: float, *, is_exhausted: bool) -> Self:
-        """Return the volume with its access revoked a while after the credit, or restored."""
+        """Return the volume with access revoked a while after the credit, or restored."""
         past_statuses = select_past_steps(self.statuses, now)
         if is_exhausted and get_value_at(self.statuses, now) == "available":
             revocation = (now + _REVOCATION_SECONDS, "access_revoked")
@@ -89,6 +90,7 @@ class Volume(BaseModel, frozen=True):
     def plan_deletion(self, now: float, *, is_stuck: bool) -> Self:
         return self.model_copy(
             update={
+                # A deletion forgets the history: no answer shows it.
                 "statuses": [(now, "deleting")],
                 "gone_at": None if is_stuck else now + _DELETION_SECONDS,
             }
