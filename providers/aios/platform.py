@@ -17,6 +17,6 @@ PLATFORM = Platform(
     ),
     address="AIOS_REGISTRY_URL",
     needs_key=False,
-    emulator="gpuform.providers.emulator.aios.routes:parts",
+    emulator="gpuform.providers.emulator.aios.routes:create_parts",
     emulated={"AIOS_REGISTRY_URL": "{url}/aios", "AIOS_PARSER_URL": "{url}/aios"},
 )

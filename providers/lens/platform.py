@@ -19,6 +19,6 @@ PLATFORM = Platform(
     ),
     address="LENS_URL",
     needs_key=False,
-    emulator="gpuform.providers.emulator.lens.routes:parts",
+    emulator="gpuform.providers.emulator.lens.routes:create_parts",
     emulated={"LENS_URL": "{url}/lens"},
 )

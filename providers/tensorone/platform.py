@@ -23,6 +23,6 @@ PLATFORM = Platform(
     ),
     address="TENSORONE_BASE_URL",
     is_priced=True,
-    emulator="gpuform.providers.emulator.tensorone.routes:parts",
+    emulator="gpuform.providers.emulator.tensorone.routes:create_parts",
     emulated={"TENSORONE_BASE_URL": "{url}/tensorone", "TENSORONE_API_KEY": KEY},
 )

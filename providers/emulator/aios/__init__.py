@@ -1,5 +1,5 @@
-"""The AIOS clusters registry and its Parser, which makes clusters. Neither asks for a key.
+"""Emulate the AIOS clusters registry and its Parser, which creates clusters. No key is needed.
 
-`routes` speaks HTTP, `records` keeps the documents, `schema` checks them as Mongoose does,
-`filtering` and `updating` are the part of MongoDB that people use, `settings` what can be set.
+`routes` speaks HTTP, `records` casts and checks records as Mongoose does and stores them, `mongo`
+is the part of MongoDB's filters and updates that people use.
 """

@@ -1,5 +1,7 @@
-"""Match documents by MongoDB's filters and change them by MongoDB's updates, as far as the
-registry's users need them.
+"""Match documents by MongoDB's filters and change documents by MongoDB's updates.
+
+`records` and `routes` call this module, which has the part of MongoDB that users of the registry
+need. What is not emulated is an error.
 """
 
 import copy
@@ -12,15 +14,15 @@ from gpuform.providers.emulator.routing import Refusal
 
 
 class ApiError(Refusal):
-    """Answered as `{"error": message}` with this status."""
+    """Raised where the registry refuses: answered as `{"error": message}` with this status."""
 
 
-def failed(message: str) -> ApiError:
-    """500: the registry has no other status for what MongoDB or Mongoose refuses."""
+def make_server_error(message: str) -> ApiError:
+    """Return a 500: the registry has no other status for what MongoDB or Mongoose refuses."""
     return ApiError(500, message)
 
 
-def not_found() -> ApiError:
+def make_not_found() -> ApiError:
     return ApiError(404, "Cluster not found")
 
 
@@ -30,98 +32,106 @@ _NUMBER = re.compile(r"\d+")
 
 
 class Nothing:
-    """The type of NOTHING: there is no such field."""
+    """The type of NOTHING, which stands for a field that a document does not have."""
 
 
 NOTHING = Nothing()
 
 
-def is_match(document: Json, wanted: Json) -> bool:
-    """Raises ApiError for what is no filter."""
-    if not isinstance(wanted, dict):
-        raise failed("the match filter must be an expression in an object")
-    return all(_holds(document, name, condition) for name, condition in wanted.items())
+def matches_filter(document: Json, query: Json) -> bool:
+    """Return whether a document matches a filter. Raises `ApiError` for a malformed filter."""
+    if not isinstance(query, dict):
+        raise make_server_error("the match filter must be an expression in an object")
+    return all(_meets_clause(document, name, condition) for name, condition in query.items())
 
 
-def value_matches(value: Json, condition: Json) -> bool:
-    """Whether one value, not a field of a document, meets a condition: for `$pull`."""
-    return _meets([value], condition)
+def matches_condition(value: Json, condition: Json) -> bool:
+    """Return whether one value, not a field of a document, meets a condition: for `$pull`."""
+    return _meets_condition([value], condition)
 
 
-def is_operators(condition: Json) -> bool:
+def has_operators(condition: Json) -> bool:
     return isinstance(condition, dict) and any(name.startswith("$") for name in condition)
 
 
-def equal(one: Json, other: Json) -> bool:
-    """As MongoDB compares: 1 is 1.0, and no truth value is a number."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(equal(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(equal, one, other))
-    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
+def is_equal(first: Json, second: Json) -> bool:
+    """Return whether values are equal as in MongoDB: 1 is 1.0, and no truth value is a number."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return list(first) == list(second) and all(
+            is_equal(first[name], second[name]) for name in first
+        )
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(is_equal, first, second))
+    return isinstance(first, bool) is isinstance(second, bool) and bool(first == second)
 
 
-def _holds(document: Json, name: str, condition: Json) -> bool:
+def _meets_clause(document: Json, name: str, condition: Json) -> bool:
     if name in ("$and", "$or", "$nor"):
         if not isinstance(condition, list) or not condition:
-            raise failed(f"{name} must be a nonempty array")
-        results = [is_match(document, part) for part in condition]
+            raise make_server_error(f"{name} must be a nonempty array")
+        results = [matches_filter(document, part) for part in condition]
         return {"$and": all(results), "$or": any(results), "$nor": not any(results)}[name]
     if name.startswith("$"):
-        raise failed(f"unknown top level operator: {name}")
-    return _meets(list(_reached(document, name.split("."))), condition)
+        raise make_server_error(f"unknown top level operator: {name}")
+    return _meets_condition(list(_resolve_path(document, name.split("."))), condition)
 
 
-def _meets(values: list[Json], condition: Json) -> bool:
-    """Whether the values that a path leads to meet a condition."""
-    if not is_operators(condition):
-        return _has(values, condition)
-    return all(_applied(values, operator, operand) for operator, operand in condition.items())
+def _meets_condition(values: list[Json], condition: Json) -> bool:
+    """Return whether the values at the end of a path meet a condition."""
+    if not has_operators(condition):
+        return _has_value(values, condition)
+    return all(
+        _apply_operator(values, operator, operand) for operator, operand in condition.items()
+    )
 
 
-def _applied(values: list[Json], operator: str, operand: Json) -> bool:
+def _apply_operator(values: list[Json], operator: str, operand: Json) -> bool:
+    # By negation: `$ne` and `$nin` hold for a field only if no element of its array is equal.
     negated = {"$ne": "$eq", "$nin": "$in"}.get(operator)
     if negated:
-        return not _applied(values, negated, operand)
+        return not _apply_operator(values, negated, operand)
     if operator == "$not":
-        if not is_operators(operand):
-            raise failed("$not needs a regex or a document")
-        return not _meets(values, operand)
+        if not has_operators(operand):
+            raise make_server_error("$not needs a regex or a document")
+        return not _meets_condition(values, operand)
     if operator == "$eq":
-        return _has(values, operand)
+        return _has_value(values, operand)
     if operator == "$exists":
         return bool(operand) == any(value is not NOTHING for value in values)
     if operator in ("$in", "$all"):
         if not isinstance(operand, list):
-            raise failed(f"{operator} needs an array")
-        found = [_has(values, each) for each in operand]
-        return any(found) if operator == "$in" else bool(found) and all(found)
+            raise make_server_error(f"{operator} needs an array")
+        results = [_has_value(values, item) for item in operand]
+        return any(results) if operator == "$in" else bool(results) and all(results)
     if operator not in _ORDERS:
-        raise failed(f"unknown operator: {operator}")
-    return any(_compared(value, operand, _ORDERS[operator]) for value in _each(values))
+        raise make_server_error(f"unknown operator: {operator}")
+    return any(_compare(value, operand, _ORDERS[operator]) for value in _flatten(values))
 
 
-def _has(values: list[Json], wanted: Json) -> bool:
+def _has_value(values: list[Json], expected: Json) -> bool:
     return any(
-        equal(value, wanted) or (wanted is None and value is NOTHING) for value in _each(values)
+        # null matches a missing field, too, as in MongoDB.
+        is_equal(value, expected) or (expected is None and value is NOTHING)
+        for value in _flatten(values)
     )
 
 
-def _each(values: list[Json]) -> Iterator[Json]:
-    """Arrays count as a whole and by their elements."""
+def _flatten(values: list[Json]) -> Iterator[Json]:
+    """Yield all values; an array counts as a whole and by elements."""
     for value in values:
         yield value
+        # One level alone, as in MongoDB.
         if isinstance(value, list):
             yield from value
 
 
-def _compared(one: Json, other: Json, holds: Callable[[Any, Any], bool]) -> bool:
-    """Only values of one type have an order."""
-    kinds = {_kind(one), _kind(other)}
-    return len(kinds) == 1 and kinds <= {"number", "text"} and holds(one, other)
+def _compare(first: Json, second: Json, holds: Callable[[Any, Any], bool]) -> bool:
+    """Return whether an order holds between two values: only values of one type have an order."""
+    kinds = {_get_kind(first), _get_kind(second)}
+    return len(kinds) == 1 and kinds <= {"number", "text"} and holds(first, second)
 
 
-def _kind(value: Json) -> str:
+def _get_kind(value: Json) -> str:
     if isinstance(value, bool):
         return "flag"
     if isinstance(value, int | float):
@@ -129,23 +139,23 @@ def _kind(value: Json) -> str:
     return "text" if isinstance(value, str) else "other"
 
 
-def _reached(document: Json, path: list[str]) -> Iterator[Json]:
-    """Where a dotted path leads, through all elements of the arrays on its way."""
+def _resolve_path(document: Json, path: list[str]) -> Iterator[Json]:
+    """Yield the values at the end of a dotted path, through all elements of arrays."""
     if not path:
         yield document
         return
     name, rest = path[0], path[1:]
     if isinstance(document, dict):
         if name in document:
-            yield from _reached(document[name], rest)
+            yield from _resolve_path(document[name], rest)
         else:
             yield NOTHING
     elif isinstance(document, list):
         if _NUMBER.fullmatch(name) and int(name) < len(document):
-            yield from _reached(document[int(name)], rest)
+            yield from _resolve_path(document[int(name)], rest)
         for element in document:
             if isinstance(element, dict):
-                yield from _reached(element, path)
+                yield from _resolve_path(element, path)
     else:
         yield NOTHING
 
@@ -163,20 +173,21 @@ Update = dict[str, dict[str, Any]]
 
 
 class _Missing:
-    """The type of MISSING: there is no such field yet."""
+    """The type of MISSING, which stands for a field that does not exist yet."""
 
 
 MISSING = _Missing()
 
 
-def updated(document: Document, update: Update) -> Document:
-    """The document after an update of operators. Raises ApiError and changes nothing."""
+def apply_update(document: Document, update: Update) -> Document:
+    """Return the document after an update of operators. Raises `ApiError` and changes nothing."""
     for operator, fields in update.items():
         if operator not in _OPERATORS:
-            raise failed(f"Unknown modifier: {operator}")
+            raise make_server_error(f"Unknown modifier: {operator}")
         if not isinstance(fields, dict):
-            raise failed(f"Modifiers operate on fields: {operator} has none")
+            raise make_server_error(f"Modifiers operate on fields: {operator} has none")
     _refuse_conflicts([path for fields in update.values() for path in fields])
+    # A copy, so that an operator that fails leaves the document as it was.
     result = copy.deepcopy(document)
     for operator, fields in update.items():
         for path, operand in fields.items():
@@ -185,52 +196,55 @@ def updated(document: Document, update: Update) -> Document:
 
 
 def _refuse_conflicts(paths: list[str]) -> None:
-    """No path may be changed twice, nor together with a part of it."""
-    for at, one in enumerate(paths):
+    """Refuse to change a path twice, or together with a part of the path."""
+    for at, path in enumerate(paths):
         for other in paths[at + 1 :]:
-            short, long = sorted((one, other), key=len)
+            short, long = sorted((path, other), key=len)
             if f"{long}.".startswith(f"{short}."):
-                raise failed(f"Updating the path '{long}' would create a conflict at '{short}'")
+                raise make_server_error(
+                    f"Updating the path '{long}' would create a conflict at '{short}'"
+                )
 
 
-def _put(
+def _change_field(
     change: Callable[[Json, Json, str], Json], document: Document, path: str, operand: Json
 ) -> None:
-    """Changes one field; the objects that lead to it are made where they are missing."""
-    *way, last = path.split(".")
+    """Change one field; missing objects on the way to the field are created."""
+    *parents, last = path.split(".")
     holder: Json = document
-    for name in way:
-        found = _get(holder, name)
-        if found is MISSING:
-            found = {}
-            _store(holder, name, found, path)
-        holder = found
+    for name in parents:
+        child = _get_child(holder, name)
+        if child is MISSING:
+            child = {}
+            _set_child(holder, name, child, path)
+        holder = child
     if not isinstance(holder, dict | list):
-        raise failed(f"Cannot create field '{last}' in element of '{path}'")
-    _store(holder, last, change(_get(holder, last), operand, path), path)
+        raise make_server_error(f"Cannot create field '{last}' in element of '{path}'")
+    _set_child(holder, last, change(_get_child(holder, last), operand, path), path)
 
 
-def _get(holder: Json, name: str) -> Json:
+def _get_child(holder: Json, name: str) -> Json:
     if isinstance(holder, list):
-        at = int(name) if _NUMBER.fullmatch(name) else len(holder)
-        return holder[at] if at < len(holder) else MISSING
+        index = int(name) if _NUMBER.fullmatch(name) else len(holder)
+        return holder[index] if index < len(holder) else MISSING
     return holder.get(name, MISSING) if isinstance(holder, dict) else MISSING
 
 
-def _store(holder: Json, name: str, value: Json, path: str) -> None:
+def _set_child(holder: Json, name: str, value: Json, path: str) -> None:
     if isinstance(holder, dict):
         holder[name] = value
     elif isinstance(holder, list) and _NUMBER.fullmatch(name):
+        # MongoDB fills the gap before a new element with null.
         holder.extend([None] * (int(name) + 1 - len(holder)))
         holder[int(name)] = value
     else:
-        raise failed(f"Cannot create field '{name}' in element of '{path}'")
+        raise make_server_error(f"Cannot create field '{name}' in element of '{path}'")
 
 
-def _unset(document: Document, path: str, _operand: Json) -> None:
-    """An element of an array becomes null; what is not there is no error."""
-    holder, last, found = _look(document, path)
-    if found is MISSING:
+def _unset_field(document: Document, path: str, _operand: Json) -> None:
+    """Remove a field; an element of an array becomes null, a missing field is no error."""
+    holder, last, value = _find_field(document, path)
+    if value is MISSING:
         return
     if isinstance(holder, list):
         holder[int(last)] = None
@@ -238,77 +252,78 @@ def _unset(document: Document, path: str, _operand: Json) -> None:
         del holder[last]
 
 
-def _pull(document: Document, path: str, operand: Json) -> None:
-    """Where there is no array nothing is pulled, and none is made."""
-    holder, last, found = _look(document, path)
-    if found is not MISSING:
-        items = _array(found, path, "$pull")
-        _store(holder, last, [each for each in items if not _is_pulled(each, operand)], path)
+def _pull_items(document: Document, path: str, operand: Json) -> None:
+    """Remove matching items of an array; without an array nothing is created."""
+    holder, last, value = _find_field(document, path)
+    if value is not MISSING:
+        items = _require_array(value, path, "$pull")
+        _set_child(holder, last, [item for item in items if not _should_pull(item, operand)], path)
 
 
-def _look(document: Document, path: str) -> tuple[Json, str, Json]:
-    """What holds the field, the field's name there, and its value or MISSING."""
-    *way, last = path.split(".")
+def _find_field(document: Document, path: str) -> tuple[Json, str, Json]:
+    """Return the holder of a field, the field's name there, and the value or MISSING."""
+    *parents, last = path.split(".")
     holder: Json = document
-    for name in way:
-        holder = _get(holder, name)
-    return holder, last, _get(holder, last)
+    for name in parents:
+        holder = _get_child(holder, name)
+    return holder, last, _get_child(holder, last)
 
 
-def _set(_old: Json, operand: Json, _path: str) -> Json:
+def _set_value(_old: Json, operand: Json, _path: str) -> Json:
     return copy.deepcopy(operand)
 
 
-def _inc(old: Json, operand: Json, path: str) -> Json:
+def _increment(old: Json, operand: Json, path: str) -> Json:
     old = 0 if old is MISSING else old
     for value in (old, operand):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise failed(f"Cannot apply $inc to a value of non-numeric type at '{path}'")
+            raise make_server_error(f"Cannot apply $inc to a value of non-numeric type at '{path}'")
     return old + operand
 
 
-def _push(old: Json, operand: Json, path: str) -> Json:
-    return [*_array(old, path, "$push"), *copy.deepcopy(_items(operand, "$push"))]
+def _push_items(old: Json, operand: Json, path: str) -> Json:
+    return [*_require_array(old, path, "$push"), *copy.deepcopy(_list_items(operand, "$push"))]
 
 
 def _add_to_set(old: Json, operand: Json, path: str) -> Json:
-    found = list(_array(old, path, "$addToSet"))
-    for item in _items(operand, "$addToSet"):
-        if not any(equal(item, each) for each in found):
-            found.append(copy.deepcopy(item))
-    return found
+    items = list(_require_array(old, path, "$addToSet"))
+    for item in _list_items(operand, "$addToSet"):
+        if not any(is_equal(item, present_item) for present_item in items):
+            items.append(copy.deepcopy(item))
+    return items
 
 
-def _is_pulled(item: Json, operand: Json) -> bool:
-    """A condition on the element itself, or a filter of elements that are objects."""
-    if isinstance(operand, dict) and not is_operators(operand):
-        return isinstance(item, dict) and is_match(item, operand)
-    return value_matches(item, operand)
+def _should_pull(item: Json, operand: Json) -> bool:
+    """Return whether an item meets a condition on itself, or a filter of object elements."""
+    if isinstance(operand, dict) and not has_operators(operand):
+        return isinstance(item, dict) and matches_filter(item, operand)
+    return matches_condition(item, operand)
 
 
-def _array(old: Json, path: str, operator: str) -> list[Json]:
+def _require_array(old: Json, path: str, operator: str) -> list[Json]:
     if old is MISSING:
         return []
     if not isinstance(old, list):
-        raise failed(f"Cannot apply {operator} to a non-array value at '{path}'")
+        raise make_server_error(f"Cannot apply {operator} to a non-array value at '{path}'")
     return old
 
 
-def _items(operand: Json, operator: str) -> list[Json]:
-    """One item, or those of `$each`."""
-    if not is_operators(operand):
+def _list_items(operand: Json, operator: str) -> list[Json]:
+    """Return the one item of an operand, or the items of `$each`."""
+    if not has_operators(operand):
         return [operand]
+    # `$position`, `$slice` and `$sort` are not emulated.
     if set(operand) != {"$each"} or not isinstance(operand["$each"], list):
-        raise failed(f"Unrecognized clause in {operator}")
+        raise make_server_error(f"Unrecognized clause in {operator}")
     items: list[Json] = operand["$each"]
     return items
 
 
 _OPERATORS: dict[str, Callable[[Document, str, Json], None]] = {
-    "$set": partial(_put, _set),
-    "$unset": _unset,
-    "$inc": partial(_put, _inc),
-    "$push": partial(_put, _push),
-    "$addToSet": partial(_put, _add_to_set),
-    "$pull": _pull,
+    "$set": partial(_change_field, _set_value),
+    "$unset": _unset_field,
+    "$inc": partial(_change_field, _increment),
+    "$push": partial(_change_field, _push_items),
+    "$addToSet": partial(_change_field, _add_to_set),
+    "$pull": _pull_items,
 }

@@ -1,8 +1,8 @@
-"""Store the registry's records, as Mongoose casts, completes and checks them (the document's
-schema).
+"""Store the registry's records, as Mongoose casts, completes and checks them.
 
-A new record is checked as a whole. An update is cast, and what the schema does not have is dropped
-without a word; required fields are not checked again.
+`routes` calls this module. The schema is the document's. A new record is checked completely. An
+update is cast, and fields that the schema does not have are dropped without an error; required
+fields are not checked again.
 """
 
 import json
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from gpuform.providers.emulator.aios.mongo import failed, not_found, updated
+from gpuform.providers.emulator.aios.mongo import apply_update, make_not_found, make_server_error
 from gpuform.providers.emulator.store import Store
 
 Json = Any
@@ -19,10 +19,10 @@ Kind = Any
 """`"text"`, `"number"`, `"flag"`, `"mixed"`, a list of one kind, or an object of kinds."""
 
 _ID = "_id"
-_COUNT = {"count": "number"}
-_STORAGE = {"disks": "number", "size": "number"}
-_NETWORK = {"interfaces": "number", "txBandwidth": "number", "rxBandwidth": "number"}
-_NODE = {
+_COUNT_SCHEMA = {"count": "number"}
+_STORAGE_SCHEMA = {"disks": "number", "size": "number"}
+_NETWORK_SCHEMA = {"interfaces": "number", "txBandwidth": "number", "rxBandwidth": "number"}
+_NODE_SCHEMA = {
     "id": "text",
     "gpus": {
         "count": "number",
@@ -31,11 +31,11 @@ _NODE = {
         "features": ["text"],
         "modelNames": ["text"],
     },
-    "vcpus": _COUNT,
+    "vcpus": _COUNT_SCHEMA,
     "memory": "number",
     "swap": "number",
-    "storage": _STORAGE,
-    "network": _NETWORK,
+    "storage": _STORAGE_SCHEMA,
+    "network": _NETWORK_SCHEMA,
     _ID: "text",
 }
 _URL_PATHS = {
@@ -45,17 +45,17 @@ _URL_PATHS = {
     "publicGateway": "",
     "parameterUpdater": "/mgmt",
 }
-CLUSTER: dict[str, Kind] = {
+CLUSTER_SCHEMA: dict[str, Kind] = {
     "id": "text",
     "regionId": "text",
     "status": "text",
-    "nodes": {"count": "number", "nodeData": [_NODE]},
+    "nodes": {"count": "number", "nodeData": [_NODE_SCHEMA]},
     "gpus": {"count": "number", "memory": "number"},
-    "vcpus": _COUNT,
+    "vcpus": _COUNT_SCHEMA,
     "memory": "number",
     "swap": "number",
-    "storage": _STORAGE,
-    "network": _NETWORK,
+    "storage": _STORAGE_SCHEMA,
+    "network": _NETWORK_SCHEMA,
     "config": {
         "policyExecutorId": "text",
         "policyExecutionMode": "text",
@@ -79,6 +79,7 @@ CLUSTER: dict[str, Kind] = {
     },
     "reputation": "number",
 }
+# Fields that the document's schema does not require.
 _OPTIONAL = {
     _ID,
     "regionId",
@@ -97,69 +98,71 @@ _DEFAULTS: Document = {"policyExecutorId": "", "policyExecutionMode": "local", "
 _NUMBER = re.compile(r"\d+")
 
 
-def new_record(given: Document, new_id: Callable[[], str]) -> Document:
-    """A record as it is kept, with all that Mongoose and the system add. Raises ApiError."""
-    record: Document = _cast(CLUSTER, given, "")
+def build_record(values: Document, new_id: Callable[[], str]) -> Document:
+    """Return a record, completed as Mongoose and the system do. Raises `ApiError`."""
+    record: Document = _cast_value(CLUSTER_SCHEMA, values, "")
     config = record.get("config")
     if isinstance(config, dict) and "publicHostname" in config:
         base = f"http://{config['publicHostname']}:32000"
         derived = {name: base + path for name, path in _URL_PATHS.items()}
+        # Addresses that the caller gives win over derived ones.
         config["urlMap"] = {**derived, **config.get("urlMap", {})}
-    missing = _missing(CLUSTER, record, "")
+    missing = _find_missing(CLUSTER_SCHEMA, record, "")
     if missing:
-        told = ", ".join(f"{path}: Path `{path}` is required." for path in missing)
-        raise failed(f"clusters validation failed: {told}")
-    return {_ID: new_id(), **with_ids(record, new_id), "__v": 0}
+        message = ", ".join(f"{path}: Path `{path}` is required." for path in missing)
+        raise make_server_error(f"clusters validation failed: {message}")
+    return {_ID: new_id(), **add_ids(record, new_id), "__v": 0}
 
 
 def cast_update(update: Document) -> dict[str, Document]:
-    """An update in operators, cast, without what the schema does not have. Raises ApiError."""
+    """Return an update in operators, cast, without fields of no schema. Raises `ApiError`."""
     plain = [name for name in update if not name.startswith("$")]
     if plain and len(plain) < len(update):
-        raise failed("Update document requires operators and fields, not both")
+        raise make_server_error("Update document requires operators and fields, not both")
+    # Mongoose reads plain fields as `$set`.
     operators = {"$set": update} if plain else update
     return {
         operator: {
             path: value
             if operator in ("$unset", "$pull")
-            else _operand(kind, value, path, is_item=operator in ("$push", "$addToSet"))
+            else _cast_operand(kind, value, path, is_item=operator in ("$push", "$addToSet"))
             for path, value in fields.items()
-            if (kind := _kind_at(path)) is not None
+            if (kind := _find_kind(path)) is not None
         }
         for operator, fields in operators.items()
         if isinstance(fields, dict)
     }
 
 
-def with_ids(record: Document, new_id: Callable[[], str]) -> Document:
-    """With an `_id` for each subdocument that has none: entries of nodes, GPUs, typed objects."""
-    found: Document = _identified(CLUSTER, record, new_id)
-    return found
+def add_ids(record: Document, new_id: Callable[[], str]) -> Document:
+    """Return the record with an `_id` for each node, GPU and typed object without one."""
+    completed: Document = _add_ids(CLUSTER_SCHEMA, record, new_id)
+    return completed
 
 
-def _identified(kind: Kind, value: Json, new_id: Callable[[], str]) -> Json:
+def _add_ids(kind: Kind, value: Json, new_id: Callable[[], str]) -> Json:
     if isinstance(kind, list) and isinstance(value, list):
-        return [_identified(kind[0], item, new_id) for item in value]
+        return [_add_ids(kind[0], item, new_id) for item in value]
     if not (isinstance(kind, dict) and isinstance(value, dict)):
         return value
-    inner = {name: _identified(kind.get(name), item, new_id) for name, item in value.items()}
+    inner = {name: _add_ids(kind.get(name), item, new_id) for name, item in value.items()}
     if _ID in kind and _ID not in inner:
         inner[_ID] = new_id()
     return inner
 
 
-def _operand(kind: Kind, value: Json, path: str, *, is_item: bool) -> Json:
-    """What an operator has for a path: a value of its kind, one item of a list, or `$each`."""
+def _cast_operand(kind: Kind, value: Json, path: str, *, is_item: bool) -> Json:
+    """Cast an operator's operand for a path: a value, one item of a list, or `$each`."""
     if not is_item or not isinstance(kind, list):
-        return _cast(kind, value, path)
+        return _cast_value(kind, value, path)
     if isinstance(value, dict) and isinstance(value.get("$each"), list):
-        return {**value, "$each": [_cast(kind[0], item, path) for item in value["$each"]]}
-    return _cast(kind[0], value, path)
+        return {**value, "$each": [_cast_value(kind[0], item, path) for item in value["$each"]]}
+    return _cast_value(kind[0], value, path)
 
 
-def _kind_at(path: str) -> Kind:
-    """The kind of a dotted path; None where the schema has no such path."""
-    kind: Kind = CLUSTER
+def _find_kind(path: str) -> Kind:
+    """Return the kind of a dotted path, or None for a path outside of the schema."""
+    kind: Kind = CLUSTER_SCHEMA
     for name in path.split("."):
         if kind == "mixed":
             return kind
@@ -170,126 +173,136 @@ def _kind_at(path: str) -> Kind:
     return kind
 
 
-def _cast(kind: Kind, value: Json, path: str) -> Json:
+def _cast_value(kind: Kind, value: Json, path: str) -> Json:
     if kind == "mixed" or value is None:
         return value
     if isinstance(kind, list):
         items = value if isinstance(value, list) else [value]
-        return [_cast(kind[0], item, path) for item in items]
+        return [_cast_value(kind[0], item, path) for item in items]
     if isinstance(kind, dict):
         if not isinstance(value, dict):
-            raise failed(f"Cast to Object failed at path `{path}`")
-        return _with_defaults(kind, value, path)
-    return _scalar(kind, value, path)
+            raise make_server_error(f"Cast to Object failed at path `{path}`")
+        return _cast_object(kind, value, path)
+    return _cast_scalar(kind, value, path)
 
 
-def _with_defaults(kind: dict[str, Kind], value: Document, path: str) -> Document:
+def _cast_object(kind: dict[str, Kind], value: Document, path: str) -> Document:
     cast = {
-        name: _cast(kind[name], item, f"{path}.{name}" if path else name)
+        name: _cast_value(kind[name], item, f"{path}.{name}" if path else name)
         for name, item in value.items()
         if name in kind
     }
+    # Mongoose fills in defaults, and empty arrays for lists.
     for name, inner in kind.items():
         if name not in cast and (name in _DEFAULTS or isinstance(inner, list)):
             cast[name] = _DEFAULTS.get(name, [])
     return cast
 
 
-def _scalar(kind: str, value: Json, path: str) -> Json:
+def _cast_scalar(kind: str, value: Json, path: str) -> Json:
     if kind == "number" and isinstance(value, str):
         try:
             return float(value) if "." in value else int(value)
         except ValueError:
             pass
+    # In Python a bool is an int, in the schema it is no number.
     is_flag = isinstance(value, bool)
-    right = {
+    is_of_kind = {
         "number": isinstance(value, int | float) and not is_flag,
         "text": isinstance(value, str),
         "flag": is_flag,
     }
-    if right[kind]:
+    if is_of_kind[kind]:
         return value
     if kind == "text" and isinstance(value, int | float) and not is_flag:
         return str(value)
-    wanted = {"number": "Number", "text": "string", "flag": "Boolean"}[kind]
-    raise failed(f'Cast to {wanted} failed for value of type {type(value).__name__} at "{path}"')
+    type_names = {"number": "Number", "text": "string", "flag": "Boolean"}[kind]
+    raise make_server_error(
+        f'Cast to {type_names} failed for value of type {type(value).__name__} at "{path}"'
+    )
 
 
-def _missing(kind: Kind, value: Json, path: str) -> list[str]:
-    """The required paths without a value."""
+def _find_missing(kind: Kind, value: Json, path: str) -> list[str]:
+    """Return the required paths without a value."""
     if isinstance(kind, list):
         items = value if isinstance(value, list) else []
         return [
-            lost
-            for at, item in enumerate(items)
-            for lost in _missing(kind[0], item, f"{path}.{at}")
+            missing_path
+            for index, item in enumerate(items)
+            for missing_path in _find_missing(kind[0], item, f"{path}.{index}")
         ]
     if not isinstance(kind, dict):
         return []
-    found: list[str] = []
+    missing_paths: list[str] = []
     for name, inner in kind.items():
-        here = f"{path}.{name}" if path else name
-        has = isinstance(value, dict) and value.get(name) not in (None, "")
-        if has:
-            found += _missing(inner, value[name], here)
+        inner_path = f"{path}.{name}" if path else name
+        has_value = isinstance(value, dict) and value.get(name) not in (None, "")
+        if has_value:
+            missing_paths += _find_missing(inner, value[name], inner_path)
         elif name not in _OPTIONAL:
-            found += _missing(inner, {}, here) if isinstance(inner, dict) else [here]
-    return found
+            missing_paths += (
+                _find_missing(inner, {}, inner_path) if isinstance(inner, dict) else [inner_path]
+            )
+    return missing_paths
 
 
 _KIND = "aios.cluster"
 
 
-class Records:
-    """To be used within one transaction."""
+class RegistryRecords:
+    """The records of the registry, to be used within one transaction."""
 
     def __init__(self, store: Store, now: float) -> None:
         self._store = store
         self._now = now
 
-    def all(self) -> list[Document]:
-        """Oldest first."""
+    def list_all(self) -> list[Document]:
+        """Return all records, oldest first."""
         return [json.loads(body) for body in self._store.list_all(_KIND)]
 
     def get(self, cluster_id: str) -> Document:
+        """Return a record by the cluster's id. Raises `ApiError` 404."""
         body = self._store.get(_KIND, cluster_id)
         if body is None:
-            raise not_found()
+            raise make_not_found()
         record: Document = json.loads(body)
         return record
 
-    def add(self, given: Document) -> Document:
-        """Raises ApiError for what is not valid, and for an id that is taken."""
-        record = new_record(given, self._new_id)
-        self._refuse_taken(record["id"])
-        self._keep(record)
+    def add(self, values: Document) -> Document:
+        """Add a record. Raises `ApiError` for invalid values, and for an id that is taken."""
+        record = build_record(values, self._create_id)
+        self._refuse_duplicate(record["id"])
+        self._save(record)
         return record
 
     def update(self, cluster_id: str, update: Document) -> Document:
-        """The record after a Mongo update; nothing changes when it is refused."""
+        """Return the record after a Mongo update; nothing changes when the update is refused."""
         before = self.get(cluster_id)
-        after = with_ids(updated(before, cast_update(update)), self._new_id)
+        after = add_ids(apply_update(before, cast_update(update)), self._create_id)
         if after.get("id") != cluster_id:
-            self._refuse_taken(after.get("id"))
+            self._refuse_duplicate(after.get("id"))
+            # The store knows a record by the cluster's id, which an update may change.
             self.remove(cluster_id)
-        self._keep(after)
+        self._save(after)
         return after
 
     def remove(self, cluster_id: str) -> None:
+        # For its 404.
         self.get(cluster_id)
         self._store.put(_KIND, cluster_id, "{}", gone_at=self._now)
         self._store.remove_expired(self._now)
 
-    def _keep(self, record: Document) -> None:
+    def _save(self, record: Document) -> None:
         self._store.put(_KIND, str(record.get("id")), json.dumps(record))
 
-    def _refuse_taken(self, cluster_id: object) -> None:
+    def _refuse_duplicate(self, cluster_id: object) -> None:
         if self._store.get(_KIND, str(cluster_id)) is not None:
-            raise failed(
+            raise make_server_error(
+                # MongoDB's own words: clients know the case by them.
                 "E11000 duplicate key error collection: aios.clusters index: id_1 dup key: "
                 f'{{ id: "{cluster_id}" }}'
             )
 
-    def _new_id(self) -> str:
-        """24 hexadecimal digits, of which the first eight are the time, as MongoDB makes them."""
+    def _create_id(self) -> str:
+        """Return 24 hexadecimal digits, the first eight being the time, as MongoDB makes ids."""
         return f"{int(self._now):08x}{self._store.create_id().replace('-', '')[:16]}"

@@ -1,6 +1,7 @@
 """Serve the registry and the Parser under `/aios` (platform document, 'Cluster registry APIs').
 
-A registry's errors are `{"error": message}`; the Parser answers 200 to what fails below it.
+`app` mounts the routes through `create_parts`. A registry's errors are `{"error": message}`; the
+Parser answers 200 to what fails below it.
 """
 
 import json
@@ -8,31 +9,31 @@ from typing import Any, Literal
 
 from flask import Response, request
 
-from gpuform.providers.emulator.aios.mongo import ApiError, failed, is_match
-from gpuform.providers.emulator.aios.records import Document, Records
+from gpuform.providers.emulator.aios.mongo import ApiError, make_server_error, matches_filter
+from gpuform.providers.emulator.aios.records import Document, RegistryRecords
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.routing import (
     PlatformApi,
     PlatformControls,
+    PlatformSettings,
     RouteTable,
     answer_json,
 )
-from gpuform.providers.emulator.routing import PlatformSettings as _Settings
 from gpuform.providers.emulator.store import Store
 
 
-class Settings(_Settings):
-    """Where deployed registries differ from each other."""
+class AiosSettings(PlatformSettings):
+    """What tests can set of AIOS: where deployed registries differ from each other."""
 
     kind = "aios.settings"
 
     query_envelope: Literal["both", "raw", "wrapped"] = "both"
-    """What a query's body is: the filter itself, `{"query": filter}`, or either."""
+    """The form of a query's body: the filter itself, `{"query": filter}`, or either."""
 
     parser_failure: str | None = None
-    """What the Parser says of creates, all of which fail below it, in an answer of 200."""
+    """The message with which all creates fail below the Parser, in an answer of 200."""
 
     keeps_status: bool = True
     """Whether records have a status: the reference says so, older code has none."""
@@ -42,93 +43,100 @@ _CLUSTERS = "/clusters"
 _LIVE = "live"
 
 
-class Aios(PlatformApi):
-    """The platform as the app mounts it."""
+class AiosApi(PlatformApi):
+    """The registry's and the Parser's API, as `app` mounts it."""
 
     name = "aios"
     prefix = "/aios"
 
     def _list_routes(self) -> RouteTable:
         return (
-            ("POST", f"{_CLUSTERS}/query", self._query),
-            ("POST", _CLUSTERS, self._create),
-            ("GET", f"{_CLUSTERS}/<cluster_id>", self._get),
-            ("PUT", f"{_CLUSTERS}/<cluster_id>", self._update),
-            ("DELETE", f"{_CLUSTERS}/<cluster_id>", self._delete),
-            ("POST", "/api/<action>", self._parse),
+            ("POST", f"{_CLUSTERS}/query", self._query_clusters),
+            ("POST", _CLUSTERS, self._create_cluster),
+            ("GET", f"{_CLUSTERS}/<cluster_id>", self._get_cluster),
+            ("PUT", f"{_CLUSTERS}/<cluster_id>", self._update_cluster),
+            ("DELETE", f"{_CLUSTERS}/<cluster_id>", self._delete_cluster),
+            ("POST", "/api/<action>", self._run_parser_action),
         )
 
     def answer_error(self, status: int, message: str) -> Response:
         return answer_json({"error": message}, status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
-        records = self._load_platform().all()
+        records = self._load_platform().list_all()
         return {
             "clusters": [
-                {"id": each["id"], "name": each["id"], "status": each.get("status") or ""}
-                for each in records
+                {"id": record["id"], "name": record["id"], "status": record.get("status") or ""}
+                for record in records
             ],
             "gpu_nodes": [
-                {"id": f"{each['id']}/{node['id']}", "name": node["id"], "status": ""}
-                for each in records
-                for node in each["nodes"]["nodeData"]
+                {"id": f"{record['id']}/{node['id']}", "name": node["id"], "status": ""}
+                for record in records
+                for node in record["nodes"]["nodeData"]
             ],
         }
 
-    def _load_platform(self) -> Records:
-        return Records(self._store, self._clock.now())
+    def _load_platform(self) -> RegistryRecords:
+        return RegistryRecords(self._store, self._clock.now())
 
-    def _create(self, records: Records) -> Response:
-        return answer_json(records.add(_body()))
+    def _create_cluster(self, records: RegistryRecords) -> Response:
+        return answer_json(records.add(_parse_body()))
 
-    def _get(self, records: Records, cluster_id: str) -> Response:
-        return answer_json(self._shown([records.get(cluster_id)])[0])
+    def _get_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
+        return answer_json(self._prepare_records([records.get(cluster_id)])[0])
 
-    def _update(self, records: Records, cluster_id: str) -> Response:
-        return answer_json(self._shown([records.update(cluster_id, _body())])[0])
+    def _update_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
+        return answer_json(self._prepare_records([records.update(cluster_id, _parse_body())])[0])
 
-    def _delete(self, records: Records, cluster_id: str) -> Response:
+    def _delete_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
         records.remove(cluster_id)
         return answer_json({"message": "Cluster deleted"})
 
-    def _query(self, records: Records) -> Response:
-        """A filter that is not understood is none: all records are found."""
-        body, envelope = _body(), Settings.load(self._store).query_envelope
+    def _query_clusters(self, records: RegistryRecords) -> Response:
+        """Answer the matching records, or all where no filter is seen."""
+        body, envelope = _parse_body(), AiosSettings.load(self._store).query_envelope
         is_wrapped = set(body) == {"query"} and isinstance(body["query"], dict)
-        wanted = body["query"] if is_wrapped and envelope != "raw" else body
+        query = body["query"] if is_wrapped and envelope != "raw" else body
+        # A registry that expects an envelope takes a bare filter for an empty query.
         if envelope == "wrapped" and not is_wrapped:
-            wanted = {}
-        return answer_json(self._shown([each for each in records.all() if is_match(each, wanted)]))
+            query = {}
+        return answer_json(
+            self._prepare_records(
+                [record for record in records.list_all() if matches_filter(record, query)]
+            )
+        )
 
-    def _parse(self, records: Records, action: str) -> Response:
-        """`createCluster`: the record has what the Parser passes on, and a status of its own."""
+    def _run_parser_action(self, records: RegistryRecords, action: str) -> Response:
+        """Run `createCluster`: add a record of the passed values, with the Parser's status."""
+        # The Parser has more actions; none of the others concerns clusters.
         if action != "createCluster":
-            told = f"Action {action} is not implemented"
-            return answer_json({"success": False, "message": told}, 400)
+            message = f"Action {action} is not implemented"
+            return answer_json({"success": False, "message": message}, 400)
         try:
-            values = _body()["body"]["spec"]["values"]
+            values = _parse_body()["body"]["spec"]["values"]
         except (KeyError, TypeError) as error:
-            raise failed(f"{type(error).__name__}: {error}") from error
-        failure = Settings.load(self._store).parser_failure
+            raise make_server_error(f"{type(error).__name__}: {error}") from error
+        failure = AiosSettings.load(self._store).parser_failure
         try:
             if failure is not None:
-                raise failed(failure)
-            made = records.add({**values, "status": _LIVE})
+                raise make_server_error(failure)
+            record = records.add({**values, "status": _LIVE})
         except ApiError as error:
+            # The Parser reports its own success, and the failure below it as a pair.
             result: object = [False, error.message]
         else:
-            result = made
+            result = record
         return answer_json({"success": True, "task_id": "", "result": result})
 
-    def _shown(self, records: list[Document]) -> list[Document]:
-        """With the status that an injected fault imposes, or without any."""
-        if not Settings.load(self._store).keeps_status:
-            return [{k: v for k, v in each.items() if k != "status"} for each in records]
+    def _prepare_records(self, records: list[Document]) -> list[Document]:
+        """Return the records with an injected fault's status, or without a status."""
+        if not AiosSettings.load(self._store).keeps_status:
+            return [{k: v for k, v in record.items() if k != "status"} for record in records]
         self._apply_status_overrides(records, _CLUSTERS)
         return records
 
 
-def _body() -> Document:
+def _parse_body() -> Document:
     try:
         body = json.loads(request.get_data() or b"{}")
     except ValueError:
@@ -139,7 +147,9 @@ def _body() -> Document:
 
 
 class AiosControls(PlatformControls):
-    settings = Settings
+    """What tests do to AIOS past its API: settings, records and nodes that vanish."""
+
+    settings = AiosSettings
 
     def _list_routes(self) -> RouteTable:
         return (
@@ -148,18 +158,18 @@ class AiosControls(PlatformControls):
         )
 
     def _remove_cluster(self, cluster_id: str) -> Response:
-        Records(self._store, self._clock.now()).remove(cluster_id)
+        RegistryRecords(self._store, self._clock.now()).remove(cluster_id)
         return answer_json({"id": cluster_id})
 
     def _remove_node(self, cluster_id: str, node_id: str) -> Response:
-        """The entry alone; the sums stay as they are."""
+        """Remove the entry of a node alone; the record's sums stay."""
         pull = {"$pull": {"nodes.nodeData": {"id": node_id}}}
-        Records(self._store, self._clock.now()).update(cluster_id, pull)
+        RegistryRecords(self._store, self._clock.now()).update(cluster_id, pull)
         return answer_json({"id": f"{cluster_id}/{node_id}"})
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """AIOS's part of the emulator."""
+def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
+    """Return AIOS's part of the emulator."""
     return EmulatorParts(
-        (Aios(store, clock, faults),), {"aios": AiosControls(store, clock).create_blueprint()}
+        (AiosApi(store, clock, faults),), {"aios": AiosControls(store, clock).create_blueprint()}
     )

@@ -1,4 +1,8 @@
-"""What an API server fills in and refuses when an object is created or changed."""
+"""Check new and changed objects, and fill in what an API server fills in.
+
+`verbs` calls this module before it stores anything. Broken rules are `StatusError`s in the API
+server's own words.
+"""
 
 import re
 from typing import Any
@@ -13,180 +17,194 @@ from gpuform.providers.emulator.kubernetes.kinds import (
     TOPOLOGY,
     Kind,
     StatusError,
-    invalid,
+    make_invalid,
 )
-from gpuform.providers.emulator.kubernetes.objects import Object, Objects, amount
-from gpuform.providers.emulator.kubernetes.storage import PROTECTION, default_class, grows
+from gpuform.providers.emulator.kubernetes.objects import ClusterObjects, Object, parse_quantity
+from gpuform.providers.emulator.kubernetes.storage import (
+    PROTECTION_FINALIZER,
+    can_grow,
+    find_default_class,
+)
 
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
+# Kubernetes' page 'Labels and Selectors': an optional DNS prefix, then up to 63 characters.
 _LABEL_KEY = re.compile(
     r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 )
 _LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
-_HOST = "kubernetes.io/hostname"
-_LEVELS = 16
-_CATEGORIES = 64
-_MODES = {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"}
+_HOST_LABEL = "kubernetes.io/hostname"
+_MAX_LEVELS = 16
+_MAX_CATEGORIES = 64
+_ACCESS_MODES = {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"}
 
 
-def admitted(objects: Objects, kind: Kind, new: Object, namespace: str) -> Object:
-    """A new object, complete. Raises StatusError."""
+def complete_new_object(objects: ClusterObjects, kind: Kind, new: Object, namespace: str) -> Object:
+    """Return a new object with an API server's additions. Raises `StatusError`."""
     metadata = {**new.get("metadata", {})}
     name = metadata.get("name", "")
     if kind.is_namespaced:
         if metadata.setdefault("namespace", namespace) != namespace:
-            told = "the namespace of the object does not match the namespace on the request"
-            raise StatusError(400, told)
+            message = "the namespace of the object does not match the namespace on the request"
+            raise StatusError(400, message)
+        # Before the object itself is judged, as the API server does.
         if objects.get(NAMESPACE, namespace) is None:
             details = {"name": namespace, "kind": "namespaces"}
             raise StatusError(404, f'namespaces "{namespace}" not found', details=details)
     if not _NAME.match(name):
-        raise invalid(kind.name, name, [("metadata.name", f"Invalid value: {name!r}")])
-    for word in ("uid", "creationTimestamp", "resourceVersion", "deletionTimestamp"):
-        metadata.pop(word, None)
+        raise make_invalid(kind.name, name, [("metadata.name", f"Invalid value: {name!r}")])
+    # The server decides these alone, whatever a client sends.
+    for field in ("uid", "creationTimestamp", "resourceVersion", "deletionTimestamp"):
+        metadata.pop(field, None)
     new = {**new, "metadata": metadata}
     _check_labels(kind, new)
     if kind is CLAIM:
-        return _new_claim(objects, new)
+        return _complete_claim(objects, new)
     if kind is POD:
-        return _new_pod(new)
+        return _complete_pod(new)
     if kind is CERTIFICATION:
         _check_certification(new)
         return {**new, "status": {}}
     if kind in {TOPOLOGY, FLAVOR}:
         _check_kueue(kind, new)
+    # These kinds have no status subresource: a status would be a field like any other.
     has_status = kind not in {CONFIG_MAP, TOPOLOGY, FLAVOR, NAMESPACE}
     return {**new, "status": new.get("status") or {}} if has_status else new
 
 
-def check_change(objects: Objects, kind: Kind, old: Object, new: Object) -> None:
-    """Raises StatusError for a change that is not allowed."""
+def check_change(objects: ClusterObjects, kind: Kind, old: Object, new: Object) -> None:
+    """Raise `StatusError` for a forbidden change."""
     name = old["metadata"]["name"]
-    for word in ("name", "namespace", "uid", "creationTimestamp"):
-        if new["metadata"].get(word) != old["metadata"].get(word):
-            raise invalid(kind.name, name, [(f"metadata.{word}", "field is immutable")])
+    for field in ("name", "namespace", "uid", "creationTimestamp"):
+        if new["metadata"].get(field) != old["metadata"].get(field):
+            raise make_invalid(kind.name, name, [(f"metadata.{field}", "field is immutable")])
     _check_labels(kind, new)
     if kind in {TOPOLOGY, FLAVOR}:
         _check_kueue(kind, new)
         _check_kueue_change(kind, old, new)
+    # The engine's definition makes the spec immutable.
     if kind is CERTIFICATION and old["spec"] != new.get("spec"):
-        raise invalid(kind.name, name, [("spec", "spec is immutable after creation")])
+        raise make_invalid(kind.name, name, [("spec", "spec is immutable after creation")])
     if kind is CLAIM:
         _check_claim_change(objects, old, new)
-    if kind is POD and _placed(old) != _placed(new):
-        told = "Forbidden: pod updates may not change fields other than the image"
-        raise invalid(kind.name, name, [("spec", told)])
+    if kind is POD and _get_node_name(old) != _get_node_name(new):
+        message = "Forbidden: pod updates may not change fields other than the image"
+        raise make_invalid(kind.name, name, [("spec", message)])
 
 
 def _check_labels(kind: Kind, new: Object) -> None:
-    """As the API checks `metadata.labels` (Kubernetes' page 'Labels and Selectors')."""
+    """Check `metadata.labels` as the API does (Kubernetes' page 'Labels and Selectors')."""
     name = new["metadata"]["name"]
     for key, value in (new["metadata"].get("labels") or {}).items():
         if not _LABEL_KEY.match(key):
-            raise invalid(kind.name, name, [("metadata.labels", f"Invalid value: {key!r}")])
+            raise make_invalid(kind.name, name, [("metadata.labels", f"Invalid value: {key!r}")])
         if not isinstance(value, str) or not _LABEL_VALUE.match(value):
-            raise invalid(kind.name, name, [("metadata.labels", f"Invalid value: {value!r}")])
+            raise make_invalid(kind.name, name, [("metadata.labels", f"Invalid value: {value!r}")])
 
 
 def _check_certification(new: Object) -> None:
-    """The rules of the engine's own definition (api/v1alpha1)."""
+    """Check the rules of the engine's own definition (api/v1alpha1)."""
     name, spec = new["metadata"]["name"], new.get("spec") or {}
     categories = spec.get("categories") or []
     problems = []
     if not isinstance(spec.get("target"), dict):
         problems.append(("spec.target", "Required value"))
-    if not 0 < len(categories) <= _CATEGORIES:
-        problems.append(("spec.categories", f"must have 1 to {_CATEGORIES} items"))
+    if not 0 < len(categories) <= _MAX_CATEGORIES:
+        problems.append(("spec.categories", f"must have 1 to {_MAX_CATEGORIES} items"))
     for at, category in enumerate(categories):
         if not category.get("domain") or not category.get("variant"):
             problems.append((f"spec.categories[{at}]", "domain and variant: Required value"))
     if problems:
-        raise invalid("Certification", name, problems)
+        raise make_invalid("Certification", name, problems)
 
 
 def _check_kueue(kind: Kind, new: Object) -> None:
-    """The rules of Kueue's own definitions (apis/kueue/v1beta2)."""
+    """Check the rules of Kueue's own definitions (apis/kueue/v1beta2)."""
     name, spec = new["metadata"]["name"], new.get("spec") or {}
     if kind is FLAVOR:
         if spec.get("topologyName") and not spec.get("nodeLabels"):
-            told = "at least one nodeLabel is required when topology is set"
-            raise invalid(kind.name, name, [("spec", told)])
+            message = "at least one nodeLabel is required when topology is set"
+            raise make_invalid(kind.name, name, [("spec", message)])
         return
     levels = [level.get("nodeLabel", "") for level in spec.get("levels") or []]
     problem = ""
-    if not 0 < len(levels) <= _LEVELS:
-        problem = f"must have at least 1 and at most {_LEVELS} items"
+    if not 0 < len(levels) <= _MAX_LEVELS:
+        problem = f"must have at least 1 and at most {_MAX_LEVELS} items"
     elif len({*levels}) < len(levels):
         problem = "must be unique"
-    elif _HOST in levels[:-1]:
-        problem = f"the {_HOST} label can only be used at the lowest level of topology"
+    elif _HOST_LABEL in levels[:-1]:
+        problem = f"the {_HOST_LABEL} label can only be used at the lowest level of topology"
     elif not all(_LABEL_KEY.match(level) for level in levels):
         problem = "spec.levels[].nodeLabel in body should match the pattern of a label"
     if problem:
-        raise invalid(kind.name, name, [("spec.levels", problem)])
+        raise make_invalid(kind.name, name, [("spec.levels", problem)])
 
 
 def _check_kueue_change(kind: Kind, old: Object, new: Object) -> None:
     name = new["metadata"]["name"]
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if kind is FLAVOR and before.get("topologyName") not in {None, after.get("topologyName")}:
-        told = "topologyName is immutable when topologyName is set"
-        raise invalid(kind.name, name, [("spec", told)])
+        message = "topologyName is immutable when topologyName is set"
+        raise make_invalid(kind.name, name, [("spec", message)])
     if kind is TOPOLOGY and before["levels"] != after["levels"]:
-        lowest = {each["levels"][-1]["nodeLabel"] for each in (before, after)}
-        if lowest != {_HOST}:
-            told = f"levels are mutable only when {_HOST} is the lowest level before and after"
-            raise invalid(kind.name, name, [("spec.levels", told)])
+        lowest = {spec["levels"][-1]["nodeLabel"] for spec in (before, after)}
+        if lowest != {_HOST_LABEL}:
+            message = (
+                f"levels are mutable only when {_HOST_LABEL} is the lowest level before and after"
+            )
+            raise make_invalid(kind.name, name, [("spec.levels", message)])
 
 
-def _new_pod(new: Object) -> Object:
+def _complete_pod(new: Object) -> Object:
     spec = {"terminationGracePeriodSeconds": 30, "restartPolicy": "Always", **new.get("spec", {})}
     if not spec.get("containers"):
-        raise invalid("Pod", new["metadata"]["name"], [("spec.containers", "Required value")])
+        raise make_invalid("Pod", new["metadata"]["name"], [("spec.containers", "Required value")])
     return {**new, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def _new_claim(objects: Objects, new: Object) -> Object:
+def _complete_claim(objects: ClusterObjects, new: Object) -> Object:
     name, spec = new["metadata"]["name"], {**new.get("spec", {})}
     modes = spec.get("accessModes") or []
-    asked = (spec.get("resources") or {}).get("requests", {}).get("storage")
+    requested_size = (spec.get("resources") or {}).get("requests", {}).get("storage")
     problems = []
     if not modes:
         problems.append(("spec.accessModes", "Required value: at least 1 access mode is required"))
-    elif not set(modes) <= _MODES:
+    elif not set(modes) <= _ACCESS_MODES:
         problems.append(("spec.accessModes", f"Unsupported value: {modes}"))
-    if asked is None:
+    if requested_size is None:
         problems.append(("spec.resources[storage]", "Required value"))
-    elif not _is_positive(asked):
+    elif not _is_positive(requested_size):
         problems.append(("spec.resources[storage]", "Invalid value: must be greater than zero"))
     if problems:
-        raise invalid("PersistentVolumeClaim", name, problems)
+        raise make_invalid("PersistentVolumeClaim", name, problems)
+    # Defaults that the API server writes into the object; clients compare them with their own.
     spec.setdefault("volumeMode", "Filesystem")
-    if "storageClassName" not in spec and (given := default_class(objects)):
-        spec["storageClassName"] = given
-    finalizers = sorted({*new["metadata"].get("finalizers", []), PROTECTION})
+    if "storageClassName" not in spec and (class_name := find_default_class(objects)):
+        spec["storageClassName"] = class_name
+    # The protection keeps a claim while a pod uses it.
+    finalizers = sorted({*new["metadata"].get("finalizers", []), PROTECTION_FINALIZER})
     metadata = {**new["metadata"], "finalizers": finalizers}
     return {**new, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def _check_claim_change(objects: Objects, old: Object, new: Object) -> None:
+def _check_claim_change(objects: ClusterObjects, old: Object, new: Object) -> None:
     name = old["metadata"]["name"]
-    had, asked = _size(old), _size(new)
+    old_size, new_size = _get_requested_size(old), _get_requested_size(new)
     is_bound = old["status"]["phase"] == "Bound"
-    if _without_size(old) != _without_size(new) or (had != asked and not is_bound):
-        told = (
+    if _drop_size(old) != _drop_size(new) or (old_size != new_size and not is_bound):
+        message = (
             "Forbidden: spec is immutable after creation except resources.requests and "
             "volumeAttributesClassName for bound claims"
         )
-        raise invalid("PersistentVolumeClaim", name, [("spec", told)])
-    if not _is_positive(asked):
-        told = "Invalid value: must be greater than zero"
-        raise invalid("PersistentVolumeClaim", name, [("spec.resources[storage]", told)])
-    if amount(asked) < amount(had):
-        told = "Forbidden: field can not be less than previous value"
+        raise make_invalid("PersistentVolumeClaim", name, [("spec", message)])
+    if not _is_positive(new_size):
+        message = "Invalid value: must be greater than zero"
+        raise make_invalid("PersistentVolumeClaim", name, [("spec.resources[storage]", message)])
+    if parse_quantity(new_size) < parse_quantity(old_size):
+        message = "Forbidden: field can not be less than previous value"
         path = "spec.resources.requests.storage"
-        raise invalid("PersistentVolumeClaim", name, [(path, told)])
-    if amount(asked) > amount(had) and not grows(objects, old):
+        raise make_invalid("PersistentVolumeClaim", name, [(path, message)])
+    # Growth needs a class that allows it; the class itself never changes after the creation.
+    if parse_quantity(new_size) > parse_quantity(old_size) and not can_grow(objects, old):
         raise StatusError(
             403,
             f'persistentvolumeclaims "{name}" is forbidden: only dynamically provisioned pvc can '
@@ -194,20 +212,20 @@ def _check_claim_change(objects: Objects, old: Object, new: Object) -> None:
         )
 
 
-def _size(claim: Object) -> Any:
+def _get_requested_size(claim: Object) -> Any:
     return ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage")
 
 
-def _without_size(claim: Object) -> dict[str, Any]:
+def _drop_size(claim: Object) -> dict[str, Any]:
     return {key: value for key, value in claim["spec"].items() if key != "resources"}
 
 
-def _is_positive(text: Any) -> bool:
+def _is_positive(quantity: Any) -> bool:
     try:
-        return amount(text) > 0
+        return parse_quantity(quantity) > 0
     except ValueError:
         return False
 
 
-def _placed(pod: Object) -> Any:
+def _get_node_name(pod: Object) -> Any:
     return pod["spec"].get("nodeName")

@@ -1,10 +1,8 @@
-"""Run the controllers of a cluster: replica sets, stateful sets, jobs and daemon sets, and all that
-happened since somebody last looked.
+"""Run the controllers of an emulated cluster, and bring its objects to the time of the clock.
 
-Also pod disruption budgets, which say how many pods may be evicted now, and the pods of Slurm.
-
-Nothing runs in the background, as everywhere in the emulator: every request first brings the
-objects to the time of the clock.
+`routes` and `controls` call this module at every request: nothing runs in the background. The
+controllers are those of replica sets, stateful sets, jobs, daemon sets and pod disruption budgets,
+and of the two pods of Slurm.
 """
 
 import math
@@ -22,8 +20,13 @@ from gpuform.providers.emulator.kubernetes.kinds import (
     STATEFUL_SET,
     Kind,
 )
-from gpuform.providers.emulator.kubernetes.nodes import rebooted, sync_nodes
-from gpuform.providers.emulator.kubernetes.objects import Object, Objects, selected, timestamp
+from gpuform.providers.emulator.kubernetes.nodes import find_reboots, sync_nodes
+from gpuform.providers.emulator.kubernetes.objects import (
+    ClusterObjects,
+    Object,
+    format_timestamp,
+    is_selected,
+)
 from gpuform.providers.emulator.kubernetes.pods import (
     end_pods,
     is_active,
@@ -39,62 +42,78 @@ from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.operations import TogetherOperations
 
 
-def run_controllers(store: Store, objects: Objects) -> None:
-    """Once: pods that are missing are created, those of no owner are removed."""
+def run_controllers(store: Store, objects: ClusterObjects) -> None:
+    """Create missing pods of controllers, remove orphans, and update statuses; once."""
     _remove_orphans(objects)
     pods: dict[str, list[Object]] = {}
-    for pod in objects.of(POD):
+    for pod in objects.list_objects(POD):
         for owner in pod["metadata"].get("ownerReferences", []):
             pods.setdefault(owner["uid"], []).append(pod)
-    for kind, wanted in (
-        (DAEMON_SET, _daemons),
-        (REPLICA_SET, _replicas),
-        (STATEFUL_SET, _members),
-        (JOB, _tasks),
+    for kind, list_missing in (
+        (DAEMON_SET, _list_missing_daemons),
+        (REPLICA_SET, _list_missing_replicas),
+        (STATEFUL_SET, _list_missing_members),
+        (JOB, _list_missing_tasks),
     ):
-        for owner in objects.of(kind):
-            own = pods.get(owner["metadata"]["uid"], [])
+        for owner in objects.list_objects(kind):
+            own_pods = pods.get(owner["metadata"]["uid"], [])
+            # A controller that is being deleted makes no pods any more.
             if "deletionTimestamp" in owner["metadata"]:
                 continue
-            for name, node in wanted(store, objects, owner, own):
-                objects.add(POD, _pod(kind, owner, name, node))
-            objects.replace(kind, owner, {**owner, "status": _status(kind, owner, own)})
+            for name, node in list_missing(store, objects, owner, own_pods):
+                objects.add(POD, _build_pod(kind, owner, name, node))
+            objects.replace(kind, owner, {**owner, "status": _build_status(kind, owner, own_pods)})
 
 
-_Missing = list[tuple[str, str | None]]
+_MissingPods = list[tuple[str, str | None]]
 
 
-def _daemons(store: Store, objects: Objects, owner: Object, own: list[Object]) -> _Missing:
-    """One on every node, whether it is cordoned or not."""
-    taken = {pod["spec"].get("nodeName") for pod in own if not is_done(pod)}
-    nodes = [node["metadata"]["name"] for node in objects.of(NODE)]
-    return [(_suffixed(store, owner), node) for node in nodes if node not in taken]
+def _list_missing_daemons(
+    store: Store, objects: ClusterObjects, owner: Object, own_pods: list[Object]
+) -> _MissingPods:
+    """Return a missing pod for every node without one, cordoned or not."""
+    used_nodes = {pod["spec"].get("nodeName") for pod in own_pods if not is_done(pod)}
+    nodes = [node["metadata"]["name"] for node in objects.list_objects(NODE)]
+    return [(_create_pod_name(store, owner), node) for node in nodes if node not in used_nodes]
 
 
-def _replicas(store: Store, _: Objects, owner: Object, own: list[Object]) -> _Missing:
-    missing = owner["spec"].get("replicas", 1) - sum(map(is_active, own))
-    return [(_suffixed(store, owner), None) for _ in range(missing)]
+def _list_missing_replicas(
+    store: Store, _: ClusterObjects, owner: Object, own_pods: list[Object]
+) -> _MissingPods:
+    missing = owner["spec"].get("replicas", 1) - sum(map(is_active, own_pods))
+    return [(_create_pod_name(store, owner), None) for _ in range(missing)]
 
 
-def _members(_store: Store, _: Objects, owner: Object, own: list[Object]) -> _Missing:
-    """Numbered; a new one comes when the old one of its number is gone."""
-    taken = {pod["metadata"]["name"] for pod in own}
-    names = [f"{owner['metadata']['name']}-{at}" for at in range(owner["spec"].get("replicas", 1))]
-    return [(name, None) for name in names if name not in taken]
+def _list_missing_members(
+    _store: Store, _: ClusterObjects, owner: Object, own_pods: list[Object]
+) -> _MissingPods:
+    """Return the missing numbered pods; a number is free when its old pod is gone."""
+    used_names = {pod["metadata"]["name"] for pod in own_pods}
+    # Fixed names: a member's volume and address belong to its number.
+    names = [
+        f"{owner['metadata']['name']}-{index}" for index in range(owner["spec"].get("replicas", 1))
+    ]
+    return [(name, None) for name in names if name not in used_names]
 
 
-def _tasks(store: Store, _: Objects, owner: Object, own: list[Object]) -> _Missing:
-    succeeded = sum(pod["status"].get("phase") == "Succeeded" for pod in own)
-    left = owner["spec"].get("completions", 1) - succeeded
-    wanted = min(owner["spec"].get("parallelism", 1), left)
-    return [(_suffixed(store, owner), None) for _ in range(wanted - sum(map(is_active, own)))]
+def _list_missing_tasks(
+    store: Store, _: ClusterObjects, owner: Object, own_pods: list[Object]
+) -> _MissingPods:
+    succeeded = sum(pod["status"].get("phase") == "Succeeded" for pod in own_pods)
+    remaining = owner["spec"].get("completions", 1) - succeeded
+    # A job runs no more pods than it still needs completions.
+    target = min(owner["spec"].get("parallelism", 1), remaining)
+    return [
+        (_create_pod_name(store, owner), None)
+        for _ in range(target - sum(map(is_active, own_pods)))
+    ]
 
 
-def _suffixed(store: Store, owner: Object) -> str:
+def _create_pod_name(store: Store, owner: Object) -> str:
     return f"{owner['metadata']['name']}-{store.create_id()[:5]}"
 
 
-def _pod(kind: Kind, owner: Object, name: str, node: str | None) -> Object:
+def _build_pod(kind: Kind, owner: Object, name: str, node: str | None) -> Object:
     template = owner["spec"]["template"]
     spec: dict[str, Any] = {**template["spec"]}
     if node is not None:
@@ -105,6 +124,7 @@ def _pod(kind: Kind, owner: Object, name: str, node: str | None) -> Object:
         "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"],
         "controller": True,
+        # As controllers write it; nothing here waits for it.
         "blockOwnerDeletion": True,
     }
     metadata = {
@@ -116,112 +136,128 @@ def _pod(kind: Kind, owner: Object, name: str, node: str | None) -> Object:
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def _status(kind: Kind, owner: Object, own: list[Object]) -> dict[str, Any]:
-    running = sum(pod["status"].get("phase") == "Running" for pod in own)
+def _build_status(kind: Kind, owner: Object, own_pods: list[Object]) -> dict[str, Any]:
+    running = sum(pod["status"].get("phase") == "Running" for pod in own_pods)
     if kind is JOB:
-        succeeded = sum(pod["status"].get("phase") == "Succeeded" for pod in own)
+        succeeded = sum(pod["status"].get("phase") == "Succeeded" for pod in own_pods)
+        # A job is complete by its completions, however many pods failed.
         is_complete = succeeded >= owner["spec"].get("completions", 1)
         conditions = [{"type": "Complete", "status": "True"}] if is_complete else []
         return {"active": running, "succeeded": succeeded, "conditions": conditions}
     if kind is DAEMON_SET:
         return {
-            "currentNumberScheduled": len(own),
-            "desiredNumberScheduled": len(own),
+            "currentNumberScheduled": len(own_pods),
+            "desiredNumberScheduled": len(own_pods),
             "numberReady": running,
             "numberMisscheduled": 0,
         }
-    return {"replicas": len(own), "readyReplicas": running, "availableReplicas": running}
+    return {"replicas": len(own_pods), "readyReplicas": running, "availableReplicas": running}
 
 
-def _remove_orphans(objects: Objects) -> None:
-    """What all the owners of an object are gone for goes as well (background deletion)."""
-    uids = {each["metadata"]["uid"] for _, each in objects.all()}
-    for kind, each in list(objects.all()):
-        owners = each["metadata"].get("ownerReferences") or []
+def _remove_orphans(objects: ClusterObjects) -> None:
+    """Remove the objects all of whose owners are gone (background deletion)."""
+    uids = {candidate["metadata"]["uid"] for _, candidate in objects.list_all()}
+    for kind, candidate in list(objects.list_all()):
+        owners = candidate["metadata"].get("ownerReferences") or []
         if owners and all(owner["uid"] not in uids for owner in owners):
-            objects.remove(kind, each)
+            objects.remove(kind, candidate)
 
 
-def count_budgets(objects: Objects) -> None:
-    """Bring the status of every budget to the pods that there are."""
-    for budget in objects.of(BUDGET):
-        objects.replace(BUDGET, budget, {**budget, "status": _budget_status(objects, budget)})
+def update_budgets(objects: ClusterObjects) -> None:
+    """Update the status of every disruption budget: how many pods may be evicted now."""
+    for budget in objects.list_objects(BUDGET):
+        objects.replace(
+            BUDGET, budget, {**budget, "status": _compute_budget_status(objects, budget)}
+        )
 
 
-def budgets_of(objects: Objects, pod: Object) -> list[Object]:
+def list_budgets(objects: ClusterObjects, pod: Object) -> list[Object]:
+    """Return the disruption budgets of a pod."""
     labels = pod["metadata"].get("labels", {})
     return [
         budget
-        for budget in objects.of(BUDGET, pod["metadata"]["namespace"])
-        if selected(budget["spec"].get("selector"), labels)
+        for budget in objects.list_objects(BUDGET, pod["metadata"]["namespace"])
+        if is_selected(budget["spec"].get("selector"), labels)
     ]
 
 
-def _budget_status(objects: Objects, budget: Object) -> dict[str, int]:
+def _compute_budget_status(objects: ClusterObjects, budget: Object) -> dict[str, int]:
     selector = budget["spec"].get("selector")
     pods = [
         pod
-        for pod in objects.of(POD, budget["metadata"]["namespace"])
-        if selected(selector, pod["metadata"].get("labels", {})) and not is_done(pod)
+        for pod in objects.list_objects(POD, budget["metadata"]["namespace"])
+        if is_selected(selector, pod["metadata"].get("labels", {})) and not is_done(pod)
     ]
-    expected, healthy = _expected(objects, pods), sum(map(is_healthy, pods))
-    desired = _desired(budget, expected)
+    expected, healthy = _count_expected_pods(objects, pods), sum(map(is_healthy, pods))
+    desired = _compute_desired_healthy(budget, expected)
     return {
         "observedGeneration": budget["metadata"].get("generation", 1),
         "expectedPods": expected,
         "currentHealthy": healthy,
         "desiredHealthy": desired,
+        # Without expected pods nothing may be evicted, as in Kubernetes.
         "disruptionsAllowed": max(0, healthy - desired) if expected else 0,
     }
 
 
-def _expected(objects: Objects, pods: list[Object]) -> int:
-    """What the pods' controllers want to have; pods without one count as they are."""
+def _count_expected_pods(objects: ClusterObjects, pods: list[Object]) -> int:
+    """Return how many pods the controllers of `pods` want; pods without one count as one."""
     owners = {
         owner["uid"]: (owner["kind"], owner["name"], pod["metadata"]["namespace"])
         for pod in pods
         for owner in pod["metadata"].get("ownerReferences", [])
     }
+    # Owners of unknown kinds have no scale: their pods count as they are.
     kinds = {kind.name: kind for kind in KINDS}
-    found = [objects.get(kinds[kind], *place) for kind, *place in owners.values() if kind in kinds]
-    scaled = {each["metadata"]["uid"]: each for each in found if each and "spec" in each}
-    alone = sum(
+    controllers = [
+        objects.get(kinds[kind], *name_and_namespace)
+        for kind, *name_and_namespace in owners.values()
+        if kind in kinds
+    ]
+    scaled = {
+        controller["metadata"]["uid"]: controller
+        for controller in controllers
+        if controller and "spec" in controller
+    }
+    unowned = sum(
         not any(owner["uid"] in scaled for owner in pod["metadata"].get("ownerReferences", []))
         for pod in pods
     )
-    return alone + sum(int(each["spec"].get("replicas", 1)) for each in scaled.values())
+    return unowned + sum(
+        int(controller["spec"].get("replicas", 1)) for controller in scaled.values()
+    )
 
 
-def _desired(budget: Object, expected: int) -> int:
+def _compute_desired_healthy(budget: Object, expected: int) -> int:
     spec = budget["spec"]
     if "maxUnavailable" in spec:
-        return max(0, expected - _number(spec["maxUnavailable"], expected))
-    return _number(spec.get("minAvailable", 0), expected)
+        return max(0, expected - _resolve_count(spec["maxUnavailable"], expected))
+    return _resolve_count(spec.get("minAvailable", 0), expected)
 
 
-def _number(value: int | str, whole: int) -> int:
-    """A number, or a share of the whole such as `50%`, rounded up."""
+def _resolve_count(value: int | str, total: int) -> int:
+    """Return a number, or a share of `total` (`50%`), rounded up."""
     if isinstance(value, str) and value.endswith("%"):
-        return math.ceil(whole * int(value[:-1]) / 100)
+        return math.ceil(total * int(value[:-1]) / 100)
     return int(value)
 
 
-_SLURM = "slurm"
+_SLURM_NAMESPACE = "slurm"
 _SLURM_PODS = {
     "slurm-controller-0": ("slurmctld", "controller"),
     "slurm-login-slinky-5c76c76644-cj9s9": ("login", "login"),
 }
-"""Name -> the application, which names its container too, and the component."""
+"""Name -> the application, which names the pod's container too, and the component."""
 
 
-def run_slurm(objects: Objects, cluster: Cluster) -> None:
-    """Both pods run as long as the cluster is one of Slurm."""
+def sync_slurm_pods(objects: ClusterObjects, cluster: Cluster) -> None:
+    """Create Slurm's two pods in a cluster of Slurm, and remove the pods from others."""
     is_slurm = cluster.settings.cluster_type == "SLURM"
-    if is_slurm and objects.get(NAMESPACE, _SLURM) is None:
+    if is_slurm and objects.get(NAMESPACE, _SLURM_NAMESPACE) is None:
         phase = {"phase": "Active"}
-        objects.add(NAMESPACE, {"metadata": {"name": _SLURM}, "status": phase})
+        objects.add(NAMESPACE, {"metadata": {"name": _SLURM_NAMESPACE}, "status": phase})
     for name, (application, component) in _SLURM_PODS.items():
-        pod = objects.get(POD, name, _SLURM)
+        pod = objects.get(POD, name, _SLURM_NAMESPACE)
         if pod is not None and not is_slurm:
             objects.remove(POD, pod)
         elif pod is None and is_slurm:
@@ -231,23 +267,24 @@ def run_slurm(objects: Objects, cluster: Cluster) -> None:
                 "app.kubernetes.io/component": component,
             }
             image = f"ghcr.io/slinkyproject/{application}:25.05"
-            home = f"{cluster.settings.cluster_name}-control-0"
-            spec = {"nodeName": home, "containers": [{"name": application, "image": image}]}
+            # On a control plane node, which is no node of the API: the pods take no worker's place.
+            node_name = f"{cluster.settings.cluster_name}-control-0"
+            spec = {"nodeName": node_name, "containers": [{"name": application, "image": image}]}
             status = {
                 "phase": "Running",
-                "startTime": timestamp(objects.now),
+                "startTime": format_timestamp(objects.now),
                 "conditions": [{"type": "Ready", "status": "True"}],
             }
-            metadata = {"name": name, "namespace": _SLURM, "labels": labels}
+            metadata = {"name": name, "namespace": _SLURM_NAMESPACE, "labels": labels}
             objects.add(POD, {"metadata": metadata, "spec": spec, "status": status})
 
 
-_SYSTEM = "kube-system"
-_PLUGIN = {"name": "nvidia-device-plugin", "namespace": _SYSTEM}
+_SYSTEM_NAMESPACE = "kube-system"
+_PLUGIN = {"name": "nvidia-device-plugin", "namespace": _SYSTEM_NAMESPACE}
 
 
-def running_cluster(store: Store, cluster_id: str, now: float) -> Cluster | None:
-    """The cluster, if it is there and has a control plane."""
+def find_running_cluster(store: Store, cluster_id: str, now: float) -> Cluster | None:
+    """Return the cluster if present with a control plane, else None."""
     try:
         cluster = TogetherOperations(store, now).get_cluster(cluster_id)
     except ApiError:
@@ -255,49 +292,55 @@ def running_cluster(store: Store, cluster_id: str, now: float) -> Cluster | None
     return cluster if cluster.has_control_plane(now) else None
 
 
-def brought_to(store: Store, cluster: Cluster, now: float) -> Objects:
-    """The objects of a cluster as they are now, within a transaction."""
-    objects = Objects(store, cluster.cluster_id, now)
+def load_current_objects(store: Store, cluster: Cluster, now: float) -> ClusterObjects:
+    """Return the present objects of a cluster. Call this function within a transaction."""
+    objects = ClusterObjects(store, cluster.cluster_id, now)
+    # No object was ever stored: this is the first look at a new cluster.
     if objects.version == 0:
-        _furnish(objects)
-    left = sync_nodes(objects, cluster)
-    run_slurm(objects, cluster)
+        _create_initial_objects(objects)
+    # Nodes first: what pods and volumes become follows from them.
+    departed_nodes = sync_nodes(objects, cluster)
+    sync_slurm_pods(objects, cluster)
     sync_volumes(store, objects, cluster)
-    end_pods(store, cluster.cluster_id, objects, left, rebooted(cluster, now))
-    settle(store, objects)
+    # Pods end before controllers run, so that a lost pod is replaced at the same request.
+    end_pods(store, cluster.cluster_id, objects, departed_nodes, find_reboots(cluster, now))
+    reconcile_objects(store, objects)
     return objects
 
 
-def settle(store: Store, objects: Objects) -> None:
-    """What follows at once from the objects that there are."""
-    _mirror_proxies(objects)
+def reconcile_objects(store: Store, objects: ClusterObjects) -> None:
+    """Run all controllers once: pods, claims, placement, budgets, the engine."""
+    _create_proxy_pods(objects)
     run_controllers(store, objects)
     sync_claims(objects)
+    # Claims before pods, for a pod waits for its claims; and again after, for some claims wait for
+    # a pod.
     place_pods(objects)
     sync_claims(objects)
-    count_budgets(objects)
+    update_budgets(objects)
     run_engine(store, objects)
 
 
-def _furnish(objects: Objects) -> None:
-    for name in ("default", _SYSTEM):
+def _create_initial_objects(objects: ClusterObjects) -> None:
+    for name in ("default", _SYSTEM_NAMESPACE):
         objects.add(NAMESPACE, {"metadata": {"name": name}, "status": {"phase": "Active"}})
     labels = {"app": _PLUGIN["name"]}
     container = {"name": "plugin", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
     spec = {"selector": {"matchLabels": labels}, "template": template}
+    # A pod on every node that a drain has to leave alone.
     objects.add(DAEMON_SET, {"metadata": _PLUGIN, "spec": spec, "status": {}})
 
 
-def _mirror_proxies(objects: Objects) -> None:
-    """The kubelet of each node shows its static pod: nobody's delete ends it."""
-    for node in objects.of(NODE):
+def _create_proxy_pods(objects: ClusterObjects) -> None:
+    """Create each node's static kube-proxy pod: nobody's delete ends such a pod."""
+    for node in objects.list_objects(NODE):
         name = node["metadata"]["name"]
-        if objects.get(POD, f"kube-proxy-{name}", _SYSTEM) is None:
+        if objects.get(POD, f"kube-proxy-{name}", _SYSTEM_NAMESPACE) is None:
             owner = {"apiVersion": "v1", "kind": "Node", "name": name, "controller": True}
             metadata = {
                 "name": f"kube-proxy-{name}",
-                "namespace": _SYSTEM,
+                "namespace": _SYSTEM_NAMESPACE,
                 "annotations": {"kubernetes.io/config.mirror": node["metadata"]["uid"]},
                 "ownerReferences": [{**owner, "uid": node["metadata"]["uid"]}],
             }

@@ -1,5 +1,6 @@
-"""List the kinds of objects that the API serves, how clients discover them, and how an API server
-words its refusals.
+"""List the kinds of objects that the API serves, how clients discover them, and its error answers.
+
+All modules of `kubernetes` use this one.
 """
 
 from dataclasses import dataclass
@@ -7,11 +8,14 @@ from typing import Any
 
 from gpuform.providers.emulator.routing import Refusal
 
+# What discovery promises for every kind.
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 
 @dataclass(frozen=True)
 class Kind:
+    """A kind of object, as discovery describes it."""
+
     name: str
     plural: str
     version: str
@@ -26,12 +30,12 @@ class Kind:
 
     @property
     def folder(self) -> str:
-        """The path of its group and version."""
+        """Return the path of the kind's group and version."""
         return f"apis/{self.api_version}" if self.group else f"api/{self.version}"
 
     @property
     def resource(self) -> str:
-        """As messages call it."""
+        """Return the name of the resource in messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -82,7 +86,7 @@ DAEMON_SET = Kind(
 JOB = Kind("Job", "jobs", "v1", "batch", subresources=_STATUS)
 CONFIG_MAP = Kind("ConfigMap", "configmaps", "v1", short_names=("cm",))
 TOPOLOGY = Kind("Topology", "topologies", "v1beta2", "kueue.x-k8s.io", is_namespaced=False)
-"""Of Kueue, which every emulated cluster has."""
+"""A kind of Kueue, which every emulated cluster has."""
 FLAVOR = Kind(
     "ResourceFlavor",
     "resourceflavors",
@@ -93,7 +97,7 @@ FLAVOR = Kind(
 )
 
 ENGINE_GROUP = "nvcre.nvidia.com"
-"""Of NVIDIA's Cluster Readiness Engine, as its newer versions call it."""
+"""The API group of NVIDIA's Cluster Readiness Engine, as its newer versions call it."""
 CERTIFICATION = Kind(
     "Certification", "certifications", "v1alpha1", ENGINE_GROUP, subresources=_STATUS
 )
@@ -129,19 +133,21 @@ KINDS = (
     BANDWIDTH,
     GOODPUT,
 )
-BY_PLACE = {(kind.folder, kind.plural): kind for kind in KINDS}
-BY_PLURAL = {kind.plural: kind for kind in KINDS}
+KIND_BY_PATH = {(kind.folder, kind.plural): kind for kind in KINDS}
+KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
+# The version that clients see; kubectl warns where it differs from its own by more than one.
 VERSION = {"major": "1", "minor": "32", "gitVersion": "v1.32.0", "platform": "linux/amd64"}
 
 
-def discovered(path: str, engine: str) -> dict[str, Any] | None:
-    """The discovery document at a path, if there is one. `engine` is the engine's group, if any."""
+def find_discovery_document(path: str, engine: str) -> dict[str, Any] | None:
+    """Return the discovery document at a path, or None. `engine` is the engine's API group."""
     if path == "version":
         return VERSION
     if path == "api":
         return {"kind": "APIVersions", "versions": ["v1"]}
+    # Without the engine its kinds do not exist, and clients have to see so.
     served = [kind for kind in KINDS if engine or kind.group != ENGINE_GROUP]
-    groups = {kind.group: _group(kind, engine) for kind in served if kind.group}
+    groups = {kind.group: _build_group(kind, engine) for kind in served if kind.group}
     if path == "apis":
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(groups.values())}
     name = path.removeprefix("apis/")
@@ -155,18 +161,18 @@ def discovered(path: str, engine: str) -> dict[str, Any] | None:
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": version.replace(ENGINE_GROUP, engine or ENGINE_GROUP),
-        "resources": [entry for kind in kinds for entry in _resources(kind)],
+        "resources": [entry for kind in kinds for entry in _list_resources(kind)],
     }
 
 
-def _group(kind: Kind, engine: str) -> dict[str, Any]:
+def _build_group(kind: Kind, engine: str) -> dict[str, Any]:
     name = engine if kind.group == ENGINE_GROUP else kind.group
     version = {"groupVersion": f"{name}/{kind.version}", "version": kind.version}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
-def _resources(kind: Kind) -> list[dict[str, Any]]:
-    own = {
+def _list_resources(kind: Kind) -> list[dict[str, Any]]:
+    resource = {
         "name": kind.plural,
         "singularName": kind.name.lower(),
         "namespaced": kind.is_namespaced,
@@ -174,10 +180,10 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
         "verbs": _VERBS,
         "shortNames": list(kind.short_names),
     }
-    return [own, *(_subresource(kind, name) for name in kind.subresources)]
+    return [resource, *(_build_subresource(kind, name) for name in kind.subresources)]
 
 
-def _subresource(kind: Kind, name: str) -> dict[str, Any]:
+def _build_subresource(kind: Kind, name: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": f"{kind.plural}/{name}",
         "singularName": "",
@@ -192,32 +198,36 @@ def _subresource(kind: Kind, name: str) -> dict[str, Any]:
     return entry
 
 
-def openapi_index(base: str) -> dict[str, Any]:
-    """Where the openapi_document of each group and version is; `base` is the path of the API."""
+def build_openapi_index(base: str) -> dict[str, Any]:
+    """Return where the OpenAPI document of each group and version is; `base` is the API's path."""
     folders = {kind.folder for kind in KINDS}
-    urls = {each: {"serverRelativeURL": f"{base}/openapi/v3/{each}"} for each in sorted(folders)}
+    urls = {
+        folder: {"serverRelativeURL": f"{base}/openapi/v3/{folder}"} for folder in sorted(folders)
+    }
     return {"paths": urls}
 
 
-def openapi_document(folder: str) -> dict[str, Any] | None:
-    """The openapi_document of a group and version."""
+def find_openapi_document(folder: str) -> dict[str, Any] | None:
+    """Return the OpenAPI document of a group and version, or None if nothing is served there."""
     kinds = [kind for kind in KINDS if kind.folder == folder]
     if not kinds:
         return None
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.32.0"},
-        "paths": {_openapi_path(kind): {"patch": _patch(kind)} for kind in kinds},
+        "paths": {
+            _build_openapi_path(kind): {"patch": _build_patch_operation(kind)} for kind in kinds
+        },
     }
 
 
-def _openapi_path(kind: Kind) -> str:
-    home = "namespaces/{namespace}/" if kind.is_namespaced else ""
-    return f"/{kind.folder}/{home}{kind.plural}/{{name}}"
+def _build_openapi_path(kind: Kind) -> str:
+    namespace_part = "namespaces/{namespace}/" if kind.is_namespaced else ""
+    return f"/{kind.folder}/{namespace_part}{kind.plural}/{{name}}"
 
 
-def _patch(kind: Kind) -> dict[str, Any]:
-    """`fieldValidation` says that the server checks fields: then clients do not."""
+def _build_patch_operation(kind: Kind) -> dict[str, Any]:
+    """Return a patch operation; with `fieldValidation` clients leave checks to the server."""
     return {
         "parameters": [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}],
         "responses": {"200": {"description": "OK"}},
@@ -248,7 +258,7 @@ _REASONS = {
 
 
 class StatusError(Refusal):
-    """Answered with `status` and a Status object."""
+    """Raised where the API refuses: answered with `status` and a Status object."""
 
     def __init__(
         self,
@@ -259,13 +269,14 @@ class StatusError(Refusal):
         details: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(status, message)
-        self.body = failure(status, message, reason=reason, details=details)
+        # Built here, so that a route needs no more than the error.
+        self.body = build_failure_status(status, message, reason=reason, details=details)
 
 
-def failure(
+def build_failure_status(
     status: int, message: str, *, reason: str | None = None, details: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A Status object of a failure."""
+    """Return a Status object of a failure."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -278,12 +289,14 @@ def failure(
     }
 
 
-def not_found(resource: str, name: str) -> StatusError:
+def make_not_found(resource: str, name: str) -> StatusError:
+    """Return the 404 for a missing object of a resource."""
     details = {"name": name, "kind": resource}
     return StatusError(404, f'{resource} "{name}" not found', details=details)
 
 
-def conflict(resource: str, name: str) -> StatusError:
+def make_conflict(resource: str, name: str) -> StatusError:
+    """Return the 409 for a change of an old version of the object."""
     message = (
         f'Operation cannot be fulfilled on {resource} "{name}": the object has been modified; '
         "please apply your changes to the latest version and try again"
@@ -291,15 +304,15 @@ def conflict(resource: str, name: str) -> StatusError:
     return StatusError(409, message, details={"name": name, "kind": resource})
 
 
-def invalid(kind: str, name: str, problems: list[tuple[str, str]]) -> StatusError:
-    """422: pairs of a field's path and what is wrong with it."""
+def make_invalid(kind: str, name: str, problems: list[tuple[str, str]]) -> StatusError:
+    """Return the 422 for an object; `problems` are pairs of a field's path and a message."""
     causes = [
         {"reason": "FieldValueInvalid", "message": message, "field": field}
         for field, message in problems
     ]
-    told = ", ".join(f"{field}: {message}" for field, message in problems)
+    listed_problems = ", ".join(f"{field}: {message}" for field, message in problems)
     return StatusError(
         422,
-        f'{kind} "{name}" is invalid: {told}',
+        f'{kind} "{name}" is invalid: {listed_problems}',
         details={"name": name, "kind": kind, "causes": causes},
     )

@@ -1,59 +1,72 @@
-"""The workers of a cluster as nodes of its API: they come and go as the platform says."""
+"""Show the workers of a Together cluster as nodes of its Kubernetes API.
+
+`controllers` calls `sync_nodes` at every request; the emulated Together asks which nodes are
+cordoned before it shrinks a cluster.
+"""
 
 from typing import Any
 
 from gpuform.providers.emulator.kubernetes.kinds import NODE
-from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp, unix_time
+from gpuform.providers.emulator.kubernetes.objects import (
+    ClusterObjects,
+    Object,
+    format_timestamp,
+    parse_timestamp,
+)
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import MACHINES
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
 
 
-def sync_nodes(objects: Objects, cluster: Cluster) -> dict[str, float]:
-    """Every worker that runs is a node; the names of those that left, and since when."""
+def sync_nodes(objects: ClusterObjects, cluster: Cluster) -> dict[str, float]:
+    """Make the nodes the running workers; return removed nodes, and since when."""
     workers = [*cluster.workers, *cluster.preemptible]
     running = {worker.host_name: worker for worker in workers if worker.is_running(objects.now)}
     removed_at = {worker.host_name: worker.removed_at for worker in workers}
-    left: dict[str, float] = {}
-    for node in objects.of(NODE):
+    departed_nodes: dict[str, float] = {}
+    for node in objects.list_objects(NODE):
         name = node["metadata"]["name"]
         if name not in running:
             objects.remove(NODE, node)
-            left[name] = removed_at.get(name) or objects.now
+            # The platform's own time, so that pods end when the node left and not when somebody
+            # looked.
+            departed_nodes[name] = removed_at.get(name) or objects.now
     for name, worker in running.items():
-        node = objects.get(NODE, name) or objects.add(NODE, _node(worker, cluster))
-        _follow_reboots(objects, node, worker)
-    return left
+        node = objects.get(NODE, name) or objects.add(NODE, _build_node(worker, cluster))
+        _apply_reboots(objects, node, worker)
+    return departed_nodes
 
 
-def rebooted(cluster: Cluster, now: float) -> dict[str, float]:
-    """When the machines last began to start anew, or ended that, by host name, if they did."""
-    found = {}
+def find_reboots(cluster: Cluster, now: float) -> dict[str, float]:
+    """Return when machines last began or ended a restart, by host name."""
+    reboots = {}
     for worker in (*cluster.workers, *cluster.preemptible):
-        begun = [span for span in worker.down if span[0] <= now]
-        if begun:
-            start, end = max(begun)
-            found[worker.host_name] = end if end <= now else start
-    return found
+        begun_spans = [span for span in worker.down if span[0] <= now]
+        if begun_spans:
+            start, end = max(begun_spans)
+            reboots[worker.host_name] = end if end <= now else start
+    return reboots
 
 
-def _follow_reboots(objects: Objects, node: Object, worker: Node) -> None:
-    """It is not Ready while its machine starts anew; then as before, or Ready if that helped."""
-    begun = [span for span in worker.down if span[0] <= objects.now]
-    if not begun:
+def _apply_reboots(objects: ClusterObjects, node: Object, worker: Node) -> None:
+    """Make the node not Ready while the machine restarts; then as before, or Ready."""
+    begun_spans = [span for span in worker.down if span[0] <= objects.now]
+    if not begun_spans:
         return
-    start, end = max(begun)
+    start, end = max(begun_spans)
     condition = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
-    since = unix_time(condition["lastTransitionTime"])
+    since = parse_timestamp(condition["lastTransitionTime"])
     if objects.now < end and is_ready(node):
-        objects.replace(NODE, node, with_readiness(node, start, ready=False))
+        objects.replace(NODE, node, set_readiness(node, start, ready=False))
+    # A node that was broken before the restart stays so, unless the repair has ended what was
+    # wrong.
     elif (
         objects.now >= end > since
         and not is_ready(node)
         and (since >= start or (worker.revived_at or 0.0) >= end)
     ):
-        objects.replace(NODE, node, with_readiness(node, end, ready=True))
+        objects.replace(NODE, node, set_readiness(node, end, ready=True))
 
 
 def is_cordoned(node: Object) -> bool:
@@ -62,16 +75,18 @@ def is_cordoned(node: Object) -> bool:
 
 def is_ready(node: Object) -> bool:
     conditions = node.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
 
 
-def with_readiness(node: Object, now: float, *, ready: bool) -> Object:
-    """The node with another condition `Ready`; False is Unknown, as of a kubelet that died."""
-    status = {**node["status"], "conditions": [_ready(now, ready=ready)]}
+def set_readiness(node: Object, now: float, *, ready: bool) -> Object:
+    """Return the node with another condition `Ready`; False is Unknown, as of a dead kubelet."""
+    status = {**node["status"], "conditions": [_build_ready_condition(now, ready=ready)]}
     return {**node, "status": status}
 
 
-def _node(worker: Node, cluster: Cluster) -> Object:
+def _build_node(worker: Node, cluster: Cluster) -> Object:
     settings = cluster.settings
     machine = MACHINES[settings.gpu_type]
     joined_at = worker.running_at or 0.0
@@ -84,8 +99,9 @@ def _node(worker: Node, cluster: Cluster) -> Object:
     return {
         "metadata": {
             "name": worker.host_name,
+            # The platform's id: a machine that comes back under its name is another node.
             "uid": worker.node_id,
-            "creationTimestamp": timestamp(joined_at),
+            "creationTimestamp": format_timestamp(joined_at),
             "labels": {
                 "kubernetes.io/hostname": worker.host_name,
                 "kubernetes.io/arch": "amd64",
@@ -96,11 +112,12 @@ def _node(worker: Node, cluster: Cluster) -> Object:
                 "nvidia.com/cuda.driver-version.full": cluster.driver.nvidia_driver_version,
             },
         },
+        # Together's instance id, by which clients find the machine of a node.
         "spec": {"providerID": f"together://{worker.instance_id}"},
         "status": {
             "capacity": capacity,
             "allocatable": capacity,
-            "conditions": [_ready(joined_at, ready=True)],
+            "conditions": [_build_ready_condition(joined_at, ready=True)],
             "addresses": [{"type": "Hostname", "address": worker.host_name}],
             "nodeInfo": {
                 "kubeletVersion": "v1.32.0",
@@ -118,20 +135,20 @@ def _node(worker: Node, cluster: Cluster) -> Object:
     }
 
 
-def _ready(moment: float, *, ready: bool) -> dict[str, Any]:
+def _build_ready_condition(moment: float, *, ready: bool) -> dict[str, Any]:
     return {
         "type": "Ready",
         "status": "True" if ready else "Unknown",
         "reason": "KubeletReady" if ready else "NodeStatusUnknown",
         "message": "kubelet is posting ready status" if ready else "Kubelet stopped posting status",
-        "lastTransitionTime": timestamp(moment),
-        "lastHeartbeatTime": timestamp(moment),
+        "lastTransitionTime": format_timestamp(moment),
+        "lastHeartbeatTime": format_timestamp(moment),
     }
 
 
-def cordoned(store: Store, cluster_id: str, now: float) -> frozenset[str]:
-    """The host names of a cluster's cordoned workers."""
-    nodes = Objects(store, cluster_id, now).of(NODE)
+def list_cordoned_hosts(store: Store, cluster_id: str, now: float) -> frozenset[str]:
+    """Return the host names of a cluster's cordoned workers."""
+    nodes = ClusterObjects(store, cluster_id, now).list_objects(NODE)
     return frozenset(
         node["metadata"]["name"] for node in nodes if node.get("spec", {}).get("unschedulable")
     )

@@ -1,5 +1,7 @@
-"""Keep the objects of one cluster's API in the emulator's store, each change with a version, and
-select them by labels and fields.
+"""Store the objects of one cluster's API, each change with a version, and select objects.
+
+All modules of `kubernetes` use `ClusterObjects`, which keeps the objects of a cluster in the
+emulator's store. Selection is by labels and by fields, as list requests ask for it.
 """
 
 import json
@@ -11,189 +13,207 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from gpuform.providers.emulator.kubernetes.kinds import BY_PLURAL, Kind, StatusError
+from gpuform.providers.emulator.kubernetes.kinds import KIND_BY_PLURAL, Kind, StatusError
 from gpuform.providers.emulator.store import Store
 
 Object = dict[str, Any]
-"""JSON with apiVersion, kind and metadata. What `Objects` hands out is never changed in place."""
+"""JSON with apiVersion, kind and metadata. Nobody changes what `ClusterObjects` returns."""
 
 
 @dataclass(frozen=True)
-class Event:
-    """`kind` is ADDED, MODIFIED or DELETED."""
+class WatchEvent:
+    """A change as a watch sends it; `kind` is ADDED, MODIFIED or DELETED."""
 
     kind: str
     version: int
     object: Object
 
 
-class Objects:
-    """One cluster's objects, within a transaction of the store."""
+class ClusterObjects:
+    """The objects of one cluster, within a transaction of the store."""
 
     def __init__(self, store: Store, cluster_id: str, now: float) -> None:
         self._store = store
-        self._kept = f"kubernetes/{cluster_id}"
-        self._removed = f"kubernetes/{cluster_id}/removed"
+        self._object_kind = f"kubernetes/{cluster_id}"
+        self._removed_kind = f"kubernetes/{cluster_id}/removed"
         self.now = now
         self._objects: dict[str, dict[tuple[str, str], Object]] = {}
         self._created: dict[str, int] = {}
-        for body in store.list_all(self._kept):
+        for body in store.list_all(self._object_kind):
             entry = json.loads(body)
-            each = entry["object"]
-            self._objects.setdefault(entry["kind"], {})[_place(each)] = each
-            self._created[each["metadata"]["uid"]] = entry["created"]
-        self.version = int(store.get(f"{self._kept}/version", "") or 0)
+            stored_object = entry["object"]
+            self._objects.setdefault(entry["kind"], {})[_get_key(stored_object)] = stored_object
+            self._created[stored_object["metadata"]["uid"]] = entry["created"]
+        # 0 for a cluster whose API nobody has asked yet.
+        self.version = int(store.get(f"{self._object_kind}/version", "") or 0)
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
         return self._objects.get(kind.plural, {}).get((namespace, name))
 
-    def of(self, kind: Kind, namespace: str | None = None) -> list[Object]:
-        """By namespace and name."""
-        found = sorted(self._objects.get(kind.plural, {}).items())
-        return [each for (home, _), each in found if namespace in {None, home}]
+    def list_objects(self, kind: Kind, namespace: str | None = None) -> list[Object]:
+        """Return the objects of a kind, in all namespaces or one, by namespace and name."""
+        items = sorted(self._objects.get(kind.plural, {}).items())
+        return [item for (item_namespace, _), item in items if namespace in {None, item_namespace}]
 
-    def all(self) -> Iterator[tuple[Kind, Object]]:
+    def list_all(self) -> Iterator[tuple[Kind, Object]]:
         for plural in list(self._objects):
-            for each in list(self._objects[plural].values()):
-                yield BY_PLURAL[plural], each
+            for item in list(self._objects[plural].values()):
+                yield KIND_BY_PLURAL[plural], item
 
     def add(self, kind: Kind, new: Object) -> Object:
-        """The object with a uid, a version and the time of its creation."""
+        """Store a new object and return the object with uid, version and creation time."""
         metadata = {
             **new.get("metadata", {}),
             "uid": new.get("metadata", {}).get("uid") or self._store.create_id(),
             "creationTimestamp": new.get("metadata", {}).get("creationTimestamp")
-            or timestamp(self.now),
+            or format_timestamp(self.now),
             "generation": 1,
         }
         identity = {"apiVersion": kind.api_version, "kind": kind.name}
-        return self._keep(kind, {**new, **identity, "metadata": metadata})
+        return self._save(kind, {**new, **identity, "metadata": metadata})
 
     def replace(self, kind: Kind, old: Object, new: Object) -> Object:
-        """`new` in the place of `old`, with a new version unless they are the same."""
-        if _without_version(old) == _without_version(new):
+        """Store `new` in the place of `old`, with a new version if anything has changed."""
+        if _drop_version(old) == _drop_version(new):
+            # A write that changes nothing gets no version, so that watches stay silent.
             return old
         metadata = {**new["metadata"]}
+        # The generation counts changes of the spec alone, as in Kubernetes.
         if old.get("spec") != new.get("spec"):
             metadata["generation"] = old["metadata"].get("generation", 1) + 1
-        return self._keep(kind, {**new, "metadata": metadata})
+        return self._save(kind, {**new, "metadata": metadata})
 
     def remove(self, kind: Kind, old: Object) -> Object:
-        last = self._versioned(old)
-        namespace, name = _place(old)
+        """Remove the object and return the last state, which watches still send."""
+        last = self._set_next_version(old)
+        namespace, name = _get_key(old)
         del self._objects[kind.plural][namespace, name]
-        self._store.remove(self._kept, f"{kind.plural}/{namespace}/{name}")
+        self._store.remove(self._object_kind, f"{kind.plural}/{namespace}/{name}")
+        # Kept for ever: a watch may ask for changes since any version.
         entry = {"kind": kind.plural, "object": last}
-        self._store.put(self._removed, str(self.version), json.dumps(entry))
+        self._store.put(self._removed_kind, str(self.version), json.dumps(entry))
         return last
 
-    def events(self, kind: Kind, since: int) -> list[Event]:
-        """What happened to objects of a kind after a version: the last change of each."""
+    def list_events(self, kind: Kind, since: int) -> list[WatchEvent]:
+        """Return the last change of each object of a kind after a version."""
         changed = [
-            Event(
-                "ADDED" if self._created[each["metadata"]["uid"]] > since else "MODIFIED",
-                version(each),
-                each,
+            WatchEvent(
+                "ADDED" if self._created[item["metadata"]["uid"]] > since else "MODIFIED",
+                get_version(item),
+                item,
             )
-            for each in self.of(kind)
-            if version(each) > since
+            for item in self.list_objects(kind)
+            if get_version(item) > since
         ]
-        entries = (json.loads(body) for body in self._store.list_all(self._removed))
-        gone = [entry["object"] for entry in entries if entry["kind"] == kind.plural]
-        changed += [Event("DELETED", version(each), each) for each in gone if version(each) > since]
+        entries = (json.loads(body) for body in self._store.list_all(self._removed_kind))
+        removed_objects = [entry["object"] for entry in entries if entry["kind"] == kind.plural]
+        changed += [
+            WatchEvent("DELETED", get_version(item), item)
+            for item in removed_objects
+            if get_version(item) > since
+        ]
         return sorted(changed, key=lambda event: event.version)
 
-    def _keep(self, kind: Kind, new: Object) -> Object:
-        new = self._versioned(deepcopy(new))
-        namespace, name = _place(new)
+    def _save(self, kind: Kind, new: Object) -> Object:
+        new = self._set_next_version(deepcopy(new))
+        namespace, name = _get_key(new)
         self._objects.setdefault(kind.plural, {})[namespace, name] = new
+        # The version at the first save tells a watch whether an object is ADDED or MODIFIED.
         created = self._created.setdefault(new["metadata"]["uid"], self.version)
         entry = {"kind": kind.plural, "created": created, "object": new}
-        self._store.put(self._kept, f"{kind.plural}/{namespace}/{name}", json.dumps(entry))
+        self._store.put(self._object_kind, f"{kind.plural}/{namespace}/{name}", json.dumps(entry))
         return new
 
-    def _versioned(self, new: Object) -> Object:
+    def _set_next_version(self, new: Object) -> Object:
         self.version += 1
-        self._store.put(f"{self._kept}/version", "", str(self.version))
+        self._store.put(f"{self._object_kind}/version", "", str(self.version))
         return {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
 
 
-def version(each: Object) -> int:
-    return int(each["metadata"]["resourceVersion"])
+def get_version(content: Object) -> int:
+    return int(content["metadata"]["resourceVersion"])
 
 
-def timestamp(moment: float) -> str:
-    """Whole seconds, as the API has them."""
+def format_timestamp(moment: float) -> str:
+    """Return unix seconds as the API writes times, in whole seconds."""
     return datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z")
 
 
-def unix_time(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+def parse_timestamp(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()
 
 
-def _place(each: Object) -> tuple[str, str]:
-    metadata = each["metadata"]
+def _get_key(content: Object) -> tuple[str, str]:
+    metadata = content["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
-def _without_version(each: Object) -> Object:
-    metadata = {**each["metadata"], "resourceVersion": None, "generation": None}
-    return {**each, "metadata": metadata}
+def _drop_version(content: Object) -> Object:
+    metadata = {**content["metadata"], "resourceVersion": None, "generation": None}
+    return {**content, "metadata": metadata}
 
 
-_FORM = re.compile(
+_QUANTITY = re.compile(
     r"^([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]))?$", re.ASCII
 )
+# Suffixes of quantities: Ki is 1024, k is 1000.
 _BINARY = {f"{letter}i": 1024 ** (at + 1) for at, letter in enumerate("KMGTPE")}
 _DECIMAL = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")}
 _DECIMAL |= {letter: Decimal(10) ** (3 * at) for at, letter in enumerate("kMGTPE", start=1)}
 
 
-def amount(text: object) -> Decimal:
-    """Raises ValueError for what is no quantity."""
-    found = _FORM.match(str(text))
-    if found is None:
-        raise ValueError(f"quantities must match the regular expression, not {text!r}")
-    number, exponent, suffix = found.groups()
+def parse_quantity(quantity: object) -> Decimal:
+    """Return a quantity (`1Ti`, `500m`) as a number. Raises ValueError."""
+    match = _QUANTITY.match(str(quantity))
+    if match is None:
+        raise ValueError(f"quantities must match the regular expression, not {quantity!r}")
+    number, exponent, suffix = match.groups()
     if exponent:
         return Decimal(number + exponent)
     return Decimal(number) * (_BINARY.get(suffix or "") or _DECIMAL.get(suffix or "", Decimal(1)))
 
 
-_IN = re.compile(r"^\s*([^\s!=,]+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
-_EQUAL = re.compile(r"^\s*([^\s!=]+)\s*(==|=|!=)\s*([^\s!=]*)\s*$")
-_PRESENT = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
+_IN_TERM = re.compile(r"^\s*([^\s!=,]+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
+_EQUAL_TERM = re.compile(r"^\s*([^\s!=]+)\s*(==|=|!=)\s*([^\s!=]*)\s*$")
+_PRESENCE_TERM = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
 
 
-def labels_match(text: str, labels: dict[str, str]) -> bool:
-    """A `labelSelector`. Raises StatusError when it makes no sense."""
-    return all(_label_holds(term, labels) for term in re.split(r",(?![^(]*\))", text) if term)
+def matches_labels(selector: str, labels: dict[str, str]) -> bool:
+    """Return whether labels match a `labelSelector`. Raises `StatusError` for a malformed one."""
+    # Commas within parentheses separate values, not requirements.
+    return all(
+        _matches_label_term(term, labels) for term in re.split(r",(?![^(]*\))", selector) if term
+    )
 
 
-def _label_holds(term: str, labels: dict[str, str]) -> bool:
-    if found := _IN.match(term):
-        key, operator, values = found.groups()
+def _matches_label_term(term: str, labels: dict[str, str]) -> bool:
+    # Set-based requirements first: they contain the signs of the others.
+    if match := _IN_TERM.match(term):
+        key, operator, values = match.groups()
         is_in = labels.get(key) in {value.strip() for value in values.split(",")}
         return is_in == (operator == "in")
-    if found := _EQUAL.match(term):
-        key, operator, value = found.groups()
+    if match := _EQUAL_TERM.match(term):
+        key, operator, value = match.groups()
         return (labels.get(key) == value) == (operator != "!=")
-    if found := _PRESENT.match(term):
-        return (found[2] in labels) != bool(found[1])
+    if match := _PRESENCE_TERM.match(term):
+        return (match[2] in labels) != bool(match[1])
     raise StatusError(400, f"unable to parse requirement: {term!r}")
 
 
-def selected(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
-    """A LabelSelector object; None selects nothing, an empty one everything."""
+def is_selected(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
+    """Return whether a LabelSelector object selects labels; None selects nothing, {} everything."""
     if selector is None:
         return False
-    wanted = selector.get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
+    required_labels = selector.get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in required_labels.items()):
         return False
-    return all(_holds(each, labels) for each in selector.get("matchExpressions") or [])
+    return all(
+        _meets_requirement(requirement, labels)
+        for requirement in selector.get("matchExpressions") or []
+    )
 
 
-def _holds(requirement: dict[str, Any], labels: dict[str, str]) -> bool:
+def _meets_requirement(requirement: dict[str, Any], labels: dict[str, str]) -> bool:
     key, values = requirement["key"], requirement.get("values") or []
     return {
         "In": labels.get(key) in values,
@@ -203,19 +223,22 @@ def _holds(requirement: dict[str, Any], labels: dict[str, str]) -> bool:
     }[requirement["operator"]]
 
 
-def fields_match(text: str, each: dict[str, Any]) -> bool:
-    """A `fieldSelector`, on any field that holds a plain value."""
-    for term in filter(None, text.split(",")):
-        found = _EQUAL.match(term)
-        if found is None:
+def matches_fields(selector: str, content: dict[str, Any]) -> bool:
+    """Return whether an object matches a `fieldSelector`, on any field with a plain value."""
+    for term in filter(None, selector.split(",")):
+        match = _EQUAL_TERM.match(term)
+        if match is None:
             raise StatusError(400, f"invalid field selector {term!r}")
-        path, operator, value = found.groups()
-        here: Any = each
+        path, operator, value = match.groups()
+        field_value: Any = content
         for name in path.split("."):
-            here = here.get(name) if isinstance(here, dict) else None
-        shown = str(here).lower() if isinstance(here, bool) else str(here or "")
-        if path == "spec.unschedulable" and here is None:
-            shown = "false"
-        if (shown == value) != (operator != "!="):
+            field_value = field_value.get(name) if isinstance(field_value, dict) else None
+        shown_value = (
+            str(field_value).lower() if isinstance(field_value, bool) else str(field_value or "")
+        )
+        # A node that was never cordoned has no such field, and clients select it with `=false`.
+        if path == "spec.unschedulable" and field_value is None:
+            shown_value = "false"
+        if (shown_value == value) != (operator != "!="):
             return False
     return True

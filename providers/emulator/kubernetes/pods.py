@@ -1,4 +1,7 @@
-"""What happens to pods: they are placed on nodes, run, end in time, are deleted or killed."""
+"""Place pods on nodes, start them, and end them: done, deleted, evicted or killed with their node.
+
+`controllers` calls this module at every request.
+"""
 
 import json
 from collections.abc import Mapping
@@ -8,169 +11,194 @@ from typing import Any
 from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NODE, POD
 from gpuform.providers.emulator.kubernetes.nodes import is_cordoned, is_ready
 from gpuform.providers.emulator.kubernetes.objects import (
+    ClusterObjects,
     Object,
-    Objects,
-    amount,
-    timestamp,
-    unix_time,
+    format_timestamp,
+    parse_quantity,
+    parse_timestamp,
 )
 from gpuform.providers.emulator.store import Store
 
 RUNS_FOR = "emulator.gpuform.dev/runs-for"
-"""An annotation of pods: seconds of the clock after which they have done their work."""
+"""An annotation of pods: after how many seconds of the clock they have done their work."""
 _ENDS_AT = "emulator.gpuform.dev/ends-at"
 _GPU = "nvidia.com/gpu"
-_DONE = ("Succeeded", "Failed")
+_FINAL_PHASES = ("Succeeded", "Failed")
 
 
 def is_done(pod: Object) -> bool:
-    return pod.get("status", {}).get("phase") in _DONE
+    return pod.get("status", {}).get("phase") in _FINAL_PHASES
 
 
 def is_active(pod: Object) -> bool:
-    """Neither done nor being deleted."""
+    """Return whether the pod is neither done nor being deleted."""
     return not is_done(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def is_healthy(pod: Object) -> bool:
-    """As disruption budgets count: ready, and not being deleted."""
+    """Return whether the pod is ready and not being deleted, as disruption budgets count."""
     return is_active(pod) and pod["status"].get("phase") == "Running"
 
 
 def end_pods(
     store: Store,
     cluster_id: str,
-    objects: Objects,
-    left: Mapping[str, float],
+    objects: ClusterObjects,
+    departed_nodes: Mapping[str, float],
     rebooted: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """Pods that did their work, were deleted or lost their node, whatever came first.
+    """End pods for the first reason that is due: work done, deletion, loss of the node.
 
-    A node is lost when it has `left`, and to all that ran there before it `rebooted`.
+    Args:
+        store: keeps how pods ended.
+        cluster_id: the cluster of `objects`.
+        objects: the objects of the cluster.
+        departed_nodes: the nodes that have left, and when: their pods are killed.
+        rebooted: the nodes that restarted, and when: pods that ran there before are killed.
     """
-    for pod in objects.of(POD):
+    for pod in objects.list_objects(POD):
         node = pod["spec"].get("nodeName")
         deleted_at = pod["metadata"].get("deletionTimestamp")
-        moments = {
+        end_times = {
             "succeeded": float(pod["metadata"].get("annotations", {}).get(_ENDS_AT, "inf")),
-            "deleted": unix_time(deleted_at) if deleted_at else float("inf"),
-            "killed": min(left.get(node, float("inf")), _rebooted_at(pod, rebooted)),
+            "deleted": parse_timestamp(deleted_at) if deleted_at else float("inf"),
+            "killed": min(departed_nodes.get(node, float("inf")), _get_reboot_time(pod, rebooted)),
         }
-        how = min(moments, key=lambda name: moments[name])
-        if moments[how] > objects.now:
+        # Of several ends that lie in the past the first one is the true one.
+        end = min(end_times, key=lambda name: end_times[name])
+        if end_times[end] > objects.now:
             continue
         if not is_done(pod):
-            told = "evicted" if how == "deleted" and _is_evicted(pod) else how
-            _note(store, cluster_id, objects, pod, told)
-        if min(moments["deleted"], moments["killed"]) <= objects.now:
+            recorded_end = "evicted" if end == "deleted" and _is_evicted(pod) else end
+            _record_end(store, cluster_id, objects, pod, recorded_end)
+        if min(end_times["deleted"], end_times["killed"]) <= objects.now:
             objects.remove(POD, pod)
+        # Work that is done leaves the pod, as Kubernetes does; only the phase changes.
         elif not is_done(pod):
-            objects.replace(POD, pod, _succeeded(pod, objects.now))
+            objects.replace(POD, pod, _mark_succeeded(pod, objects.now))
 
 
-def _rebooted_at(pod: Object, rebooted: Mapping[str, float]) -> float:
-    """When its node began to start anew under it; never where it was started afterwards."""
+def _get_reboot_time(pod: Object, rebooted: Mapping[str, float]) -> float:
+    """Return when the pod's node restarted under the pod, or infinity if the pod started later."""
     moment = rebooted.get(pod["spec"].get("nodeName"))
     started = pod.get("status", {}).get("startTime")
+    # A static pod is started again by its kubelet, which keeps the mirror pod.
     if moment is None or started is None or "config.mirror" in str(pod["metadata"]):
         return float("inf")
-    return moment if unix_time(started) < moment else float("inf")
+    return moment if parse_timestamp(started) < moment else float("inf")
 
 
-def place_pods(objects: Objects) -> None:
-    """Pods without a node get one that is ready, takes pods and has the GPUs they ask for."""
-    waiting = [pod for pod in objects.of(POD) if pod["status"].get("phase") == "Pending"]
+def place_pods(objects: ClusterObjects) -> None:
+    """Start pending pods on ready, uncordoned nodes with enough free GPUs."""
+    waiting = [pod for pod in objects.list_objects(POD) if pod["status"].get("phase") == "Pending"]
     if not waiting:
         return
-    nodes = [node for node in objects.of(NODE) if is_ready(node) and not is_cordoned(node)]
-    free = {
+    nodes = [
+        node for node in objects.list_objects(NODE) if is_ready(node) and not is_cordoned(node)
+    ]
+    free_gpus = {
         node["metadata"]["name"]: int(node["status"]["allocatable"].get(_GPU, "0"))
         for node in nodes
     }
-    for pod in objects.of(POD):
-        if not is_done(pod) and pod["spec"].get("nodeName") in free:
-            free[pod["spec"]["nodeName"]] -= gpus(pod)
+    for pod in objects.list_objects(POD):
+        if not is_done(pod) and pod["spec"].get("nodeName") in free_gpus:
+            free_gpus[pod["spec"]["nodeName"]] -= count_gpus(pod)
     for pod in waiting:
-        asked = pod["spec"].get("nodeName")
-        if free.get(asked, 0) < 0:
-            free[asked] += gpus(pod)
-            objects.replace(POD, pod, _rejected(pod))
+        requested_node = pod["spec"].get("nodeName")
+        # A pod that names its node goes past the scheduler; the kubelet refuses what does not fit.
+        if free_gpus.get(requested_node, 0) < 0:
+            free_gpus[requested_node] += count_gpus(pod)
+            objects.replace(POD, pod, _mark_rejected(pod))
             continue
-        name = asked or _home(pod, nodes, free)
-        if objects.get(NODE, name or "") is None or not _has_its_claims(pod, objects):
+        node_name = requested_node or _choose_node(pod, nodes, free_gpus)
+        # The pod waits: no node fits, the named node is not there, or a claim is not bound.
+        if objects.get(NODE, node_name or "") is None or not _has_usable_claims(pod, objects):
             continue
         if "nodeName" not in pod["spec"]:
-            free[str(name)] -= gpus(pod)
-        objects.replace(POD, pod, _started(pod, str(name), objects.now))
+            free_gpus[str(node_name)] -= count_gpus(pod)
+        objects.replace(POD, pod, _mark_started(pod, str(node_name), objects.now))
 
 
-def gpus(pod: Object) -> int:
-    asked = (each.get("resources", {}) for each in pod["spec"].get("containers", []))
+def count_gpus(pod: Object) -> int:
+    resources = (container.get("resources", {}) for container in pod["spec"].get("containers", []))
     return sum(
-        int(amount({**one.get("requests", {}), **one.get("limits", {})}.get(_GPU, "0")))
-        for one in asked
+        int(
+            parse_quantity(
+                {**resource.get("requests", {}), **resource.get("limits", {})}.get(_GPU, "0")
+            )
+        )
+        for resource in resources
     )
 
 
-def claims_of(pod: Object) -> list[str]:
-    """The names of the claims that it mounts."""
+def list_claims(pod: Object) -> list[str]:
+    """Return the names of the pod's claims."""
     volumes = pod["spec"].get("volumes") or []
     return [
-        each["persistentVolumeClaim"]["claimName"]
-        for each in volumes
-        if "persistentVolumeClaim" in each
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes
+        if "persistentVolumeClaim" in volume
     ]
 
 
-def evicted(pod: Object, now: float) -> Object:
-    """The pod with the condition that tells why it is deleted."""
+def mark_evicted(pod: Object, now: float) -> Object:
+    """Return the pod with the condition of an eviction."""
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
         "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
-        "lastTransitionTime": timestamp(now),
+        "lastTransitionTime": format_timestamp(now),
     }
     status = pod["status"]
-    kept = [each for each in status.get("conditions", []) if each["type"] != condition["type"]]
-    return {**pod, "status": {**status, "conditions": [*kept, condition]}}
+    other_conditions = [
+        other for other in status.get("conditions", []) if other["type"] != condition["type"]
+    ]
+    return {**pod, "status": {**status, "conditions": [*other_conditions, condition]}}
 
 
-def ended(store: Store, cluster_id: str) -> list[dict[str, Any]]:
-    """How pods ended: succeeded, evicted, deleted or killed, in order."""
-    return [json.loads(body) for body in store.list_all(_notes(cluster_id))]
+def list_ended_pods(store: Store, cluster_id: str) -> list[dict[str, Any]]:
+    """Return how pods ended, in order: succeeded, evicted, deleted or killed."""
+    return [json.loads(body) for body in store.list_all(_get_ends_kind(cluster_id))]
 
 
 def _is_evicted(pod: Object) -> bool:
     conditions = pod["status"].get("conditions", [])
-    return any(each["type"] == "DisruptionTarget" for each in conditions)
+    return any(condition["type"] == "DisruptionTarget" for condition in conditions)
 
 
-def _note(store: Store, cluster_id: str, objects: Objects, pod: Object, how: str) -> None:
+def _record_end(
+    store: Store, cluster_id: str, objects: ClusterObjects, pod: Object, end: str
+) -> None:
     metadata = pod["metadata"]
     note = {
         "pod": f"{metadata.get('namespace')}/{metadata['name']}",
         "node": pod["spec"].get("nodeName"),
-        "how": how,
+        "how": end,
         "noticed_at": objects.now,
     }
-    store.put(_notes(cluster_id), metadata["uid"], json.dumps(note))
+    store.put(_get_ends_kind(cluster_id), metadata["uid"], json.dumps(note))
 
 
-def _notes(cluster_id: str) -> str:
+def _get_ends_kind(cluster_id: str) -> str:
     return f"kubernetes/{cluster_id}/ended"
 
 
-def _succeeded(pod: Object, now: float) -> Object:
+def _mark_succeeded(pod: Object, now: float) -> Object:
     annotations = {**pod["metadata"]["annotations"]}
     del annotations[_ENDS_AT]
-    status = {**pod["status"], "phase": "Succeeded", "conditions": _conditions(now, ready=False)}
+    status = {
+        **pod["status"],
+        "phase": "Succeeded",
+        "conditions": _build_conditions(now, ready=False),
+    }
     metadata = {**pod["metadata"], "annotations": annotations}
     return {**pod, "metadata": metadata, "status": status}
 
 
-def _started(pod: Object, node: str, now: float) -> Object:
+def _mark_started(pod: Object, node: str, now: float) -> Object:
     annotations = {**pod["metadata"].get("annotations", {})}
+    # The work begins with the start, not with the creation of the pod.
     if RUNS_FOR in annotations:
         annotations[_ENDS_AT] = str(now + float(annotations[RUNS_FOR]))
     return {
@@ -179,39 +207,40 @@ def _started(pod: Object, node: str, now: float) -> Object:
         "spec": {**pod["spec"], "nodeName": node},
         "status": {
             "phase": "Running",
-            "startTime": timestamp(now),
-            "conditions": _conditions(now, ready=True),
+            "startTime": format_timestamp(now),
+            "conditions": _build_conditions(now, ready=True),
         },
     }
 
 
-def _rejected(pod: Object) -> Object:
-    """As a kubelet answers a pod that was given to its node past the scheduler."""
-    told = f"Pod was rejected: Node didn't have enough resource: {_GPU}"
-    status = {"phase": "Failed", "reason": f"OutOf{_GPU}", "message": told}
+def _mark_rejected(pod: Object) -> Object:
+    """Return the pod rejected by the kubelet for lack of GPUs."""
+    message = f"Pod was rejected: Node didn't have enough resource: {_GPU}"
+    status = {"phase": "Failed", "reason": f"OutOf{_GPU}", "message": message}
     return {**pod, "status": status}
 
 
-def _conditions(now: float, *, ready: bool) -> list[dict[str, str]]:
-    told = {"status": str(ready), "lastTransitionTime": timestamp(now)}
-    return [{"type": "Ready", **told}, {"type": "ContainersReady", **told}]
+def _build_conditions(now: float, *, ready: bool) -> list[dict[str, str]]:
+    state = {"status": str(ready), "lastTransitionTime": format_timestamp(now)}
+    return [{"type": "Ready", **state}, {"type": "ContainersReady", **state}]
 
 
-def _home(pod: Object, nodes: list[Object], free: dict[str, int]) -> str | None:
-    wanted = pod["spec"].get("nodeSelector") or {}
+def _choose_node(pod: Object, nodes: list[Object], free_gpus: dict[str, int]) -> str | None:
+    required_labels = pod["spec"].get("nodeSelector") or {}
     names = [
         node["metadata"]["name"]
         for node in nodes
-        if wanted.items() <= node["metadata"].get("labels", {}).items()
+        if required_labels.items() <= node["metadata"].get("labels", {}).items()
     ]
-    fitting = [name for name in names if free[name] >= gpus(pod)]
-    return max(fitting, key=lambda name: free[name], default=None)
+    fitting = [name for name in names if free_gpus[name] >= count_gpus(pod)]
+    # The emptiest node, so that pods spread.
+    return max(fitting, key=lambda name: free_gpus[name], default=None)
 
 
-def _has_its_claims(pod: Object, objects: Objects) -> bool:
-    """Every claim is there, and bound unless it waits for this pod."""
+def _has_usable_claims(pod: Object, objects: ClusterObjects) -> bool:
+    """Return whether every claim of the pod exists and is bound, or waits for this pod."""
     namespace = pod["metadata"]["namespace"]
-    claims = [objects.get(CLAIM, name, namespace) for name in claims_of(pod)]
+    claims = [objects.get(CLAIM, name, namespace) for name in list_claims(pod)]
     return all(
         claim is not None
         and (claim["status"]["phase"] == "Bound" or not claim["spec"].get("volumeName"))

@@ -1,4 +1,7 @@
-"""The API over HTTP: discovery, objects and lists of them, watches, eviction, exec."""
+"""Serve the Kubernetes API over HTTP: discovery, objects and lists, watches, eviction, exec.
+
+The emulated Together mounts the routes for its clusters; `verbs` does what is asked of objects.
+"""
 
 import base64
 import json
@@ -12,31 +15,35 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import DROPPED
 from gpuform.providers.emulator.kubernetes import verbs
-from gpuform.providers.emulator.kubernetes.controllers import brought_to, running_cluster, settle
+from gpuform.providers.emulator.kubernetes.controllers import (
+    find_running_cluster,
+    load_current_objects,
+    reconcile_objects,
+)
 from gpuform.providers.emulator.kubernetes.kinds import (
-    BY_PLACE,
     CLAIM,
     ENGINE_GROUP,
+    KIND_BY_PATH,
     StatusError,
-    discovered,
-    failure,
-    openapi_document,
-    openapi_index,
+    build_failure_status,
+    build_openapi_index,
+    find_discovery_document,
+    find_openapi_document,
 )
 from gpuform.providers.emulator.kubernetes.objects import (
-    Event,
+    ClusterObjects,
     Object,
-    Objects,
-    fields_match,
-    labels_match,
+    WatchEvent,
+    matches_fields,
+    matches_labels,
 )
 from gpuform.providers.emulator.kubernetes.readiness import (
     ENGINE_GROUPS,
     EngineSettings,
-    shown,
+    rename_engine_group,
 )
-from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, watched
-from gpuform.providers.emulator.kubernetes.verbs import MERGE, ObjectAddress
+from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, stream_events
+from gpuform.providers.emulator.kubernetes.verbs import MERGE_PATCH, ObjectAddress
 from gpuform.providers.emulator.routing import PlatformApi, answer_json
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.operations import TogetherOperations
@@ -47,10 +54,10 @@ _TRUE = {"1", "t", "true"}
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
-class Kubernetes(PlatformApi):
-    """The API servers of all clusters, as the app mounts them.
+class KubernetesApi(PlatformApi):
+    """The API servers of all clusters, as `app` mounts them.
 
-    `execute` runs commands in pods; without one they are refused.
+    `execute` runs commands in pods; without an executor commands are refused.
     """
 
     name = "kubernetes"
@@ -64,21 +71,22 @@ class Kubernetes(PlatformApi):
 
     def create_blueprint(self) -> Blueprint:
         routes = Blueprint(self.name, __name__)
-        routes.register_error_handler(StatusError, _refused)
+        routes.register_error_handler(StatusError, _answer_refusal)
         path = "/<cluster_id>/<path:path>"
-        routes.add_url_rule(path, view_func=self._answer, methods=_METHODS)
+        routes.add_url_rule(path, view_func=self._answer_request, methods=_METHODS)
         # `exec`: werkzeug finds no other rule for a request that asks for a websocket.
-        routes.add_url_rule(path, "exec", view_func=self._answer, websocket=True)
+        routes.add_url_rule(path, "exec", view_func=self._answer_request, websocket=True)
         return routes
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
-        """401 without the cluster's token; where no API server runs, nobody answers."""
+        """Return 401 without the cluster's token; drop the answer where no API server runs."""
         cluster_id = (client_request.view_args or {}).get("cluster_id", "")
         with self._store.transaction():
             now = self._clock.now()
             self._store.remove_expired(now)
-            cluster = running_cluster(self._store, cluster_id, now)
+            cluster = find_running_cluster(self._store, cluster_id, now)
         if cluster is None:
+            # Before the control plane runs, and after the end, nothing listens there.
             client_request.environ[DROPPED] = True
             return Response(status=204)
         token = self._store.derive_token(cluster_id)
@@ -87,90 +95,99 @@ class Kubernetes(PlatformApi):
         return None
 
     def answer_error(self, status: int, message: str) -> Response:
-        return answer_json(failure(status, message), status)
+        return answer_json(build_failure_status(status, message), status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
-        """The claims: what people make through this API and pay for."""
+        """Return the claims: what users create through this API and pay for."""
         with self._store.transaction():
             now = self._clock.now()
             claims = [
                 (cluster.cluster_id, claim)
                 for cluster in TogetherOperations(self._store, now).list_clusters()
-                for claim in Objects(self._store, cluster.cluster_id, now).of(CLAIM)
+                for claim in ClusterObjects(self._store, cluster.cluster_id, now).list_objects(
+                    CLAIM
+                )
             ]
-        return {"volume_claims": [_shown_claim(cluster_id, claim) for cluster_id, claim in claims]}
+        return {
+            "volume_claims": [_claim_to_json(cluster_id, claim) for cluster_id, claim in claims]
+        }
 
-    def _answer(self, cluster_id: str, path: str) -> Response:
+    def _answer_request(self, cluster_id: str, path: str) -> Response:
         path, engine = path.strip("/"), EngineSettings.load(self._store).group
-        if (asked := path.split("/")[1:2]) and asked[0] in ENGINE_GROUPS:
-            if asked[0] != engine:
+        if (group_part := path.split("/")[1:2]) and group_part[0] in ENGINE_GROUPS:
+            if group_part[0] != engine:
                 raise StatusError(404, "the server could not find the requested resource")
+            # Objects are stored under one name of the group, whatever the cluster calls it.
             path = path.replace(engine, ENGINE_GROUP, 1)
         if path in {"healthz", "livez", "readyz"}:
             return Response("ok", content_type="text/plain")
-        if (found := _described(cluster_id, path, engine)) is not None:
-            return answer_json(found)
-        place = _place(path)
-        if place is None:
+        if (description := _find_description(cluster_id, path, engine)) is not None:
+            return answer_json(description)
+        address = _parse_address(path)
+        if address is None:
             raise StatusError(404, "the server could not find the requested resource")
-        if place.part == "exec":
-            return self._exec(cluster_id, place)
+        if address.part == "exec":
+            return self._run_command(cluster_id, address)
         if request.method == "GET" and request.args.get("watch", "").lower() in _TRUE:
-            return self._watch(cluster_id, place)
-        with self._objects(cluster_id) as objects:
+            return self._watch(cluster_id, address)
+        with self._load_objects(cluster_id) as objects:
             if request.method != "GET":
-                content, status = _written(objects, place)
-                settle(self._store, objects)
-                return answer_json(shown(_as_it_is_now(objects, place, content), engine), status)
-            if place.name:
-                one = self._with_imposed_phase(verbs.get(objects, place))
-                return answer_json(shown(one, engine))
-            return answer_json(shown(_listed(objects, place), engine))
+                content, status = _write_object(objects, address)
+                # The answer shows what follows from the change at once, such as a pod's node.
+                reconcile_objects(self._store, objects)
+                return answer_json(
+                    rename_engine_group(_reload_object(objects, address, content), engine), status
+                )
+            if address.name:
+                item = self._apply_phase_override(verbs.get_object(objects, address))
+                return answer_json(rename_engine_group(item, engine))
+            return answer_json(rename_engine_group(_build_list(objects, address), engine))
 
-    def _with_imposed_phase(self, found: Object) -> Object:
-        """With the phase that an injected fault shows."""
+    def _apply_phase_override(self, item: Object) -> Object:
+        """Return the object with an injected fault's phase."""
         path = request.path.removeprefix(self.prefix)
-        imposed = self._faults.take_overrides(request.method, path, [path], self.name).get(path)
-        if imposed is None:
-            return found
-        return {**found, "status": {**found["status"], "phase": imposed.status_override}}
+        rule = self._faults.take_overrides(request.method, path, [path], self.name).get(path)
+        if rule is None:
+            return item
+        return {**item, "status": {**item["status"], "phase": rule.status_override}}
 
     @contextmanager
-    def _objects(self, cluster_id: str) -> Iterator[Objects]:
+    def _load_objects(self, cluster_id: str) -> Iterator[ClusterObjects]:
         with self._store.transaction():
             now = self._clock.now()
             self._store.remove_expired(now)
-            cluster = running_cluster(self._store, cluster_id, now)
+            cluster = find_running_cluster(self._store, cluster_id, now)
+            # It was there when the request was admitted, and is gone since.
             if cluster is None:
                 raise StatusError(503, "the cluster is gone")
-            yield brought_to(self._store, cluster, now)
+            yield load_current_objects(self._store, cluster, now)
 
-    def _watch(self, cluster_id: str, place: ObjectAddress) -> Response:
-        def happened(since: int) -> tuple[list[Event], int]:
+    def _watch(self, cluster_id: str, address: ObjectAddress) -> Response:
+        def list_events(since: int) -> tuple[list[WatchEvent], int]:
             try:
-                with self._objects(cluster_id) as objects:
-                    return objects.events(place.kind, since), objects.version
+                with self._load_objects(cluster_id) as objects:
+                    return objects.list_events(address.kind, since), objects.version
             except StatusError:
                 return [], since
 
-        given = request.args.get("resourceVersion", "")
-        asked = request.args
-        lines = watched(
-            happened,
-            int(given) if given.isdecimal() else 0,
-            lambda each: _is_asked_for(each, place, asked.to_dict()),
+        start_version = request.args.get("resourceVersion", "")
+        parameters = request.args
+        lines = stream_events(
+            list_events,
+            int(start_version) if start_version.isdecimal() else 0,
+            lambda item: _is_selected(item, address, parameters.to_dict()),
             connection=request.environ.get("werkzeug.socket"),
-            seconds=float(asked.get("timeoutSeconds") or _WATCH_SECONDS),
+            seconds=float(parameters.get("timeoutSeconds") or _WATCH_SECONDS),
         )
         return Response(lines, content_type="application/json")
 
-    def _exec(self, cluster_id: str, place: ObjectAddress) -> Response:
-        with self._objects(cluster_id) as objects:
-            pod = verbs.get(objects, place)
-        containers = [each["name"] for each in pod["spec"]["containers"]]
+    def _run_command(self, cluster_id: str, address: ObjectAddress) -> Response:
+        with self._load_objects(cluster_id) as objects:
+            pod = verbs.get_object(objects, address)
+        containers = [container_spec["name"] for container_spec in pod["spec"]["containers"]]
         container = request.args.get("container") or containers[0]
         if container not in containers:
-            raise StatusError(400, f"container {container} is not valid for pod {place.name}")
+            raise StatusError(400, f"container {container} is not valid for pod {address.name}")
         if self._execute is None:
             raise StatusError(501, "nothing that could run a command is emulated in this pod")
         command = request.args.getlist("command")
@@ -179,124 +196,133 @@ class Kubernetes(PlatformApi):
         return Response(status=204)
 
 
-def _described(cluster_id: str, path: str, engine: str) -> Object | None:
-    """What the API says of itself at a path."""
+def _find_description(cluster_id: str, path: str, engine: str) -> Object | None:
+    """Return the API's description at a path, or None for a path of objects."""
     if path == "openapi/v3":
-        return openapi_index(f"{Kubernetes.prefix}/{cluster_id}")
+        return build_openapi_index(f"{KubernetesApi.prefix}/{cluster_id}")
     if path.startswith("openapi/v3/"):
-        return openapi_document(path.removeprefix("openapi/v3/"))
-    return discovered(path, engine)
+        return find_openapi_document(path.removeprefix("openapi/v3/"))
+    return find_discovery_document(path, engine)
 
 
-def _written(objects: Objects, place: ObjectAddress) -> tuple[Object, int]:
+def _write_object(objects: ClusterObjects, address: ObjectAddress) -> tuple[Object, int]:
+    """Do a writing request; return the answer's content and status."""
     method = request.method
     if method == "DELETE":
-        if place.name:
-            return verbs.delete(objects, place, _body(optional=True)), 200
-        options = _body(optional=True)
-        for each in _asked_for(objects, place):
-            metadata = each["metadata"]
-            one = ObjectAddress(place.kind, metadata.get("namespace", ""), metadata["name"])
-            verbs.delete(objects, one, options)
+        if address.name:
+            return verbs.delete_object(objects, address, _parse_body(optional=True)), 200
+        options = _parse_body(optional=True)
+        # A delete of a collection: every object that the selectors choose.
+        for item in _select_objects(objects, address):
+            metadata = item["metadata"]
+            item_address = ObjectAddress(
+                address.kind, metadata.get("namespace", ""), metadata["name"]
+            )
+            verbs.delete_object(objects, item_address, options)
         return _SUCCESS, 200
-    body = _body()
-    if method == "POST" and place.part == "eviction":
-        verbs.evict(objects, place, body)
+    body = _parse_body()
+    if method == "POST" and address.part == "eviction":
+        verbs.evict_pod(objects, address, body)
         return {**_SUCCESS, "code": 201}, 201
-    if method == "POST" and not place.name:
-        return verbs.create(objects, place, body), 201
-    if method == "PUT" and place.name:
-        return verbs.replace(objects, place, body), 200
-    if method == "PATCH" and place.name:
-        return verbs.patch(objects, place, body, request.mimetype or MERGE), 200
+    if method == "POST" and not address.name:
+        return verbs.create_object(objects, address, body), 201
+    if method == "PUT" and address.name:
+        return verbs.replace_object(objects, address, body), 200
+    if method == "PATCH" and address.name:
+        return verbs.patch_object(objects, address, body, request.mimetype or MERGE_PATCH), 200
     raise StatusError(405, "the server does not allow this method on the requested resource")
 
 
-def _as_it_is_now(objects: Objects, place: ObjectAddress, written: Object) -> Object:
-    """With what followed from the change; what is gone as it was last."""
+def _reload_object(objects: ClusterObjects, address: ObjectAddress, written: Object) -> Object:
+    """Return the present object after its change; a removed one in the last state."""
     metadata = written["metadata"]
     name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
-    found = objects.get(place.kind, name, namespace) if name else None
-    is_same = found is not None and found["metadata"]["uid"] == metadata["uid"]
-    return found if found is not None and is_same else written
+    current = objects.get(address.kind, name, namespace) if name else None
+    is_same = current is not None and current["metadata"]["uid"] == metadata["uid"]
+    return current if current is not None and is_same else written
 
 
-def _listed(objects: Objects, place: ObjectAddress) -> Object:
-    """With `limit`, a part of the list and a token for the rest."""
-    found = _asked_for(objects, place)
+def _build_list(objects: ClusterObjects, address: ObjectAddress) -> Object:
+    """Return the requested list; with `limit`, a part of the list and a token for the rest."""
+    matches = _select_objects(objects, address)
     metadata: dict[str, Any] = {"resourceVersion": str(objects.version)}
-    start = _position(request.args.get("continue", ""))
+    start = _parse_continue_token(request.args.get("continue", ""))
     limit = int(request.args.get("limit") or 0)
-    shown = found[start : start + limit] if limit else found[start:]
-    left = len(found) - start - len(shown)
-    if left > 0:
-        token = base64.urlsafe_b64encode(str(start + len(shown)).encode()).decode()
-        metadata |= {"continue": token, "remainingItemCount": left}
-    kind = place.kind
+    page = matches[start : start + limit] if limit else matches[start:]
+    remaining = len(matches) - start - len(page)
+    if remaining > 0:
+        token = base64.urlsafe_b64encode(str(start + len(page)).encode()).decode()
+        metadata |= {"continue": token, "remainingItemCount": remaining}
+    kind = address.kind
     return {
         "kind": f"{kind.name}List",
         "apiVersion": kind.api_version,
         "metadata": metadata,
-        "items": shown,
+        "items": page,
     }
 
 
-def _position(token: str) -> int:
+def _parse_continue_token(token: str) -> int:
     try:
         return int(base64.urlsafe_b64decode(token)) if token else 0
     except ValueError as error:
         raise StatusError(400, "continue key is not valid") from error
 
 
-def _asked_for(objects: Objects, place: ObjectAddress) -> list[Object]:
-    asked = request.args.to_dict()
-    found = objects.of(place.kind, place.namespace or None)
-    return [each for each in found if _is_asked_for(each, place, asked)]
+def _select_objects(objects: ClusterObjects, address: ObjectAddress) -> list[Object]:
+    parameters = request.args.to_dict()
+    items = objects.list_objects(address.kind, address.namespace or None)
+    return [item for item in items if _is_selected(item, address, parameters)]
 
 
-def _is_asked_for(each: Object, place: ObjectAddress, asked: dict[str, str]) -> bool:
-    metadata = each["metadata"]
+def _is_selected(item: Object, address: ObjectAddress, parameters: dict[str, str]) -> bool:
+    metadata = item["metadata"]
     return (
-        place.namespace in {"", metadata.get("namespace")}
-        and place.name in {"", metadata["name"]}
-        and labels_match(asked.get("labelSelector", ""), metadata.get("labels") or {})
-        and fields_match(asked.get("fieldSelector", ""), each)
+        address.namespace in {"", metadata.get("namespace")}
+        and address.name in {"", metadata["name"]}
+        and matches_labels(parameters.get("labelSelector", ""), metadata.get("labels") or {})
+        and matches_fields(parameters.get("fieldSelector", ""), item)
     )
 
 
-def _place(path: str) -> ObjectAddress | None:
-    """`api/v1/namespaces/NAMESPACE/pods/NAME/eviction` and its shorter forms."""
+def _parse_address(path: str) -> ObjectAddress | None:
+    """Return the address of `api/v1/namespaces/NAMESPACE/pods/NAME/eviction` or a shorter path.
+
+    None for a path where the API serves nothing.
+    """
     parts = path.split("/")
+    # The core group has no name: `api/v1`, but `apis/apps/v1`.
     folder_size = 2 if parts[0] == "api" else 3
     folder, rest = "/".join(parts[:folder_size]), parts[folder_size:]
     namespace = ""
-    if len(rest) > 2 and rest[0] == "namespaces" and (folder, rest[2]) in BY_PLACE:
+    if len(rest) > 2 and rest[0] == "namespaces" and (folder, rest[2]) in KIND_BY_PATH:
         namespace, rest = rest[1], rest[2:]
-    kind = BY_PLACE.get((folder, rest[0])) if rest else None
+    kind = KIND_BY_PATH.get((folder, rest[0])) if rest else None
     if kind is None or len(rest) > 3 or (namespace and not kind.is_namespaced):
         return None
     name, part = [*rest[1:], "", ""][:2]
     if part and part not in kind.subresources:
         return None
+    # A namespaced object has no address without its namespace; only lists span all of them.
     if kind.is_namespaced and not namespace and (name or request.method == "POST"):
         return None
     return ObjectAddress(kind, namespace, name, part)
 
 
-def _body(*, optional: bool = False) -> Any:
-    text = request.get_data()
-    if optional and not text:
+def _parse_body(*, optional: bool = False) -> Any:
+    raw_body = request.get_data()
+    if optional and not raw_body:
         return {}
     try:
-        read = json.loads(text)
+        body = json.loads(raw_body)
     except ValueError as error:
         raise StatusError(400, f"the body of the request is no JSON: {error}") from error
-    if not isinstance(read, dict) and request.method != "PATCH":
+    if not isinstance(body, dict) and request.method != "PATCH":
         raise StatusError(400, "the body of the request is no object")
-    return read
+    return body
 
 
-def _shown_claim(cluster_id: str, claim: Object) -> dict[str, Any]:
+def _claim_to_json(cluster_id: str, claim: Object) -> dict[str, Any]:
     namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
     return {
         "id": f"{cluster_id}/{namespace}/{name}",
@@ -305,9 +331,9 @@ def _shown_claim(cluster_id: str, claim: Object) -> dict[str, Any]:
     }
 
 
-def _refused(error: StatusError) -> Response:
+def _answer_refusal(error: StatusError) -> Response:
     response = answer_json(error.body, error.status)
-    retry = (error.body.get("details") or {}).get("retryAfterSeconds")
-    if retry:
-        response.headers["Retry-After"] = str(retry)
+    retry_seconds = (error.body.get("details") or {}).get("retryAfterSeconds")
+    if retry_seconds:
+        response.headers["Retry-After"] = str(retry_seconds)
     return response

@@ -1,85 +1,101 @@
-"""Volumes and claims: shared volumes as PersistentVolumes, claims bound to them or to local NVMe.
+"""Bind claims to volumes: to shared volumes of the platform, or to ones that a class provisions.
 
-The platform's document ('Kubernetes PVCs') gives the two forms of claim and the name of the local
-class; that there is a default class beside it, which also makes volumes, is ours.
+`controllers` calls this module at every request. The platform's document ('Kubernetes PVCs') gives
+the two forms of claim and the name of the local class; that there is a default class beside it,
+which also provisions volumes, is ours.
 """
 
 from typing import Any
 
 from gpuform.providers.emulator.clock import get_value_at
 from gpuform.providers.emulator.kubernetes.kinds import CLAIM, POD, STORAGE_CLASS, VOLUME
-from gpuform.providers.emulator.kubernetes.objects import Object, Objects, amount
-from gpuform.providers.emulator.kubernetes.pods import claims_of, is_done
+from gpuform.providers.emulator.kubernetes.objects import ClusterObjects, Object, parse_quantity
+from gpuform.providers.emulator.kubernetes.pods import is_done, list_claims
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.operations import TogetherOperations
 
-LOCAL = "local-storage-class"
-SHARED = "shared-storage-class"
-PROTECTION = "kubernetes.io/pvc-protection"
-_BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-_DEFAULT = "storageclass.kubernetes.io/is-default-class"
-_WAITS = "WaitForFirstConsumer"
+LOCAL_CLASS = "local-storage-class"
+SHARED_CLASS = "shared-storage-class"
+PROTECTION_FINALIZER = "kubernetes.io/pvc-protection"
+_BOUND_BY_CONTROLLER_ANNOTATION = "pv.kubernetes.io/bound-by-controller"
+_DEFAULT_CLASS_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
+_WAIT_FOR_CONSUMER = "WaitForFirstConsumer"
 
 
-def sync_volumes(store: Store, objects: Objects, cluster: Cluster) -> None:
-    """The classes, and a PersistentVolume of its name and size for the shared volume."""
-    for each in (_class(LOCAL, _WAITS), _class(SHARED, "Immediate", is_default=True)):
-        if objects.get(STORAGE_CLASS, each["metadata"]["name"]) is None:
-            objects.add(STORAGE_CLASS, each)
+def sync_volumes(store: Store, objects: ClusterObjects, cluster: Cluster) -> None:
+    """Add the storage classes, and a PersistentVolume with the shared volume's name and size."""
+    for storage_class in (
+        _build_class(LOCAL_CLASS, _WAIT_FOR_CONSUMER),
+        _build_class(SHARED_CLASS, "Immediate", is_default=True),
+    ):
+        if objects.get(STORAGE_CLASS, storage_class["metadata"]["name"]) is None:
+            objects.add(STORAGE_CLASS, storage_class)
+    # Only clusters with a shared volume have a PersistentVolume from the start.
     if cluster.volume_id is None:
         return
     volume = TogetherOperations(store, objects.now).get_volume(cluster.volume_id)
     size = f"{get_value_at(volume.sizes, objects.now)}Ti"
     old = objects.get(VOLUME, volume.volume_name)
     if old is None:
-        objects.add(VOLUME, _shared(volume.volume_name, size))
+        objects.add(VOLUME, _build_shared_volume(volume.volume_name, size))
         return
     objects.replace(VOLUME, old, {**old, "spec": {**old["spec"], "capacity": {"storage": size}}})
 
 
-def sync_claims(objects: Objects) -> None:
-    """Claims are bound, grown and, when no pod uses them any more, removed; volumes let go."""
-    pods = [pod for pod in objects.of(POD) if not is_done(pod)]
-    used = {(pod["metadata"]["namespace"], name) for pod in pods for name in claims_of(pod)}
-    for claim in objects.of(CLAIM):
-        place = (claim["metadata"]["namespace"], claim["metadata"]["name"])
-        if "deletionTimestamp" in claim["metadata"] and place not in used:
-            left = [each for each in claim["metadata"]["finalizers"] if each != PROTECTION]
-            if left:
-                metadata = {**claim["metadata"], "finalizers": left}
+def sync_claims(objects: ClusterObjects) -> None:
+    """Bind and grow claims, remove deleted unused ones, and release volumes."""
+    pods = [pod for pod in objects.list_objects(POD) if not is_done(pod)]
+    # A pod that is done uses no claim any more.
+    used_keys = {(pod["metadata"]["namespace"], name) for pod in pods for name in list_claims(pod)}
+    for claim in objects.list_objects(CLAIM):
+        key = (claim["metadata"]["namespace"], claim["metadata"]["name"])
+        if "deletionTimestamp" in claim["metadata"] and key not in used_keys:
+            # The protection goes when no pod uses the claim; other finalizers are their owners' to
+            # remove.
+            remaining_finalizers = [
+                finalizer
+                for finalizer in claim["metadata"]["finalizers"]
+                if finalizer != PROTECTION_FINALIZER
+            ]
+            if remaining_finalizers:
+                metadata = {**claim["metadata"], "finalizers": remaining_finalizers}
                 objects.replace(CLAIM, claim, {**claim, "metadata": metadata})
             else:
                 objects.remove(CLAIM, claim)
         elif claim["status"]["phase"] == "Bound":
-            objects.replace(CLAIM, claim, _at_size(objects, claim))
+            objects.replace(CLAIM, claim, _resize_claim(objects, claim))
         else:
-            _bind(objects, claim, is_used=place in used)
-    _let_go(objects)
+            _bind_claim(objects, claim, is_used=key in used_keys)
+    _release_volumes(objects)
 
 
-def grows(objects: Objects, claim: Object) -> bool:
-    """Whether the class of a claim lets it grow."""
+def can_grow(objects: ClusterObjects, claim: Object) -> bool:
+    """Return whether the class of a claim lets the claim grow."""
     name = claim["spec"].get("storageClassName")
-    found = objects.get(STORAGE_CLASS, name) if name else None
-    return bool(found and found.get("allowVolumeExpansion"))
+    storage_class = objects.get(STORAGE_CLASS, name) if name else None
+    return bool(storage_class and storage_class.get("allowVolumeExpansion"))
 
 
-def default_class(objects: Objects) -> str | None:
-    for each in objects.of(STORAGE_CLASS):
-        if each["metadata"].get("annotations", {}).get(_DEFAULT) == "true":
-            return str(each["metadata"]["name"])
+def find_default_class(objects: ClusterObjects) -> str | None:
+    """Return the name of the default storage class, or None."""
+    for storage_class in objects.list_objects(STORAGE_CLASS):
+        if (
+            storage_class["metadata"].get("annotations", {}).get(_DEFAULT_CLASS_ANNOTATION)
+            == "true"
+        ):
+            return str(storage_class["metadata"]["name"])
     return None
 
 
-def _bind(objects: Objects, claim: Object, *, is_used: bool) -> None:
-    wanted = claim["spec"].get("volumeName")
-    if wanted:
-        volume = objects.get(VOLUME, wanted)
-        if volume is None or not _fits(volume, claim):
+def _bind_claim(objects: ClusterObjects, claim: Object, *, is_used: bool) -> None:
+    volume_name = claim["spec"].get("volumeName")
+    if volume_name:
+        volume = objects.get(VOLUME, volume_name)
+        if volume is None or not _is_suitable(volume, claim):
             return
-    elif _is_provided_now(objects, claim, is_used=is_used):
-        volume = objects.add(VOLUME, _made_for(claim))
+    elif _should_provision(objects, claim, is_used=is_used):
+        volume = objects.add(VOLUME, _build_volume_for(claim))
     else:
         return
     reference = {
@@ -98,55 +114,61 @@ def _bind(objects: Objects, claim: Object, *, is_used: bool) -> None:
         "capacity": volume["spec"]["capacity"],
     }
     metadata = claim["metadata"]
-    if not wanted:
-        annotations = {**metadata.get("annotations", {}), _BOUND_BY_CONTROLLER: "yes"}
+    # A claim that names its volume was bound by its author, not by the controller.
+    if not volume_name:
+        annotations = {**metadata.get("annotations", {}), _BOUND_BY_CONTROLLER_ANNOTATION: "yes"}
         metadata = {**metadata, "annotations": annotations}
     bound = {**claim, "metadata": metadata, "spec": spec, "status": status}
     objects.replace(CLAIM, claim, bound)
 
 
-def _is_provided_now(objects: Objects, claim: Object, *, is_used: bool) -> bool:
-    """Whether its class makes a volume for it: at once, or when a pod uses it."""
+def _should_provision(objects: ClusterObjects, claim: Object, *, is_used: bool) -> bool:
+    """Return whether the claim's class provisions a volume now: at once, or when a pod uses it."""
     name = claim["spec"].get("storageClassName")
-    found = objects.get(STORAGE_CLASS, name) if name else None
-    return found is not None and (is_used or found.get("volumeBindingMode") != _WAITS)
-
-
-def _fits(volume: Object, claim: Object) -> bool:
-    spec, wanted = volume["spec"], claim["spec"]
-    holder = spec.get("claimRef", {}).get("uid")
-    return (
-        holder in {None, claim["metadata"]["uid"]}
-        and set(wanted["accessModes"]) <= set(spec["accessModes"])
-        and wanted.get("storageClassName") == spec.get("storageClassName")
-        and amount(wanted["resources"]["requests"]["storage"])
-        <= amount(spec["capacity"]["storage"])
+    storage_class = objects.get(STORAGE_CLASS, name) if name else None
+    return storage_class is not None and (
+        is_used or storage_class.get("volumeBindingMode") != _WAIT_FOR_CONSUMER
     )
 
 
-def _at_size(objects: Objects, claim: Object) -> Object:
-    """A bound claim has the size of its volume; one that was made for it grows along."""
+def _is_suitable(volume: Object, claim: Object) -> bool:
+    spec, claim_spec = volume["spec"], claim["spec"]
+    holder = spec.get("claimRef", {}).get("uid")
+    return (
+        holder in {None, claim["metadata"]["uid"]}
+        and set(claim_spec["accessModes"]) <= set(spec["accessModes"])
+        and claim_spec.get("storageClassName") == spec.get("storageClassName")
+        and parse_quantity(claim_spec["resources"]["requests"]["storage"])
+        <= parse_quantity(spec["capacity"]["storage"])
+    )
+
+
+def _resize_claim(objects: ClusterObjects, claim: Object) -> Object:
+    """Return a bound claim with the volume's size; a provisioned volume grows with the claim."""
     volume = objects.get(VOLUME, claim["spec"]["volumeName"])
+    # The platform has deleted the volume under its claim.
     if volume is None:
         return {**claim, "status": {**claim["status"], "phase": "Lost"}}
-    wanted = claim["spec"]["resources"]["requests"]
+    requests = claim["spec"]["resources"]["requests"]
     capacity = volume["spec"]["capacity"]
-    if _is_made(volume) and amount(wanted["storage"]) > amount(capacity["storage"]):
-        capacity = {"storage": wanted["storage"]}
+    if _is_provisioned(volume) and parse_quantity(requests["storage"]) > parse_quantity(
+        capacity["storage"]
+    ):
+        capacity = {"storage": requests["storage"]}
         objects.replace(
             VOLUME, volume, {**volume, "spec": {**volume["spec"], "capacity": capacity}}
         )
     return {**claim, "status": {**claim["status"], "capacity": capacity}}
 
 
-def _let_go(objects: Objects) -> None:
-    """Volumes of claims that are gone go along if they were made for them."""
-    uids = {claim["metadata"]["uid"] for claim in objects.of(CLAIM)}
-    for volume in objects.of(VOLUME):
+def _release_volumes(objects: ClusterObjects) -> None:
+    """Release the volumes of removed claims; provisioned volumes are removed."""
+    uids = {claim["metadata"]["uid"] for claim in objects.list_objects(CLAIM)}
+    for volume in objects.list_objects(VOLUME):
         holder = volume["spec"].get("claimRef")
         if holder is None or holder["uid"] in uids:
             continue
-        if _is_made(volume):
+        if _is_provisioned(volume):
             objects.remove(VOLUME, volume)
         else:
             spec = {key: value for key, value in volume["spec"].items() if key != "claimRef"}
@@ -154,16 +176,16 @@ def _let_go(objects: Objects) -> None:
             objects.replace(VOLUME, volume, free)
 
 
-def _is_made(volume: Object) -> bool:
-    """Whether it was made for a claim, rather than by the platform."""
+def _is_provisioned(volume: Object) -> bool:
+    """Return whether the volume was provisioned for a claim, rather than by the platform."""
     return bool(volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete")
 
 
-def _class(name: str, mode: str, *, is_default: bool = False) -> Object:
+def _build_class(name: str, mode: str, *, is_default: bool = False) -> Object:
     return {
         "metadata": {
             "name": name,
-            "annotations": {_DEFAULT: "true"} if is_default else {},
+            "annotations": {_DEFAULT_CLASS_ANNOTATION: "true"} if is_default else {},
         },
         "provisioner": f"{name}.emulator.gpuform.dev",
         "reclaimPolicy": "Delete",
@@ -172,18 +194,21 @@ def _class(name: str, mode: str, *, is_default: bool = False) -> Object:
     }
 
 
-def _shared(name: str, size: str) -> Object:
-    return _volume(name, size, SHARED, ["ReadWriteMany"], "Retain")
+def _build_shared_volume(name: str, size: str) -> Object:
+    # Retain: the platform's volume outlives every claim.
+    return _build_volume(name, size, SHARED_CLASS, ["ReadWriteMany"], "Retain")
 
 
-def _made_for(claim: Object) -> Object:
+def _build_volume_for(claim: Object) -> Object:
     spec = claim["spec"]
     size, modes = spec["resources"]["requests"]["storage"], spec["accessModes"]
     name = f"pvc-{claim['metadata']['uid']}"
-    return _volume(name, size, spec["storageClassName"], modes, "Delete")
+    return _build_volume(name, size, spec["storageClassName"], modes, "Delete")
 
 
-def _volume(name: str, size: str, storage_class: str, modes: list[str], policy: str) -> Object:
+def _build_volume(
+    name: str, size: str, storage_class: str, modes: list[str], policy: str
+) -> Object:
     spec: dict[str, Any] = {
         "capacity": {"storage": size},
         "accessModes": modes,

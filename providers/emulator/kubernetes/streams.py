@@ -1,7 +1,7 @@
-"""What stays open: watches, and commands in pods.
+"""Keep connections open: watches, and commands in pods.
 
-A watch sends changes as lines of JSON for as long as the client listens. Whoever emulates what runs
-inside of pods is called for `pods/NAME/exec`.
+`routes` calls this module. A watch sends changes as lines of JSON for as long as the client
+listens. An `Executor` runs the commands of `pods/NAME/exec`.
 """
 
 import json
@@ -13,69 +13,78 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from wsgiref.types import WSGIEnvironment
 
-from gpuform.providers.emulator.kubernetes.objects import Event, Object
+from gpuform.providers.emulator.kubernetes.objects import Object, WatchEvent
 
-_PAUSE = 0.05
+# Seconds between two looks for changes.
+_POLL_SECONDS = 0.05
 
 
-def watched(
-    happened: Callable[[int], tuple[list[Event], int]],
+def stream_events(
+    list_events: Callable[[int], tuple[list[WatchEvent], int]],
     since: int,
-    is_wanted: Callable[[Object], bool],
+    is_selected: Callable[[Object], bool],
     *,
     connection: socket.socket | None,
     seconds: float,
 ) -> Iterator[bytes]:
-    """Lines until `seconds` of the real time have passed or the client hangs up.
+    """Yield changes as lines of JSON until `seconds` have passed or the client hangs up.
 
-    `happened` tells the events after a version, and the version that they lead to.
+    Args:
+        list_events: returns the events after a version, and the version that they lead to.
+        since: the version after which the watch begins.
+        is_selected: whether the watch selects an object.
+        connection: the client's connection; None in process.
+        seconds: how long the watch lasts, in real time.
     """
     ends_at = time.monotonic() + seconds
-    shown: set[str] = set()
+    shown_uids: set[str] = set()
     while True:
-        events, since = happened(since)
+        events, since = list_events(since)
         for event in events:
-            if line := _line(event, shown, is_wanted):
+            if line := _encode_event(event, shown_uids, is_selected):
                 yield line
-        if time.monotonic() >= ends_at or _is_over(connection):
+        # Real time: a client waits in it, whatever the emulator's clock does.
+        if time.monotonic() >= ends_at or _is_closed(connection):
             return
 
 
-def _line(event: Event, shown: set[str], is_wanted: Callable[[Object], bool]) -> bytes | None:
+def _encode_event(
+    event: WatchEvent, shown_uids: set[str], is_selected: Callable[[Object], bool]
+) -> bytes | None:
     uid = event.object["metadata"]["uid"]
     kind = event.kind
-    if not is_wanted(event.object):
-        if uid not in shown:
+    if not is_selected(event.object):
+        if uid not in shown_uids:
             return None
         kind = "DELETED"  # it is there, but the selector meets it no more
-    shown.discard(uid) if kind == "DELETED" else shown.add(uid)
-    told: dict[str, Any] = {"type": kind, "object": event.object}
-    return json.dumps(told).encode() + b"\n"
+    shown_uids.discard(uid) if kind == "DELETED" else shown_uids.add(uid)
+    message: dict[str, Any] = {"type": kind, "object": event.object}
+    return json.dumps(message).encode() + b"\n"
 
 
-def _is_over(connection: socket.socket | None) -> bool:
-    """Waits a moment; what arrives during a watch is the end of the connection."""
+def _is_closed(connection: socket.socket | None) -> bool:
+    """Wait a moment and return whether the client has hung up; nothing else arrives."""
     if connection is None:
-        time.sleep(_PAUSE)
+        time.sleep(_POLL_SECONDS)
         return False
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
-        return bool(selector.select(_PAUSE))
+        return bool(selector.select(_POLL_SECONDS))
 
 
 @dataclass(frozen=True)
 class Execution:
-    """One request to run a command; the websocket's handshake has not been answered yet."""
+    """A request to run a command; the websocket's handshake has not been answered yet."""
 
     cluster_id: str
     pod: Object
     container: str
     command: Sequence[str]
     environ: WSGIEnvironment
-    """With `werkzeug.socket`, the connection."""
+    """The environment of the request; `werkzeug.socket` is the connection."""
 
 
 class Executor(Protocol):
-    """Answers the handshake, runs the command and closes the websocket; then it returns."""
+    """Answers the handshake, runs the command and closes the websocket, then returns."""
 
     def __call__(self, execution: Execution) -> Any: ...

@@ -1,6 +1,7 @@
-"""Create, replace, patch, delete and evict an object.
+"""Create, replace, patch, delete and evict objects, without HTTP.
 
-PATCH takes JSON merge patch, strategic merge patch and JSON patch.
+`routes` and `controls` call this module. PATCH takes JSON merge patch, strategic merge patch and
+JSON patch.
 """
 
 from copy import deepcopy
@@ -8,23 +9,23 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from gpuform.providers.emulator.kubernetes.admission import admitted, check_change
-from gpuform.providers.emulator.kubernetes.controllers import budgets_of
+from gpuform.providers.emulator.kubernetes.admission import check_change, complete_new_object
+from gpuform.providers.emulator.kubernetes.controllers import list_budgets
 from gpuform.providers.emulator.kubernetes.kinds import (
     BUDGET,
     NAMESPACE,
     POD,
     Kind,
     StatusError,
-    conflict,
-    not_found,
+    make_conflict,
+    make_not_found,
 )
-from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp
-from gpuform.providers.emulator.kubernetes.pods import evicted, is_active
+from gpuform.providers.emulator.kubernetes.objects import ClusterObjects, Object, format_timestamp
+from gpuform.providers.emulator.kubernetes.pods import is_active, mark_evicted
 
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-JSON = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
 
 # Lists that a strategic patch merges by a key of their items (the API's `patchMergeKey`).
 _MERGE_KEYS = {
@@ -41,33 +42,37 @@ _MERGE_KEYS = {
 _PLAIN_LISTS = {"finalizers"}
 
 
-def patched(old: dict[str, Any], patch: Any, form: str) -> dict[str, Any]:
-    """A new object. Raises StatusError: 415 for another form, 400 or 422 for a bad patch."""
-    if form == JSON:
-        return _json_patched(old, patch)
-    if form not in {MERGE, STRATEGIC}:
-        raise StatusError(415, f"the body of the request was in an unknown format: {form}")
+def apply_patch(old: dict[str, Any], patch: Any, content_type: str) -> dict[str, Any]:
+    """Return the object after a patch of the content type `form`.
+
+    Raises `StatusError`: 415 for an unknown content type, 400 or 422 for a bad patch.
+    """
+    if content_type == JSON_PATCH:
+        return _apply_json_patch(old, patch)
+    if content_type not in {MERGE_PATCH, STRATEGIC_PATCH}:
+        raise StatusError(415, f"the body of the request was in an unknown format: {content_type}")
     if not isinstance(patch, dict):
         raise StatusError(400, "a merge patch is a JSON object")
-    merged: dict[str, Any] = _merged(old, patch, is_strategic=form == STRATEGIC)
+    merged: dict[str, Any] = _merge(old, patch, is_strategic=content_type == STRATEGIC_PATCH)
     return merged
 
 
-def _merged(old: Any, patch: Any, *, is_strategic: bool, name: str = "") -> Any:
+def _merge(old: Any, patch: Any, *, is_strategic: bool, name: str = "") -> Any:
     if is_strategic and isinstance(patch, list) and isinstance(old, list):
-        return _merged_list(old, patch, name)
+        return _merge_list(old, patch, name)
     if not isinstance(patch, dict):
         return deepcopy(patch)
     patch = dict(patch)
+    # Directives of strategic merge patches; a plain merge patch has no such keys.
     directive = patch.pop("$patch", None) if is_strategic else None
     new = deepcopy(old) if isinstance(old, dict) and directive != "replace" else {}
     for key, value in patch.items():
         if is_strategic and key.startswith("$"):
-            _delete_plain(new, key, value)
+            _apply_directive(new, key, value)
         elif value is None or (is_strategic and _is_deletion(value)):
             new.pop(key, None)
         else:
-            new[key] = _merged(new.get(key), value, is_strategic=is_strategic, name=key)
+            new[key] = _merge(new.get(key), value, is_strategic=is_strategic, name=key)
     return new
 
 
@@ -75,60 +80,62 @@ def _is_deletion(value: Any) -> bool:
     return isinstance(value, dict) and value.get("$patch") == "delete"
 
 
-def _merged_list(old: list[Any], patch: list[Any], name: str) -> list[Any]:
+def _merge_list(old: list[Any], patch: list[Any], name: str) -> list[Any]:
     if name in _PLAIN_LISTS:
         return [*old, *(value for value in patch if value not in old)]
     key = _MERGE_KEYS.get(name)
     if key is None:
         return deepcopy(patch)
+    # By the merge key: an item of the patch changes the old item of its key.
     new = {item[key]: deepcopy(item) for item in old}
     for item in patch:
         if item == {"$patch": "replace"}:
-            return [each for each in deepcopy(patch) if "$patch" not in each]
+            return [other for other in deepcopy(patch) if "$patch" not in other]
         if item.get("$patch") == "delete":
             new.pop(item[key], None)
         else:
-            new[item[key]] = _merged(new.get(item[key]), item, is_strategic=True)
+            new[item[key]] = _merge(new.get(item[key]), item, is_strategic=True)
     return list(new.values())
 
 
-def _delete_plain(new: dict[str, Any], directive: str, values: Any) -> None:
-    """`$deleteFromPrimitiveList/finalizers`; the order of list items is of no consequence here."""
-    what, _, name = directive.partition("/")
-    if what == "$deleteFromPrimitiveList" and name in new:
+def _apply_directive(new: dict[str, Any], directive: str, values: Any) -> None:
+    """Apply `$deleteFromPrimitiveList/...` or `$retainKeys` to `new`; ignore others."""
+    # The order of list items, which `$setElementOrder` gives, is of no consequence here.
+    verb, _, name = directive.partition("/")
+    if verb == "$deleteFromPrimitiveList" and name in new:
         new[name] = [value for value in new[name] if value not in values]
-    if what == "$retainKeys":
+    if verb == "$retainKeys":
         for key in set(new) - set(values):
             del new[key]
 
 
-def _json_patched(old: dict[str, Any], patch: Any) -> dict[str, Any]:
-    whole = {"": deepcopy(old)}
+def _apply_json_patch(old: dict[str, Any], patch: Any) -> dict[str, Any]:
+    document = {"": deepcopy(old)}
     try:
         for step in patch:
-            _apply(whole, step)
+            _apply_step(document, step)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        told = f"the server rejected our request due to an error in our request: {error}"
-        raise StatusError(422, told, reason="Invalid") from error
-    result: dict[str, Any] = whole[""]
+        message = f"the server rejected our request due to an error in our request: {error}"
+        raise StatusError(422, message, reason="Invalid") from error
+    result: dict[str, Any] = document[""]
     return result
 
 
-def _apply(whole: dict[str, Any], step: dict[str, Any]) -> None:
+def _apply_step(document: dict[str, Any], step: dict[str, Any]) -> None:
     operation, path = step["op"], step["path"]
     if operation in {"move", "copy"}:
-        value = deepcopy(_looked_up(whole, step["from"]))
+        value = deepcopy(_resolve_path(document, step["from"]))
         if operation == "move":
-            _apply(whole, {"op": "remove", "path": step["from"]})
-        _apply(whole, {"op": "add", "path": path, "value": value})
+            _apply_step(document, {"op": "remove", "path": step["from"]})
+        _apply_step(document, {"op": "add", "path": path, "value": value})
         return
     if operation == "test":
-        if _looked_up(whole, path) != step["value"]:
+        if _resolve_path(document, path) != step["value"]:
             raise ValueError(f"testing path {path} failed")
         return
     if operation not in {"add", "replace", "remove"}:
         raise ValueError(f"unknown operation {operation!r}")
-    parent, last = _parent(whole, path)
+    parent, last = _resolve_parent(document, path)
     if isinstance(parent, list):
         _apply_to_list(parent, last, step)
         return
@@ -139,26 +146,26 @@ def _apply(whole: dict[str, Any], step: dict[str, Any]) -> None:
 
 
 def _apply_to_list(items: list[Any], last: str, step: dict[str, Any]) -> None:
-    at = len(items) if last == "-" else int(last)
+    index = len(items) if last == "-" else int(last)
     if step["op"] != "add":
-        del items[at]
+        del items[index]
     if step["op"] != "remove":
-        items.insert(at, step["value"])
+        items.insert(index, step["value"])
 
 
-def _parent(whole: dict[str, Any], path: str) -> tuple[Any, str]:
+def _resolve_parent(document: dict[str, Any], path: str) -> tuple[Any, str]:
     folder, _, last = path.rpartition("/")
-    return _looked_up(whole, folder) if path else whole, _unescaped(last)
+    return _resolve_path(document, folder) if path else document, _unescape(last)
 
 
-def _looked_up(whole: dict[str, Any], path: str) -> Any:
-    here: Any = whole[""]
+def _resolve_path(document: dict[str, Any], path: str) -> Any:
+    value: Any = document[""]
     for part in path.split("/")[1:]:
-        here = here[int(part)] if isinstance(here, list) else here[_unescaped(part)]
-    return here
+        value = value[int(part)] if isinstance(value, list) else value[_unescape(part)]
+    return value
 
 
-def _unescaped(part: str) -> str:
+def _unescape(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~")
 
 
@@ -167,7 +174,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 @dataclass(frozen=True)
 class ObjectAddress:
-    """Which object, or which list of them; `name` and `part` (its subresource) may be empty."""
+    """An object, or a list of objects; `name` and `part` (the subresource) may be empty."""
 
     kind: Kind
     namespace: str = ""
@@ -175,20 +182,23 @@ class ObjectAddress:
     part: str = ""
 
 
-def get(objects: Objects, place: ObjectAddress) -> Object:
-    found = objects.get(place.kind, place.name, place.namespace)
-    if found is None:
-        raise not_found(place.kind.resource, place.name)
-    return found
+def get_object(objects: ClusterObjects, address: ObjectAddress) -> Object:
+    """Return the object at an address. Raises `StatusError` 404."""
+    stored_object = objects.get(address.kind, address.name, address.namespace)
+    if stored_object is None:
+        raise make_not_found(address.kind.resource, address.name)
+    return stored_object
 
 
-def create(objects: Objects, place: ObjectAddress, body: Object) -> Object:
-    kind = place.kind
+def create_object(objects: ClusterObjects, address: ObjectAddress, body: Object) -> Object:
+    """Create an object in the address's namespace. Raises `StatusError` 409 for a taken name."""
+    kind = address.kind
     if body.get("kind", kind.name) != kind.name:
         raise StatusError(400, f"the object provided is a {body['kind']}, not a {kind.name}")
-    new = admitted(objects, kind, body, place.namespace)
+    new = complete_new_object(objects, kind, body, address.namespace)
     name = new["metadata"]["name"]
-    if objects.get(kind, name, place.namespace) is not None:
+    # Last: a malformed object is refused for its form, also if its name is taken.
+    if objects.get(kind, name, address.namespace) is not None:
         raise StatusError(
             409,
             f'{kind.resource} "{name}" already exists',
@@ -198,80 +208,96 @@ def create(objects: Objects, place: ObjectAddress, body: Object) -> Object:
     return objects.add(kind, new)
 
 
-def replace(objects: Objects, place: ObjectAddress, body: Object) -> Object:
-    old = get(objects, place)
-    return _changed(objects, place, old, body)
+def replace_object(objects: ClusterObjects, address: ObjectAddress, body: Object) -> Object:
+    old = get_object(objects, address)
+    return _store_change(objects, address, old, body)
 
 
-def patch(objects: Objects, place: ObjectAddress, body: Any, form: str) -> Object:
-    old = get(objects, place)
-    return _changed(objects, place, old, patched(old, body, form))
+def patch_object(
+    objects: ClusterObjects, address: ObjectAddress, body: Any, content_type: str
+) -> Object:
+    old = get_object(objects, address)
+    return _store_change(objects, address, old, apply_patch(old, body, content_type))
 
 
-def _changed(objects: Objects, place: ObjectAddress, old: Object, new: Object) -> Object:
-    """`status` belongs to its own subresource, the rest to the object."""
-    given = new.get("metadata", {})
-    if given.get("resourceVersion") not in {None, "", old["metadata"]["resourceVersion"]}:
-        raise conflict(place.kind.resource, place.name)
-    if given.get("uid") not in {None, "", old["metadata"]["uid"]}:
-        raise conflict(place.kind.resource, place.name)
-    if place.part == "status":
-        return objects.replace(place.kind, old, {**old, "status": new.get("status", {})})
-    kept = {
-        word: old["metadata"][word]
-        for word in ("uid", "creationTimestamp", "generation", "deletionTimestamp")
-        if word in old["metadata"]
+def _store_change(
+    objects: ClusterObjects, address: ObjectAddress, old: Object, new: Object
+) -> Object:
+    """Store a change of an object: `status` through its subresource, the rest without."""
+    new_metadata = new.get("metadata", {})
+    # A client that sends the version it has read wants to know of a change in between.
+    if new_metadata.get("resourceVersion") not in {None, "", old["metadata"]["resourceVersion"]}:
+        raise make_conflict(address.kind.resource, address.name)
+    if new_metadata.get("uid") not in {None, "", old["metadata"]["uid"]}:
+        raise make_conflict(address.kind.resource, address.name)
+    if address.part == "status":
+        return objects.replace(address.kind, old, {**old, "status": new.get("status", {})})
+    fixed_fields = {
+        field: old["metadata"][field]
+        for field in ("uid", "creationTimestamp", "generation", "deletionTimestamp")
+        if field in old["metadata"]
     }
-    metadata = {**given, **{word: given.get(word) or value for word, value in kept.items()}}
+    metadata = {
+        **new_metadata,
+        **{field: new_metadata.get(field) or value for field, value in fixed_fields.items()},
+    }
     new = {**new, "metadata": metadata}
     new.pop("status", None)
     if "status" in old:
         new["status"] = old["status"]
-    check_change(objects, place.kind, old, new)
-    changed = objects.replace(place.kind, old, new)
-    if "deletionTimestamp" in metadata and not metadata.get("finalizers") and place.kind is not POD:
-        return objects.remove(place.kind, changed)
+    check_change(objects, address.kind, old, new)
+    changed = objects.replace(address.kind, old, new)
+    # The last finalizer is gone: a deleted object was only waiting for this.
+    if (
+        "deletionTimestamp" in metadata
+        and not metadata.get("finalizers")
+        and address.kind is not POD
+    ):
+        return objects.remove(address.kind, changed)
     return changed
 
 
-def delete(objects: Objects, place: ObjectAddress, options: Object) -> Object:
-    """Pods end after their grace period, what has finalizers when they are gone."""
-    old = get(objects, place)
-    _check_preconditions(place, old, options)
-    if place.kind is POD:
-        return _end(objects, old, options.get("gracePeriodSeconds"))
+def delete_object(objects: ClusterObjects, address: ObjectAddress, options: Object) -> Object:
+    """Delete an object: pods after their grace period, others when finalizers are gone."""
+    old = get_object(objects, address)
+    _check_preconditions(address, old, options)
+    if address.kind is POD:
+        return _end_pod(objects, old, options.get("gracePeriodSeconds"))
     if old["metadata"].get("finalizers"):
         if "deletionTimestamp" in old["metadata"]:
             return old
-        metadata = {**old["metadata"], "deletionTimestamp": timestamp(objects.now)}
-        return objects.replace(place.kind, old, {**old, "metadata": metadata})
-    if place.kind is NAMESPACE:
-        for kind, each in list(objects.all()):
-            if kind.is_namespaced and each["metadata"]["namespace"] == place.name:
-                objects.remove(kind, each)
-    return objects.remove(place.kind, old)
+        metadata = {**old["metadata"], "deletionTimestamp": format_timestamp(objects.now)}
+        return objects.replace(address.kind, old, {**old, "metadata": metadata})
+    if address.kind is NAMESPACE:
+        for kind, item in list(objects.list_all()):
+            if kind.is_namespaced and item["metadata"]["namespace"] == address.name:
+                objects.remove(kind, item)
+    return objects.remove(address.kind, old)
 
 
-def evict(objects: Objects, place: ObjectAddress, body: Object) -> None:
-    """Delete a pod if its disruption budget allows it; else 429 with the budget as the cause."""
-    pod = get(objects, place)
+def evict_pod(objects: ClusterObjects, address: ObjectAddress, body: Object) -> None:
+    """Delete a pod if the disruption budget allows an eviction, else raise 429."""
+    pod = get_object(objects, address)
     options = body.get("deleteOptions") or {}
-    _check_preconditions(place, pod, options)
+    _check_preconditions(address, pod, options)
+    # A pod that does not run yet costs no budget.
     if is_active(pod) and pod["status"].get("phase") != "Pending":
-        _charge(objects, pod)
-        pod = objects.replace(POD, pod, evicted(pod, objects.now))
-    _end(objects, pod, options.get("gracePeriodSeconds"))
+        _use_budget(objects, pod)
+        pod = objects.replace(POD, pod, mark_evicted(pod, objects.now))
+    _end_pod(objects, pod, options.get("gracePeriodSeconds"))
 
 
-def _check_preconditions(place: ObjectAddress, old: Object, options: Object) -> None:
-    wanted = options.get("preconditions") or {}
-    for word in ("uid", "resourceVersion"):
-        if word in wanted and wanted[word] != old["metadata"][word]:
-            raise conflict(place.kind.resource, place.name)
+def _check_preconditions(address: ObjectAddress, old: Object, options: Object) -> None:
+    preconditions = options.get("preconditions") or {}
+    for field in ("uid", "resourceVersion"):
+        if field in preconditions and preconditions[field] != old["metadata"][field]:
+            raise make_conflict(address.kind.resource, address.name)
 
 
-def _charge(objects: Objects, pod: Object) -> None:
-    budgets = budgets_of(objects, pod)
+def _use_budget(objects: ClusterObjects, pod: Object) -> None:
+    """Take one disruption from the pod's budget. Raises `StatusError` 429 when none is left."""
+    budgets = list_budgets(objects, pod)
+    # Kubernetes' own limitation.
     if len(budgets) > 1:
         raise StatusError(
             500,
@@ -281,10 +307,11 @@ def _charge(objects: Objects, pod: Object) -> None:
     for budget in budgets:
         status = budget["status"]
         if status.get("disruptionsAllowed", 0) > 0:
-            left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
-            objects.replace(BUDGET, budget, {**budget, "status": left})
+            new_status = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
+            # At once, so that a second eviction at the same moment finds the budget used.
+            objects.replace(BUDGET, budget, {**budget, "status": new_status})
             continue
-        told = (
+        cause = (
             f"The disruption budget {budget['metadata']['name']} needs "
             f"{status.get('desiredHealthy', 0)} healthy pods and has "
             f"{status.get('currentHealthy', 0)} currently"
@@ -292,18 +319,19 @@ def _charge(objects: Objects, pod: Object) -> None:
         raise StatusError(
             429,
             "Cannot evict pod as it would violate the pod's disruption budget.",
-            details={"causes": [{"reason": "DisruptionBudget", "message": told}]},
+            details={"causes": [{"reason": "DisruptionBudget", "message": cause}]},
         )
 
 
-def _end(objects: Objects, pod: Object, grace: int | None) -> Object:
+def _end_pod(objects: ClusterObjects, pod: Object, grace: int | None) -> Object:
     seconds = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace is None else grace
     is_waiting = pod["status"].get("phase") == "Pending"
     is_mirror = _MIRROR in pod["metadata"].get("annotations", {})
+    # Nothing has to end: the pod does not run yet, or is a mirror that its kubelet shows again.
     if not seconds or is_waiting or is_mirror:
         return objects.remove(POD, pod)
     metadata = {
-        "deletionTimestamp": timestamp(ceil(objects.now + seconds)),
+        "deletionTimestamp": format_timestamp(ceil(objects.now + seconds)),
         "deletionGracePeriodSeconds": seconds,
         **pod["metadata"],  # a second delete does not prolong the first
     }

@@ -1,5 +1,5 @@
-"""Lens, which monitors the GPU nodes that the other emulated platforms have at work.
+"""Emulate Lens, which monitors the GPU nodes of the other emulated platforms. Nobody needs a key.
 
-`routes` speaks HTTP, `sources` finds the nodes, `views` counts them and their GPUs, `settings` has
-workloads and whatever else is to be seen. Nobody needs a key.
+`routes` speaks HTTP, `views` finds the nodes, counts them and their GPUs, and has the settings:
+workloads, failures, replaced values.
 """

@@ -1,4 +1,7 @@
-"""Lens's clusters API (platform document, 'Endpoints'), under `/lens`. Everything is read-only."""
+"""Serve Lens's clusters API (platform document, 'Endpoints') under `/lens`. All is read-only.
+
+`app` mounts the routes through `create_parts`; `views` computes the answers.
+"""
 
 from typing import Any
 
@@ -8,7 +11,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.lens import views
-from gpuform.providers.emulator.lens.views import Node, Settings, nodes
+from gpuform.providers.emulator.lens.views import LensSettings, Node, list_nodes
 from gpuform.providers.emulator.routing import (
     PlatformApi,
     PlatformControls,
@@ -22,100 +25,106 @@ _FOLDER = "/api/clusters"
 _DEGREES = "℃"
 
 
-class Lens(PlatformApi):
-    """The platform as the app mounts it."""
+class LensApi(PlatformApi):
+    """Lens's API, as `app` mounts it."""
 
     name = "lens"
     prefix = "/lens"
 
     def _list_routes(self) -> RouteTable:
         return (
-            ("GET", f"{_FOLDER}/overview", self._overview),
-            ("GET", f"{_FOLDER}/consumers", self._consumers),
-            ("GET", f"{_FOLDER}/gpuHeatmap", self._heatmap),
+            ("GET", f"{_FOLDER}/overview", self._answer_overview),
+            ("GET", f"{_FOLDER}/consumers", self._answer_consumers),
+            ("GET", f"{_FOLDER}/gpuHeatmap", self._answer_heatmap),
         )
 
     def answer_error(self, status: int, message: str) -> Response:
-        content = {"code": status, "message": message, "traceId": self._trace_id()}
+        content = {"code": status, "message": message, "traceId": self._create_trace_id()}
         return answer_json(content, status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         with self._store.transaction():
-            found = self._load_platform()
-            status = f"{sum(node.is_healthy for node in found)} of {len(found)} healthy"
+            nodes = self._load_platform()
+            status = f"{sum(node.is_healthy for node in nodes)} of {len(nodes)} healthy"
             return {"overviews": [{"id": "overview", "name": "overview", "status": status}]}
 
     def _load_platform(self) -> list[Node]:
         now = self._clock.now()
         self._store.remove_expired(now)
-        return nodes(self._store, now)
+        return list_nodes(self._store, now)
 
-    def _gpus(self, found: list[Node]) -> list[views.Gpu]:
-        return views.gpus_of(found, Settings.load(self._store).consumers)
+    def _list_gpus(self, nodes: list[Node]) -> list[views.Gpu]:
+        return views.assign_gpus(nodes, LensSettings.load(self._store).consumers)
 
-    def _overview(self, found: list[Node]) -> Response:
+    def _answer_overview(self, nodes: list[Node]) -> Response:
         now = self._clock.now()
         volumes = [
-            each.to_json(now) for each in TogetherOperations(self._store, now).list_volumes()
+            volume.to_json(now) for volume in TogetherOperations(self._store, now).list_volumes()
         ]
-        size = sum(each["size_tib"] for each in volumes)
-        view = views.overview(found, self._gpus(found), size)
-        for name, value in Settings.load(self._store).overview.items():
+        size = sum(volume["size_tib"] for volume in volumes)
+        view = views.build_overview(nodes, self._list_gpus(nodes), size)
+        # Objects are merged member by member, so that a test may replace a single number.
+        for name, value in LensSettings.load(self._store).overview.items():
             if isinstance(value, dict):
                 view[name] = {**view.get(name, {}), **value}
             else:
                 view[name] = value
         path = request.path.removeprefix(self.prefix)
-        imposed = self._faults.take_overrides(request.method, path, [path], self.name)
-        for rule in imposed.values():
-            _impose(view, rule.status_override or "")
-        return self._success(view)
+        overrides = self._faults.take_overrides(request.method, path, [path], self.name)
+        for rule in overrides.values():
+            _set_overridden_value(view, rule.status_override or "")
+        return self._answer_success(view)
 
-    def _consumers(self, _: list[Node]) -> Response:
-        """`data` inside `data`, as documented."""
+    def _answer_consumers(self, _: list[Node]) -> Response:
+        """Answer a page of workloads: `data` inside `data`, as documented."""
         try:
             number = int(request.args.get("pageNum", "1"))
             size = int(request.args.get("pageSize", "10"))
         except ValueError:
+            # Refused below like any number that is too small.
             number = size = 0
         if number < 1 or size < 1:
             return self.answer_error(400, "pageNum and pageSize must be positive integers")
-        settings = Settings.load(self._store)
+        settings = LensSettings.load(self._store)
         page = settings.consumers[(number - 1) * size : number * size]
         total = len(settings.consumers) if settings.total is None else settings.total
-        return self._success({"data": [each.model_dump() for each in page], "total": total})
+        return self._answer_success(
+            {"data": [consumer.model_dump() for consumer in page], "total": total}
+        )
 
-    def _heatmap(self, found: list[Node]) -> Response:
-        settings = Settings.load(self._store)
+    def _answer_heatmap(self, nodes: list[Node]) -> Response:
+        settings = LensSettings.load(self._store)
+        # The document's own sign is UTF-8 that was read as Windows-1252.
         unit = _DEGREES.encode().decode("cp1252") if settings.garbled else _DEGREES
-        view = settings.heatmap or views.heatmap(self._gpus(found), unit)
-        return self._success(view)
+        view = settings.heatmap or views.build_heatmap(self._list_gpus(nodes), unit)
+        return self._answer_success(view)
 
-    def _success(self, data: object) -> Response:
-        failure = Settings.load(self._store).failure
+    def _answer_success(self, data: object) -> Response:
+        failure = LensSettings.load(self._store).failure
+        # Lens answers 200 to its failures, too; the code is in the body.
         if failure is not None:
             content: dict[str, object] = failure.model_dump()
         else:
             content = {"code": 0, "message": "success", "data": data}
-        return answer_json({**content, "traceId": self._trace_id()})
+        return answer_json({**content, "traceId": self._create_trace_id()})
 
-    def _trace_id(self) -> str:
+    def _create_trace_id(self) -> str:
         return f"trace-{self._store.create_id()[:8]}"
 
 
-def _impose(view: dict[str, Any], status: str) -> None:
-    """Shows a number that an injected fault imposes: `faultyNodes=3`."""
+def _set_overridden_value(view: dict[str, Any], status: str) -> None:
+    """Set an injected fault's value: `faultyNodes=3`."""
     name, _, value = status.partition("=")
     holder = view["rdmaClusterStat"] if name in view["rdmaClusterStat"] else view
     holder[name] = int(value) if value.isdecimal() else value
 
 
 class LensControls(PlatformControls):
-    settings = Settings
+    settings = LensSettings
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """Lens's part of the emulator."""
+def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
+    """Return Lens's part of the emulator."""
     return EmulatorParts(
-        (Lens(store, clock, faults),), {"lens": LensControls(store, clock).create_blueprint()}
+        (LensApi(store, clock, faults),), {"lens": LensControls(store, clock).create_blueprint()}
     )

@@ -1,7 +1,7 @@
-"""Show the GPU nodes of the other emulated platforms in numbers: allotted GPUs, the overview and
-the heatmap.
+"""Count the GPU nodes of the other emulated platforms: assigned GPUs, the overview, the heatmap.
 
-A node that is being made, or is stopped, is not seen. Records of the registry are no machines.
+`routes` calls this module. A node that is being created, or is stopped, is not counted. Records of
+the AIOS registry are no machines.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,15 +10,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from gpuform.providers.emulator.routing import PlatformSettings as _Settings
+from gpuform.providers.emulator.routing import PlatformSettings
 from gpuform.providers.emulator.scp.catalogue import PRODUCTS
 from gpuform.providers.emulator.scp.nodes import ScpInventory
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.tensorone.clusters import Estate as TensorOneEstate
+from gpuform.providers.emulator.tensorone.clusters import TensorOneInventory
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
 from gpuform.providers.emulator.together.operations import TogetherOperations
 
-_SCP_GPUS = 8
+_GPUS_PER_SCP_NODE = 8
 
 
 @dataclass(frozen=True)
@@ -29,29 +29,34 @@ class Node:
     is_healthy: bool = True
 
 
-def nodes(store: Store, now: float) -> list[Node]:
-    """In the order of their creation, platform by platform."""
-    return [*_of_together(store, now), *_of_scp(store, now), *_of_tensorone(store, now)]
+def list_nodes(store: Store, now: float) -> list[Node]:
+    """Return the monitored nodes in the order of creation, platform by platform."""
+    return [
+        *_list_together_nodes(store, now),
+        *_list_scp_nodes(store, now),
+        *_list_tensorone_nodes(store, now),
+    ]
 
 
-def _of_together(store: Store, now: float) -> Iterator[Node]:
+def _list_together_nodes(store: Store, now: float) -> Iterator[Node]:
     for cluster in TogetherOperations(store, now).list_clusters():
         for node in (*cluster.workers, *cluster.preemptible):
             if node.is_running(now):
                 yield Node(node.host_name, cluster.settings.gpu_type, GPUS_PER_WORKER)
 
 
-def _of_scp(store: Store, now: float) -> Iterator[Node]:
+def _list_scp_nodes(store: Store, now: float) -> Iterator[Node]:
     for node in ScpInventory(store, now).list_live_nodes():
         state = node.get_state(now)
+        # A node in ERROR is counted and faulty; a stopped one is not at work.
         if state in ("RUNNING", "EDITING", "ERROR"):
             model = PRODUCTS[node.identity.product_type_id].gpu_model
-            yield Node(node.name, model, _SCP_GPUS, is_healthy=state != "ERROR")
+            yield Node(node.name, model, _GPUS_PER_SCP_NODE, is_healthy=state != "ERROR")
 
 
-def _of_tensorone(store: Store, now: float) -> Iterator[Node]:
-    for cluster in TensorOneEstate(store, now).clusters():
-        status = cluster.status(now)
+def _list_tensorone_nodes(store: Store, now: float) -> Iterator[Node]:
+    for cluster in TensorOneInventory(store, now).list_clusters():
+        status = cluster.get_status(now)
         if status in ("running", "error"):
             spec = cluster.spec
             yield Node(cluster.details.name, spec.gpu_type, spec.gpu_count, status == "running")
@@ -65,7 +70,7 @@ class Stat(BaseModel):
 
 
 class Consumer(BaseModel):
-    """A workload, as the document shows it. Its GPUs are taken from the nodes in their order."""
+    """A workload, as the document shows it, which takes GPUs of the nodes in their order."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -85,23 +90,25 @@ class Failure(BaseModel):
     message: str
 
 
-class Settings(_Settings):
+class LensSettings(PlatformSettings):
+    """What tests can set of Lens."""
+
     kind = "lens.settings"
 
     consumers: tuple[Consumer, ...] = ()
     """The workloads on the monitored nodes."""
 
     overview: Mapping[str, JsonValue] = {}
-    """Fields of the overview, by the document's names, in the place of what is counted."""
+    """Fields of the overview, by the document's names, that replace counted ones."""
 
     heatmap: dict[str, Any] | None = None
-    """The whole heatmap, in the place of the computed one."""
+    """A complete heatmap that replaces the computed one."""
 
     total: int | None = None
-    """How many consumers the pages say that there are, instead of how many there are."""
+    """The number of consumers that pages report, instead of the true number."""
 
     failure: Failure | None = None
-    """What every answer carries, with status 200."""
+    """The failure of every answer, with status 200."""
 
     garbled: bool = False
     """Whether the unit of temperatures is sent as the document has it, â„ƒ."""
@@ -109,25 +116,30 @@ class Settings(_Settings):
 
 Json = dict[str, Any]
 
+# An RDMA port for each of eight GPUs; ours.
 PORTS_PER_NODE = 8
-TOP = 5
+HOTTEST_COUNT = 5
 _IDLE_WATTS, _FULL_WATTS = 100.0, 750.0
 _IDLE_DEGREES, _FULL_DEGREES = 35.0, 85.0
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """`use` is from 0 to 1, None where no workload has the GPU."""
+    """A GPU of a node; `use` is from 0 to 1, None where no workload has the GPU."""
 
     node: Node
     device: int
     use: float | None
 
 
-def gpus_of(nodes: Sequence[Node], consumers: Sequence[Consumer]) -> list[Gpu]:
-    """All GPUs; those of healthy nodes go to the workloads in turn, as long as there are any."""
+def assign_gpus(nodes: Sequence[Node], consumers: Sequence[Consumer]) -> list[Gpu]:
+    """Return all GPUs; healthy nodes' GPUs are assigned to the workloads in turn."""
     uses = iter(
-        [each.stat.gpuUtilization for each in consumers for _ in range(each.stat.gpuRequest)]
+        [
+            consumer.stat.gpuUtilization
+            for consumer in consumers
+            for _ in range(consumer.stat.gpuRequest)
+        ]
     )
     return [
         Gpu(node, device, next(uses, None) if node.is_healthy else None)
@@ -136,13 +148,14 @@ def gpus_of(nodes: Sequence[Node], consumers: Sequence[Consumer]) -> list[Gpu]:
     ]
 
 
-def overview(nodes: Sequence[Node], gpus: Sequence[Gpu], stored_tib: int) -> Json:
-    """The document's overview. Faulty nodes are neither idle nor busy."""
+def build_overview(nodes: Sequence[Node], gpus: Sequence[Gpu], stored_tib: int) -> Json:
+    """Return the document's overview. Faulty nodes are neither idle nor busy."""
     healthy = [node for node in nodes if node.is_healthy]
-    used = [gpu for gpu in gpus if gpu.use is not None]
-    counts = [(node, sum(gpu.node is node for gpu in used)) for node in healthy]
-    idle = sum(count == 0 for _, count in counts)
-    busy = sum(0 < node.gpus == count for node, count in counts)
+    used_gpus = [gpu for gpu in gpus if gpu.use is not None]
+    used_counts = [(node, sum(gpu.node is node for gpu in used_gpus)) for node in healthy]
+    idle = sum(count == 0 for _, count in used_counts)
+    # A node without GPUs is idle, not busy.
+    busy = sum(0 < node.gpus == count for node, count in used_counts)
     return {
         "totalNodes": len(nodes),
         "healthyNodes": len(healthy),
@@ -150,8 +163,8 @@ def overview(nodes: Sequence[Node], gpus: Sequence[Gpu], stored_tib: int) -> Jso
         "fullyIdleNodes": idle,
         "partiallyIdleNodes": len(healthy) - idle - busy,
         "busyNodes": busy,
-        "allocationRate": _rate(len(used), len(gpus)),
-        "utilization": _rate(sum(gpu.use or 0.0 for gpu in used), len(used)),
+        "allocationRate": _compute_rate(len(used_gpus), len(gpus)),
+        "utilization": _compute_rate(sum(gpu.use or 0.0 for gpu in used_gpus), len(used_gpus)),
         "storageStat": {
             "totalCapacity": f"{stored_tib}TB",
             "usedCapacity": "0TB",
@@ -166,16 +179,16 @@ def overview(nodes: Sequence[Node], gpus: Sequence[Gpu], stored_tib: int) -> Jso
     }
 
 
-def heatmap(gpus: Sequence[Gpu], unit: str) -> Json:
-    """The document's heatmap: the highest values of each kind. Utilization is in percent."""
+def build_heatmap(gpus: Sequence[Gpu], unit: str) -> Json:
+    """Return the document's heatmap: the highest values of each kind. Utilization is in percent."""
     return {
-        "power": _hottest(gpus, (_IDLE_WATTS, _FULL_WATTS), 2, "W", (850, 0)),
-        "temperature": _hottest(gpus, (_IDLE_DEGREES, _FULL_DEGREES), 3, unit, (110, 20)),
-        "utilization": _hottest(gpus, (0.0, 100.0), 1, "%", (100, 0)),
+        "power": _build_hottest(gpus, (_IDLE_WATTS, _FULL_WATTS), 2, "W", (850, 0)),
+        "temperature": _build_hottest(gpus, (_IDLE_DEGREES, _FULL_DEGREES), 3, unit, (110, 20)),
+        "utilization": _build_hottest(gpus, (0.0, 100.0), 1, "%", (100, 0)),
     }
 
 
-def _hottest(
+def _build_hottest(
     gpus: Sequence[Gpu], span: tuple[float, float], serial: int, unit: str, axis: tuple[int, int]
 ) -> Json:
     low, high = span
@@ -188,9 +201,10 @@ def _hottest(
         }
         for gpu in gpus
     ]
-    top = sorted(points, key=lambda point: -float(str(point["value"])))[:TOP]
+    # Sorting is stable: equally hot GPUs stay in the order of their nodes.
+    top = sorted(points, key=lambda point: -float(str(point["value"])))[:HOTTEST_COUNT]
     return {"serial": serial, "unit": unit, "yAxisMax": axis[0], "yAxisMin": axis[1], "data": top}
 
 
-def _rate(part: float, whole: int) -> float:
-    return round(part / whole, 4) if whole else 0.0
+def _compute_rate(part: float, total: int) -> float:
+    return round(part / total, 4) if total else 0.0

@@ -1,7 +1,7 @@
 """Parse the bodies of the document's requests, and refuse creates that break a rule by themselves.
 
-`routes` calls `parse`, `creating` the checks. Which fields may be missing or null is that of the
-official provider: the document lost the table. Sources: the official provider's
+`routes` calls `parse_body`, `creating` the checks. Which fields may be missing or null is that of
+the official provider: the document lost the table. Sources: the official provider's
 `gpunode_resource.go`; ours where a comment says so.
 """
 

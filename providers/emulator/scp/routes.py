@@ -1,6 +1,6 @@
 """Serve the 16 endpoints of the platform document, and the list of versions, under `/scp`.
 
-`app` mounts the routes through `parts`; `creating`, `operations` and `queries` do the work.
+`app` mounts the routes through `create_parts`; `creating`, `operations` and `queries` do the work.
 """
 
 import time

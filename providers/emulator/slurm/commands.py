@@ -1,6 +1,7 @@
-"""Slurm's commands, as far as they are emulated: what they print and their exit codes.
+"""Run Slurm's commands, as far as they are emulated: what they print and their exit codes.
 
-Words and codes are those of Slurm 22.05; an option that is not emulated is an error that says so.
+`controls` calls `run_command`. Words and codes are those of Slurm 22.05; an option that is not
+emulated is an error that says so.
 """
 
 import re
@@ -9,18 +10,18 @@ from dataclasses import dataclass
 from getopt import GetoptError, gnu_getopt
 from itertools import dropwhile
 
-from gpuform.providers.emulator.slurm.estate import Slurm
-from gpuform.providers.emulator.slurm.jobs import ACTIVE, CODES, Job, JobRequest, Refused
-from gpuform.providers.emulator.slurm.printing import (
+from gpuform.providers.emulator.slurm.formatting import (
     COLUMNS,
-    WIDE,
-    partition_text,
-    queue_text,
-    scontrol,
-    wide_text,
+    WIDE_COLUMNS,
+    format_partitions,
+    format_queue,
+    format_wide_queue,
+    run_scontrol,
 )
+from gpuform.providers.emulator.slurm.jobs import ACTIVE, CODES, CommandRefused, Job, JobRequest
+from gpuform.providers.emulator.slurm.scheduler import SlurmCluster
 
-_SILENT = {
+_CONNECTION_ERRORS = {
     "scontrol": "slurm_load_node",
     "squeue": "slurm_load_jobs",
     "sinfo": "slurm_load_partitions",
@@ -28,44 +29,56 @@ _SILENT = {
 
 
 @dataclass(frozen=True)
-class Result:
+class CommandResult:
+    """The output and the exit code of a command."""
+
     out: str = ""
     err: str = ""
     code: int = 0
 
 
-def run(slurm: Slurm, command: Sequence[str]) -> Result:
-    """Runs one command as Slurm's administrator; the caller keeps what it did."""
+def run_command(slurm: SlurmCluster, command: Sequence[str]) -> CommandResult:
+    """Run one command as Slurm's administrator; the caller saves `slurm`."""
     words = list(command)
+    # The document writes `sudo scontrol`; clients may also set variables with `env`.
     if words[:1] == ["sudo"]:
         words = [word for word in words[1:] if word not in ("-n", "--")]
     if words[:1] == ["env"]:
         words = list(dropwhile(lambda word: "=" in word, words[1:]))
     if words[:1] == ["tail"]:
-        return _tail(slurm, words[1:])
+        return _run_tail(slurm, words[1:])
     if words == ["id", "-u"]:
-        return Result("0\n")
+        return CommandResult("0\n")
     program, *arguments = words or [""]
     if program not in _PROGRAMS:
-        return Result(err=f"exec: {program!r}: executable file not found in $PATH\n", code=127)
+        return CommandResult(
+            err=f"exec: {program!r}: executable file not found in $PATH\n", code=127
+        )
+    # Each program names the call that failed, in Slurm's own words.
     if not slurm.is_answering:
-        told = _SILENT.get(program, program)
+        message = _CONNECTION_ERRORS.get(program, program)
         if program == "scontrol" and arguments[:1] != ["show"]:
-            told = "slurm_update"
-        why = "Unable to contact slurm controller (connect failure)"
-        return Result(err=f"{told} error: {why}\n", code=1)
+            message = "slurm_update"
+        reason = "Unable to contact slurm controller (connect failure)"
+        return CommandResult(err=f"{message} error: {reason}\n", code=1)
     try:
-        return Result(out=_PROGRAMS[program](slurm, arguments))
-    except Refused as refused:
-        told = f"{refused}\n"
-        return Result(out=told, code=1) if refused.on_stdout else Result(err=told, code=1)
+        return CommandResult(out=_PROGRAMS[program](slurm, arguments))
+    except CommandRefused as refused:
+        message = f"{refused}\n"
+        return (
+            CommandResult(out=message, code=1)
+            if refused.on_stdout
+            else CommandResult(err=message, code=1)
+        )
     except GetoptError as error:
-        told = f"{program}: {error.msg}, or it is not emulated"
-        return Result(err=f'{told}\nTry "{program} --help" for more information\n', code=1)
+        message = f"{program}: {error.msg}, or it is not emulated"
+        return CommandResult(
+            err=f'{message}\nTry "{program} --help" for more information\n', code=1
+        )
 
 
-def _squeue(slurm: Slurm, arguments: list[str]) -> str:
-    given, _ = gnu_getopt(
+def _run_squeue(slurm: SlurmCluster, arguments: list[str]) -> str:
+    parsed_options, _ = gnu_getopt(
         arguments,
         "haro:O:t:w:u:j:n:",
         [
@@ -81,153 +94,175 @@ def _squeue(slurm: Slurm, arguments: list[str]) -> str:
             "name=",
         ],
     )
-    options = {name.lstrip("-"): value for name, value in given}
+    options = {name.lstrip("-"): value for name, value in parsed_options}
 
-    def option(short: str, long: str) -> str | None:
+    def get_option(short: str, long: str) -> str | None:
         return options.get(short, options.get(long))
 
-    jobs = _chosen(slurm, option("t", "states"), option("w", "nodelist"))
-    if (user := option("u", "user")) is not None:
+    jobs = _select_jobs(slurm, get_option("t", "states"), get_option("w", "nodelist"))
+    if (user := get_option("u", "user")) is not None:
         jobs = [job for job in jobs if job.wanted.user == user]
-    if (names := option("n", "name")) is not None:
+    if (names := get_option("n", "name")) is not None:
         jobs = [job for job in jobs if job.wanted.name in names.split(",")]
-    if (labels := option("j", "jobs")) is not None:
-        named = [job for label in labels.split(",") for job in slurm.named(label)]
-        jobs = [job for job in jobs if job in named]
-    has_header = option("h", "noheader") is None
-    if (wide := option("O", "Format")) is not None:
+    if (labels := get_option("j", "jobs")) is not None:
+        labeled_jobs = [job for label in labels.split(",") for job in slurm.find_jobs(label)]
+        jobs = [job for job in jobs if job in labeled_jobs]
+    has_header = get_option("h", "noheader") is None
+    if (wide_format := get_option("O", "Format")) is not None:
+        # The widths of its header are not emulated.
         if has_header:
-            raise Refused("squeue: error: --Format is emulated with --noheader alone")
-        return wide_text(jobs, [_field(each) for each in wide.split(",")])
-    form = option("o", "format")
-    if form is not None and (unknown := _letters(form) - COLUMNS):
-        raise Refused(f"squeue: error: not emulated: %{', %'.join(sorted(unknown))}")
-    return queue_text(slurm, jobs, form, has_header=has_header)
+            raise CommandRefused("squeue: error: --Format is emulated with --noheader alone")
+        return format_wide_queue(jobs, [_parse_field(field) for field in wide_format.split(",")])
+    row_format = get_option("o", "format")
+    if row_format is not None and (unknown := _list_letters(row_format) - COLUMNS):
+        raise CommandRefused(f"squeue: error: not emulated: %{', %'.join(sorted(unknown))}")
+    return format_queue(slurm, jobs, row_format, has_header=has_header)
 
 
-def _chosen(slurm: Slurm, states: str | None, nodelist: str | None) -> list[Job]:
+def _select_jobs(slurm: SlurmCluster, states: str | None, nodelist: str | None) -> list[Job]:
     codes = {code: state for state, code in CODES.items()}
-    wanted = [
-        codes.get(each.upper(), each.upper()) for each in (states or ",".join(ACTIVE)).split(",")
+    wanted_states = [
+        codes.get(wanted_state.upper(), wanted_state.upper())
+        for wanted_state in (states or ",".join(ACTIVE)).split(",")
     ]
-    known = {*CODES, *_NEVER_HERE, "ALL"}
-    if unknown := [each for each in wanted if each not in known]:
-        raise Refused(f"squeue: error: Invalid job state specified: {unknown[0]}")
-    jobs = [job for job in slurm.jobs if job.state in wanted or "ALL" in wanted]
+    known_states = {*CODES, *_UNUSED_STATES, "ALL"}
+    if unknown := [
+        wanted_state for wanted_state in wanted_states if wanted_state not in known_states
+    ]:
+        raise CommandRefused(f"squeue: error: Invalid job state specified: {unknown[0]}")
+    jobs = [job for job in slurm.jobs if job.state in wanted_states or "ALL" in wanted_states]
+    # Slurm forgets ended jobs after MinJobAge.
     jobs = [job for job in jobs if job.is_remembered(slurm.now)]
     if nodelist is None:
         return jobs
     for name in nodelist.split(","):
         if name not in slurm.nodes:
-            raise Refused(f"squeue: error: Invalid node name {name}")
+            raise CommandRefused(f"squeue: error: Invalid node name {name}")
     return [job for job in jobs if set(job.nodes) & set(nodelist.split(","))]
 
 
-def _field(written: str) -> tuple[str, int]:
-    name, _, width = written.partition(":")
-    if name not in WIDE:
-        raise Refused(f"squeue: error: Invalid job format specification: {name}")
+def _parse_field(field: str) -> tuple[str, int]:
+    name, _, width = field.partition(":")
+    if name not in WIDE_COLUMNS:
+        raise CommandRefused(f"squeue: error: Invalid job format specification: {name}")
     return name, int(width or 20)
 
 
-def _letters(form: str) -> set[str]:
-    parts = form.split("%")[1:]
+def _list_letters(row_format: str) -> set[str]:
+    parts = row_format.split("%")[1:]
     return {part.lstrip(".0123456789")[:1] for part in parts}
 
 
-def _scancel(slurm: Slurm, arguments: list[str]) -> str:
-    given, labels = gnu_getopt(arguments, "vQu:", ["quiet", "verbose", "user="])
-    jobs = [job for label in labels for job in slurm.named(label)]
-    users = [value for name, value in given if name in ("-u", "--user")]
+def _run_scancel(slurm: SlurmCluster, arguments: list[str]) -> str:
+    parsed_options, labels = gnu_getopt(arguments, "vQu:", ["quiet", "verbose", "user="])
+    jobs = [job for label in labels for job in slurm.find_jobs(label)]
+    users = [value for name, value in parsed_options if name in ("-u", "--user")]
     jobs += [job for job in slurm.jobs if job.wanted.user in users]
     for label in labels:
         if not label.replace("_", "").isdigit():
-            raise Refused(f"scancel: error: Invalid job id {label}")
-    slurm.end([job for job in jobs if job.state in ACTIVE], "cancelled", "CANCELLED")
+            raise CommandRefused(f"scancel: error: Invalid job id {label}")
+    # Nothing is cancelled before all labels are known to be valid.
+    slurm.end_jobs([job for job in jobs if job.state in ACTIVE], "cancelled", "CANCELLED")
     return ""
 
 
-def _sinfo(slurm: Slurm, arguments: list[str]) -> str:
+def _run_sinfo(slurm: SlurmCluster, arguments: list[str]) -> str:
     gnu_getopt(arguments, "")
-    return partition_text(slurm)
+    return format_partitions(slurm)
 
 
-_LONG = (
+_SBATCH_LONG_OPTIONS = (
     *("wrap=", "job-name=", "nodes=", "nodelist=", "array=", "gres=", "gpus-per-node=", "output="),
     *("ntasks=", "no-requeue", "requeue", "exclusive", "hold", "parsable", "open-mode=", "error="),
     *("time=", "comment=", "partition=", "account=", "qos=", "mem=", "cpus-per-task="),
     *("ntasks-per-node=", "gpus="),
 )
-_SHORT = "J:N:w:a:Ho:n:e:t:p:A:q:c:G:"
-_NAMES = {"J": "job-name", "N": "nodes", "w": "nodelist", "a": "array", "H": "hold", "o": "output"}
-_SLEEP = re.compile(r"sleep (\d+|infinity)")
+_SBATCH_SHORT_OPTIONS = "J:N:w:a:Ho:n:e:t:p:A:q:c:G:"
+_SBATCH_LONG_NAMES = {
+    "J": "job-name",
+    "N": "nodes",
+    "w": "nodelist",
+    "a": "array",
+    "H": "hold",
+    "o": "output",
+}
+_SLEEP_SCRIPT = re.compile(r"sleep (\d+|infinity)")
 _LAST_WORDS = re.compile(r'^echo "([^"$]*\$code[^"$]*(?:\$SLURM_JOB_NODELIST)?)"$', re.MULTILINE)
 
 
-def submit(slurm: Slurm, arguments: list[str]) -> str:
-    """Scripts by --wrap alone: `sleep SECONDS` and `sleep infinity` sleep by the emulator's clock.
+def run_sbatch(slurm: SlurmCluster, arguments: list[str]) -> str:
+    """Run `sbatch`: submit a script given by --wrap, and print its number.
 
-    Any other is one that measures its nodes: it runs and prints what their measures say, and then
-    what it echoes with its `$code`.
+    `sleep SECONDS` and `sleep infinity` sleep by the emulator's clock. Any other script measures
+    its
+    nodes: it runs and prints what their measures say, and then what it echoes with its `$code`.
     """
-    given, scripts = gnu_getopt(arguments, _SHORT, _LONG)
-    options = {_NAMES.get(name.lstrip("-"), name.lstrip("-")): value for name, value in given}
+    parsed_options, scripts = gnu_getopt(arguments, _SBATCH_SHORT_OPTIONS, _SBATCH_LONG_OPTIONS)
+    options = {
+        _SBATCH_LONG_NAMES.get(name.lstrip("-"), name.lstrip("-")): value
+        for name, value in parsed_options
+    }
     script = options.get("wrap", "")
     if scripts or not script.strip():
-        raise Refused("sbatch: error: only --wrap='SCRIPT' is emulated")
-    sleep, last = _SLEEP.fullmatch(script), _LAST_WORDS.findall(script)
+        raise CommandRefused("sbatch: error: only --wrap='SCRIPT' is emulated")
+    sleep_match, last_words = _SLEEP_SCRIPT.fullmatch(script), _LAST_WORDS.findall(script)
     names = [name for name in options.get("nodelist", "").split(",") if name]
     for name in names:
         if name not in slurm.nodes:
-            raise Refused("sbatch: error: Batch job submission failed: Invalid node name specified")
-    wanted = JobRequest(
+            raise CommandRefused(
+                "sbatch: error: Batch job submission failed: Invalid node name specified"
+            )
+    job_request = JobRequest(
         name=options.get("job-name", "wrap"),
-        count=max(_number(options.get("nodes", "1")), len(names)),
+        # As many nodes as are named, whatever --nodes says.
+        count=max(_parse_number(options.get("nodes", "1")), len(names)),
         nodes=names,
-        gpus=_number(options.get("gpus-per-node", options.get("gres", "8").split(":")[-1])),
-        runs_for=float(sleep[1]) if sleep and sleep[1] != "infinity" else None,
-        is_measuring=sleep is None,
+        gpus=_parse_number(options.get("gpus-per-node", options.get("gres", "8").split(":")[-1])),
+        runs_for=float(sleep_match[1]) if sleep_match and sleep_match[1] != "infinity" else None,
+        is_measuring=sleep_match is None,
         output=options.get("output", ""),
-        last_words="".join(f"{line}\n" for line in last),
+        last_words="".join(f"{line}\n" for line in last_words),
         can_requeue="no-requeue" not in options,
         is_held="hold" in options,
     )
-    first = slurm.submit(wanted, _tasks(options["array"]) if "array" in options else None)[0]
-    label = first.label.split("_")[0]
+    first_job = slurm.submit(
+        job_request, _parse_tasks(options["array"]) if "array" in options else None
+    )[0]
+    label = first_job.label.split("_")[0]
     return f"{label}\n" if "parsable" in options else f"Submitted batch job {label}\n"
 
 
-def _tail(slurm: Slurm, arguments: list[str]) -> Result:
-    """`tail -c BYTES -- FILE` of what a job prints; it needs no controller."""
-    given, (path, *_) = gnu_getopt(arguments, "c:")
-    text = slurm.file(path)
-    if text is None:
-        told = f"tail: cannot open '{path}' for reading: No such file or directory\n"
-        return Result(err=told, code=1)
-    return Result(text[-int(dict(given)["-c"]) :])
+def _run_tail(slurm: SlurmCluster, arguments: list[str]) -> CommandResult:
+    """Run `tail -c BYTES -- FILE` on the output of a job; no controller is needed."""
+    parsed_options, (path, *_) = gnu_getopt(arguments, "c:")
+    content = slurm.read_file(path)
+    if content is None:
+        message = f"tail: cannot open '{path}' for reading: No such file or directory\n"
+        return CommandResult(err=message, code=1)
+    return CommandResult(content[-int(dict(parsed_options)["-c"]) :])
 
 
-def _tasks(written: str) -> list[int]:
-    first, _, last = written.partition("-")
-    return list(range(_number(first), _number(last or first) + 1))
+def _parse_tasks(argument: str) -> list[int]:
+    first, _, last = argument.partition("-")
+    return list(range(_parse_number(first), _parse_number(last or first) + 1))
 
 
-def _number(written: str) -> int:
-    if not written.isdigit():
-        raise Refused(f"sbatch: error: {written!r} is not emulated: write a number")
-    return int(written)
+def _parse_number(argument: str) -> int:
+    if not argument.isdigit():
+        raise CommandRefused(f"sbatch: error: {argument!r} is not emulated: write a number")
+    return int(argument)
 
 
 _CHOICES = ("format", "Format", "states", "nodelist", "user", "jobs")
 # States that Slurm knows and no emulated job ever has.
-_NEVER_HERE = (
+_UNUSED_STATES = (
     "SUSPENDED", "TIMEOUT", "PREEMPTED", "CONFIGURING", "RESIZING", "SIGNALING",
     "STAGE_OUT", "STOPPED",
 )  # fmt: skip
-_PROGRAMS: dict[str, Callable[[Slurm, list[str]], str]] = {
-    "scontrol": scontrol,
-    "squeue": _squeue,
-    "sinfo": _sinfo,
-    "sbatch": submit,
-    "scancel": _scancel,
+_PROGRAMS: dict[str, Callable[[SlurmCluster, list[str]], str]] = {
+    "scontrol": run_scontrol,
+    "squeue": _run_squeue,
+    "sinfo": _run_sinfo,
+    "sbatch": run_sbatch,
+    "scancel": _run_scancel,
 }

@@ -1,4 +1,4 @@
-"""A job, and what becomes of it in time."""
+"""Model a job of Slurm, and what becomes of it in time. `scheduler` calls this module."""
 
 from collections.abc import Sequence
 from typing import Literal, Self
@@ -6,11 +6,11 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class Refused(Exception):
-    """Goes to stderr as it is, or to stdout, with exit code 1."""
+class CommandRefused(Exception):
+    """Raised by a command: the message goes to stderr as it is, or to stdout, with exit code 1."""
 
-    def __init__(self, told: str, *, on_stdout: bool = False) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, *, on_stdout: bool = False) -> None:
+        super().__init__(message)
         self.on_stdout = on_stdout
 
 
@@ -27,9 +27,9 @@ CODES = {
 ACTIVE = ("PENDING", "RUNNING", "COMPLETING")
 
 EPILOG_SECONDS = 5.0
-"""How long a job that ends holds its nodes: COMPLETING. Ours, as the next."""
+"""How long a job that ends holds its nodes: COMPLETING; ours."""
 REQUEUE_SECONDS = 120.0
-"""How long a requeued job waits before it may start again."""
+"""How long a requeued job waits before it may start again; ours."""
 
 
 REMEMBERED_SECONDS = 300.0
@@ -46,108 +46,117 @@ class Measure(BaseModel):
     """Seconds of the clock."""
     exit_code: int = Field(default=0, ge=0, le=255)
     text: str = "# Avg bus bandwidth    : {figure}"
-    """What is printed of it: `{figure}` stands for the figure."""
+    """The output of the script; `{figure}` stands for the figure."""
 
 
 class JobRequest(BaseModel):
-    """A job as it is asked for."""
+    """A job as it is submitted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "wrap"
     user: str = "root"
     count: int = Field(default=1, ge=1)
-    """On how many nodes."""
+    """The number of nodes."""
     nodes: list[str] = []
-    """On these, all of them."""
+    """The names of the nodes that the job needs, all of them."""
     gpus: int = Field(default=8, ge=0, le=8)
-    """Of each node."""
+    """GPUs of each node."""
     runs_for: float | None = Field(default=None, ge=0)
-    """Seconds of the clock; None: until it is cancelled."""
+    """Seconds of the clock; None: until the job is cancelled."""
     is_batch: bool = True
     can_requeue: bool = True
     is_held: bool = False
     is_measuring: bool = False
-    """A script: it finds what its nodes have, and runs for as long as that says."""
+    """Whether the job is a script that measures its nodes, and runs for as long as they say."""
     output: str = ""
-    """The file of what it prints; none when empty."""
+    """The file that the job prints into; none when empty."""
     last_words: str = ""
-    """What it prints at its end, with `$code` and `$SLURM_JOB_NODELIST`."""
+    """What the job prints at its end, with `$code` and `$SLURM_JOB_NODELIST`."""
 
 
 class Job(BaseModel, frozen=True):
+    """A job as it is stored."""
+
     number: int
     label: str
-    """As squeue shows it: 12, or 12_3 for a task of an array."""
+    """The job's number as squeue shows it: 12, or 12_3 for a task of an array."""
     wanted: JobRequest
     state: State = "PENDING"
     nodes: list[str] = []
     eligible_at: float = 0.0
     started_at: float | None = None
     changes_at: float | None = None
-    """When it ends, or stops to hold its nodes, if that is known."""
+    """When the job ends, or stops to hold its nodes, if that is known."""
     then: State = "COMPLETED"
-    """What a COMPLETING job becomes."""
+    """The state that a COMPLETING job enters."""
     ended_at: float | None = None
     exit_code: int = 0
     printed: str = ""
-    """What it prints before its last words."""
+    """The output before the job's last words."""
     ended: list[str] = []
-    """How its runs ended: completed, cancelled, requeued or killed by the loss of a node."""
+    """How the runs of the job ended: completed, cancelled, requeued or killed with a node."""
 
     @property
     def holds_nodes(self) -> bool:
         return self.state in ("RUNNING", "COMPLETING")
 
-    def started(self, nodes: list[str], now: float) -> Self:
+    def start(self, nodes: list[str], now: float) -> Self:
         runs_for = self.wanted.runs_for
         ends_at = None if runs_for is None else now + runs_for
         changes = {"state": "RUNNING", "nodes": nodes, "started_at": now, "changes_at": ends_at}
         return self.model_copy(update=changes)
 
-    def measured(self, measures: Sequence[Measure], now: float) -> Self:
-        """It has started, and finds this: the lowest figure counts, and any failure."""
+    def apply_measures(self, measures: Sequence[Measure], now: float) -> Self:
+        """Return the started job with measures: the lowest figure counts, and any failure."""
         lowest = min(measures, key=lambda measure: measure.figure)
-        code = next((each.exit_code for each in measures if each.exit_code), 0)
-        text = lowest.text.replace("{figure}", f"{lowest.figure:g}")
-        ends_at = now + max(each.runs_for for each in measures)
-        update = {"changes_at": ends_at, "exit_code": code, "printed": f"{text}\n"}
+        code = next((measure.exit_code for measure in measures if measure.exit_code), 0)
+        output = lowest.text.replace("{figure}", f"{lowest.figure:g}")
+        ends_at = now + max(measure.runs_for for measure in measures)
+        update = {"changes_at": ends_at, "exit_code": code, "printed": f"{output}\n"}
         return self.model_copy(update=update)
 
-    def file(self) -> str | None:
-        """What its output holds by now; None when there is no such file yet."""
+    def read_output(self) -> str | None:
+        """Return the present content of the job's output file; None before the start."""
         if self.started_at is None:
             return None
+        # Only a completed run has printed anything; one that was cut off leaves an empty file.
         if self.ended[-1:] != ["completed"]:
             return ""
         words = self.wanted.last_words.replace("$code", str(self.exit_code))
         return self.printed + words.replace("$SLURM_JOB_NODELIST", ",".join(self.nodes))
 
-    def ending(self, how: str, then: State, now: float) -> Self:
-        """It holds its nodes for a while yet."""
+    def plan_end(self, end: str, next_state: State, now: float) -> Self:
+        """Return the job COMPLETING: it holds its nodes for a while yet."""
         update = {
             "state": "COMPLETING",
-            "then": then,
+            "then": next_state,
             "changes_at": now + EPILOG_SECONDS,
+            # Only a requeued job reads it.
             "eligible_at": now + REQUEUE_SECONDS,
-            "ended": [*self.ended, how],
+            "ended": [*self.ended, end],
         }
         return self.model_copy(update=update)
 
-    def lost(self, now: float) -> Self:
-        """A node of it is gone: killed at once, and back into the queue where that is allowed."""
-        then: State = "PENDING" if self.wanted.is_batch and self.wanted.can_requeue else "NODE_FAIL"
-        told = self if self.state == "COMPLETING" else self.ending("killed", then, now)
-        return told.settled()
+    def lose_node(self, now: float) -> Self:
+        """Return the job after the loss of a node: killed at once, and requeued if allowed."""
+        # Interactive jobs cannot be started again without their user.
+        next_state: State = (
+            "PENDING" if self.wanted.is_batch and self.wanted.can_requeue else "NODE_FAIL"
+        )
+        ending_job = (
+            self if self.state == "COMPLETING" else self.plan_end("killed", next_state, now)
+        )
+        return ending_job.release_nodes()
 
-    def changed(self, now: float) -> Self:
-        """What its own moment brings."""
+    def apply_due_change(self, now: float) -> Self:
+        """Return the job after the due change: the end of the run, or of the epilog."""
         if self.state == "RUNNING":
-            return self.ending("completed", "FAILED" if self.exit_code else "COMPLETED", now)
-        return self.settled()
+            return self.plan_end("completed", "FAILED" if self.exit_code else "COMPLETED", now)
+        return self.release_nodes()
 
-    def settled(self) -> Self:
-        """It no longer holds its nodes."""
+    def release_nodes(self) -> Self:
+        """Return the job in the next state, without nodes."""
         is_again = self.then == "PENDING"
         update = {
             "state": self.then,
@@ -158,5 +167,5 @@ class Job(BaseModel, frozen=True):
         return self.model_copy(update=update)
 
     def is_remembered(self, now: float) -> bool:
-        """Whether Slurm still tells it."""
+        """Return whether Slurm still lists the job."""
         return self.ended_at is None or now < self.ended_at + REMEMBERED_SECONDS

@@ -1,8 +1,9 @@
-"""Who may ask, and how often: keys, and the limits of their tiers (documentation, 'Rate Limits').
+"""Check keys, and limit how often each may ask (documentation, 'Rate Limits').
 
-Windows are whole hours of the emulator's clock. How the limits of endpoints go with those of tiers
-is not documented: here both hold, the endpoints' five times as high for pro and fifty times for
-enterprise, as 'Increasing Rate Limits' says. Headers tell of the one that is closer.
+`routes` calls this module before every request. Windows are whole hours of the emulator's clock.
+How the limits of endpoints go with those of tiers is not documented: here both hold, the
+endpoints' five times as high for pro and fifty times for enterprise, as 'Increasing Rate Limits'
+says. The headers of an answer show the limit that is closer.
 """
 
 import math
@@ -13,16 +14,18 @@ from flask import Request
 from pydantic import BaseModel
 
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.tensorone.catalogue import ApiError, Key, Settings
-from gpuform.providers.emulator.tensorone.views import timestamp
+from gpuform.providers.emulator.tensorone.catalogue import ApiError, ApiKey, TensorOneSettings
+from gpuform.providers.emulator.tensorone.views import format_timestamp
 
-WINDOW = 3600
+WINDOW_SECONDS = 3600
 _KIND = "tensorone.window"
 _TIERS = {
     "free": {"read": 100, "write": 20},
     "pro": {"read": 1000, "write": 200},
     "enterprise": {"read": 10_000, "write": 2000},
 }
+# How many times as high the endpoints' limits are as the documented ones ('Increasing Rate
+# Limits').
 _FACTORS = {"free": 1, "pro": 5, "enterprise": 50}
 _ENDPOINTS = (
     ("GET", "/clusters", 1000),
@@ -32,7 +35,7 @@ _ENDPOINTS = (
 )
 
 
-class _Used(BaseModel, frozen=True):
+class _WindowUsage(BaseModel, frozen=True):
     """How many requests of a window were made, by limit."""
 
     window: int
@@ -41,33 +44,33 @@ class _Used(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class Budget:
-    """What is left of a limit in a window that ends at `reset`, in unix seconds."""
+    """What remains of a limit in a window that ends at `reset`, in unix seconds."""
 
     limit: int
     remaining: int
     reset: int
 
-    def headers(self) -> dict[str, str]:
+    def build_headers(self) -> dict[str, str]:
         return {
             "X-RateLimit-Limit": str(self.limit),
             "X-RateLimit-Remaining": str(max(0, self.remaining)),
             "X-RateLimit-Reset": str(self.reset),
-            "X-RateLimit-Window": str(WINDOW),
+            "X-RateLimit-Window": str(WINDOW_SECONDS),
         }
 
 
-def key_of(asked: Request, settings: Settings) -> tuple[str, Key]:
-    """The key of a request. Raises `ApiError` 401."""
-    scheme, _, text = asked.headers.get("Authorization", "").partition(" ")
-    key = settings.keys.get(text)
+def require_key(client_request: Request, settings: TensorOneSettings) -> tuple[str, ApiKey]:
+    """Return the key of a request and the key's tier and rights. Raises `ApiError` 401."""
+    scheme, _, token = client_request.headers.get("Authorization", "").partition(" ")
+    key = settings.keys.get(token)
     if scheme.lower() != "bearer" or key is None:
         raise ApiError(401, "Invalid or missing API key")
-    return text, key
+    return token, key
 
 
-def check_permission(asked: Request, key: Key) -> None:
-    """Raises `ApiError` 403 when a key that may only read writes."""
-    if asked.method != "GET" and not key.may_write:
+def check_permission(client_request: Request, key: ApiKey) -> None:
+    """Raise `ApiError` 403 for a write with a read-only key."""
+    if client_request.method != "GET" and not key.may_write:
         raise ApiError(
             403,
             "Insufficient permissions",
@@ -76,45 +79,67 @@ def check_permission(asked: Request, key: Key) -> None:
         )
 
 
-def counted(store: Store, name: str, key: Key, asked: tuple[str, str], now: float) -> Budget:
-    """What is left after one more request of a method and a path; a refused one is not counted.
+def count_request(
+    store: Store, name: str, key: ApiKey, endpoint: tuple[str, str], now: float
+) -> Budget:
+    """Count one more request of a key and return the budget of the closest limit.
 
-    Call it in a transaction.
+    A request that exceeds the limit is not counted. Call this function within a transaction.
+
+    Args:
+        store: keeps the counts.
+        name: the key's text.
+        key: decides the limits.
+        endpoint: method and path of the request.
+        now: unix seconds.
     """
-    window = int(now // WINDOW)
-    used = _used(store, name, window)
-    limits = _limits(key, *asked)
-    left = {each: limit - used.counts.get(each, 0) - 1 for each, limit in limits.items()}
-    closest = min(left, key=lambda each: left[each])
-    budget = Budget(limits[closest], left[closest], (window + 1) * WINDOW)
+    window = int(now // WINDOW_SECONDS)
+    usage = _load_usage(store, name, window)
+    limits = _list_limits(key, *endpoint)
+    remaining = {
+        limit_name: limit - usage.counts.get(limit_name, 0) - 1
+        for limit_name, limit in limits.items()
+    }
+    closest = min(remaining, key=lambda limit_name: remaining[limit_name])
+    budget = Budget(limits[closest], remaining[closest], (window + 1) * WINDOW_SECONDS)
+    # A refused request does not count, so that a client that waits for the window gets through.
     if budget.remaining >= 0:
-        counts = used.counts | {each: used.counts.get(each, 0) + 1 for each in limits}
-        store.put(_KIND, name, _Used(window=window, counts=counts).model_dump_json())
+        counts = usage.counts | {
+            limit_name: usage.counts.get(limit_name, 0) + 1 for limit_name in limits
+        }
+        store.put(_KIND, name, _WindowUsage(window=window, counts=counts).model_dump_json())
     return budget
 
 
-def exceeded(budget: Budget, now: float) -> ApiError:
-    wait = math.ceil(budget.reset - now)
+def make_rate_limit_error(budget: Budget, now: float) -> ApiError:
+    """Return the 429 of an exhausted budget, with the seconds to wait."""
+    wait_seconds = math.ceil(budget.reset - now)
     return ApiError(
         429,
         "API rate limit exceeded",
         limit=budget.limit,
         remaining=0,
-        reset_at=timestamp(budget.reset),
-        retry_after=wait,
+        reset_at=format_timestamp(budget.reset),
+        retry_after=wait_seconds,
     )
 
 
-def _used(store: Store, name: str, window: int) -> _Used:
-    kept = store.get(_KIND, name)
-    used = _Used(window=window) if kept is None else _Used.model_validate_json(kept)
-    return used if used.window == window else _Used(window=window)
+def _load_usage(store: Store, name: str, window: int) -> _WindowUsage:
+    stored_usage = store.get(_KIND, name)
+    usage = (
+        _WindowUsage(window=window)
+        if stored_usage is None
+        else _WindowUsage.model_validate_json(stored_usage)
+    )
+    # Counts of an old window are void; nobody removes them, the next request replaces them.
+    return usage if usage.window == window else _WindowUsage(window=window)
 
 
-def _limits(key: Key, method: str, path: str) -> dict[str, int]:
+def _list_limits(key: ApiKey, method: str, path: str) -> dict[str, int]:
+    """Return the limits of a request by name: the tier's and those of endpoints."""
     kind = "read" if method == "GET" else "write"
     limits = {kind: _TIERS[key.tier][kind]}
-    for own, pattern, limit in _ENDPOINTS:
-        if own == method and re.match(pattern, path):
-            limits[f"{own} {pattern}"] = limit * _FACTORS[key.tier]
+    for limited_method, pattern, limit in _ENDPOINTS:
+        if limited_method == method and re.match(pattern, path):
+            limits[f"{limited_method} {pattern}"] = limit * _FACTORS[key.tier]
     return limits

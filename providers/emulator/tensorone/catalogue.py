@@ -1,8 +1,8 @@
-"""List what the emulated TensorOne offers and charges, its settings, and its errors (documentation,
-'Error Handling': flat, no envelope).
+"""List what the emulated TensorOne offers and charges, its settings, and its errors.
 
-GPU types and regions are documented; sizes, prices and templates are ours, so made that the
-document's cluster (4 A100 in us-west-2) comes out as the document shows it.
+All modules of `tensorone` use this one. Errors are flat, without an envelope (documentation, 'Error
+Handling'). GPU types and regions are documented; sizes, prices and templates are ours, so made that
+the document's cluster (4 A100 in us-west-2) comes out as the document shows it.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuform.providers.emulator.routing import PlatformSettings as _Settings
-from gpuform.providers.emulator.routing import Refusal
+from gpuform.providers.emulator.routing import PlatformSettings, Refusal
 from gpuform.providers.emulator.tensorone import FREE_KEY, KEY, PRO_KEY, READER_KEY
 
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "ap-southeast-1")
@@ -20,22 +19,26 @@ CURRENCY = "USD"
 
 
 class GpuType(BaseModel, frozen=True):
+    """A GPU type: its price in an hour, and the CPU, memory and power of each GPU."""
+
     hourly: float
     cores: int
     memory_gb: int
     watts: int
-    largest: int = 8
-    """GPUs of one cluster at most."""
+    max_per_cluster: int = 8
+    """The most GPUs of one cluster."""
 
 
 GPU_TYPES = {
     "A100": GpuType(hourly=1.70, cores=8, memory_gb=64, watts=400),
     "H100": GpuType(hourly=2.90, cores=12, memory_gb=128, watts=700),
-    "RTX4090": GpuType(hourly=0.50, cores=6, memory_gb=32, watts=450, largest=4),
+    "RTX4090": GpuType(hourly=0.50, cores=6, memory_gb=32, watts=450, max_per_cluster=4),
     "V100": GpuType(hourly=0.70, cores=6, memory_gb=48, watts=300),
-    "T4": GpuType(hourly=0.25, cores=4, memory_gb=16, watts=70, largest=4),
-    "RTX3090": GpuType(hourly=0.30, cores=4, memory_gb=24, watts=350, largest=4),
+    "T4": GpuType(hourly=0.25, cores=4, memory_gb=16, watts=70, max_per_cluster=4),
+    "RTX3090": GpuType(hourly=0.30, cores=4, memory_gb=24, watts=350, max_per_cluster=4),
 }
+# In USD for each core or GB: the document's cluster has 32 cores, 256 GB of memory and 1000 GB of
+# storage.
 CORE_HOURLY = 0.85 / 32
 MEMORY_GB_HOURLY = 0.45 / 256
 STORAGE_GB_HOURLY = 0.25 / 1000
@@ -75,36 +78,37 @@ RUNTIME = {
 }
 
 PROJECT_NAMES = {"proj_456": "ML Research Team"}
+# The document's own example.
 OWNER = {"owner_id": "user_789", "owner_email": "researcher@company.com"}
 
 
-class Key(BaseModel):
+class ApiKey(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tier: Literal["free", "pro", "enterprise"] = "enterprise"
     may_write: bool = True
 
 
-class Settings(_Settings):
-    """Where the platform documents nothing, the defaults are ours."""
+class TensorOneSettings(PlatformSettings):
+    """What tests can set of TensorOne. Undocumented defaults are ours."""
 
     kind = "tensorone.settings"
 
-    keys: Mapping[str, Key] = {
-        KEY: Key(),
-        FREE_KEY: Key(tier="free"),
-        PRO_KEY: Key(tier="pro"),
-        READER_KEY: Key(tier="pro", may_write=False),
+    keys: Mapping[str, ApiKey] = {
+        KEY: ApiKey(),
+        FREE_KEY: ApiKey(tier="free"),
+        PRO_KEY: ApiKey(tier="pro"),
+        READER_KEY: ApiKey(tier="pro", may_write=False),
     }
 
     cache_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """For so long a GET answers what it answered before, whatever has changed meanwhile."""
+    """How long a GET answers from the platform's cache, whatever has changed meanwhile."""
 
     delete_needs_stopped: bool = False
     """Whether a running cluster is deleted only with `force`; the documentation says both."""
 
     capacity: Mapping[str, int] = {}
-    """Free GPUs of a type, for those that are not without limit."""
+    """Free GPUs by type; a type without a number has no limit."""
 
 
 CODES = {
@@ -122,13 +126,14 @@ CODES = {
 
 
 class ApiError(Refusal):
-    """Answered with this status and the code that belongs to it."""
+    """Raised where TensorOne refuses: answered with this status and the code that belongs to it."""
 
     def __init__(self, status: int, message: str, **details: Any) -> None:
         super().__init__(status, message)
         self.details = details
 
-    def body(self, request_id: str, timestamp: str) -> dict[str, Any]:
+    def build_body(self, request_id: str, timestamp: str) -> dict[str, Any]:
+        """Return the body of the answer, with the error's details where there are any."""
         return {
             "error": CODES.get(self.status, "INTERNAL_ERROR"),
             "message": self.message,
@@ -139,16 +144,18 @@ class ApiError(Refusal):
         }
 
 
-def invalid(field: str, reason: str) -> ApiError:
-    """400. The documented message says little; ours says what the details say."""
+def make_invalid_field(field: str, reason: str) -> ApiError:
+    """Return the 400 for a field. The document's message has no reason; ours has."""
     return ApiError(
         400, f"Request validation failed: {field}: {reason}", field=field, reason=reason
     )
 
 
-def not_found(resource: str, key: str) -> ApiError:
+def make_not_found(resource: str, key: str) -> ApiError:
+    """Return the 404 for a missing resource of a kind and a key."""
     return ApiError(404, f"{resource.capitalize()} not found", resource=resource, id=key)
 
 
-def conflict(message: str, current: str, required: str) -> ApiError:
+def make_conflict(message: str, current: str, required: str) -> ApiError:
+    """Return the 409 for an action in the wrong state of the cluster."""
     return ApiError(409, message, current_state=current, required_state=required)

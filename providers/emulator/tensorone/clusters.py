@@ -1,8 +1,8 @@
-"""Model a cluster: how it progresses, when it stops by itself, and all clusters at one moment.
+"""Model a cluster of TensorOne: what is stored, how statuses change, when it stops by itself.
 
-Nothing runs in the background: an operation writes down when which status comes, and whoever reads
-a record first asks what it has become `at` that time. The durations are ours: 3 minutes for a new
-cluster.
+Nothing runs in the background: an operation writes down when which status comes, and reading a
+record first applies the auto-termination that is due by then. The durations are ours: 3 minutes for
+a new cluster. `operations` and `views` use this module.
 """
 
 from collections.abc import Iterator
@@ -24,18 +24,21 @@ from gpuform.providers.emulator.tensorone.catalogue import (
     MEMORY_GB_HOURLY,
     NETWORK_HOURLY,
     STORAGE_GB_HOURLY,
-    not_found,
+    make_not_found,
 )
 
+# Statuses and their seconds; the seconds are ours.
 _PENDING = ("pending", 30.0)
 _STARTING = ("starting", 150.0)
 _STOPPING = ("stopping", 45.0)
-_FORCED = ("stopping", 10.0)
+_FORCED_STOPPING = ("stopping", 10.0)
 _DELETION_SECONDS = 60.0
-_HIDDEN = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+_SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 
 class Spec(BaseModel, frozen=True):
+    """The hardware of a cluster."""
+
     gpu_type: str
     gpu_count: int
     cpu_cores: int
@@ -43,8 +46,8 @@ class Spec(BaseModel, frozen=True):
     storage_gb: int
     region: str
 
-    def costs(self) -> dict[str, float]:
-        """What an hour costs, by what it is for."""
+    def compute_costs(self) -> dict[str, float]:
+        """Return the price of an hour in USD, part by part."""
         return {
             "gpu_cost": round(GPU_TYPES[self.gpu_type].hourly * self.gpu_count, 2),
             "cpu_cost": round(CORE_HOURLY * self.cpu_cores, 2),
@@ -55,7 +58,7 @@ class Spec(BaseModel, frozen=True):
 
     @property
     def hourly(self) -> float:
-        return round(sum(self.costs().values()), 2)
+        return round(sum(self.compute_costs().values()), 2)
 
 
 class Port(BaseModel, frozen=True):
@@ -65,43 +68,53 @@ class Port(BaseModel, frozen=True):
     description: str
 
 
-class Limits(BaseModel, frozen=True):
-    """When it stops by itself."""
+class AutoTerminateLimits(BaseModel, frozen=True):
+    """The limits at which a running cluster stops by itself."""
 
     enabled: bool = False
     idle_minutes: int | None = None
     max_runtime_hours: int | None = None
     cost_limit_usd: float | None = None
 
-    def moments(self, start: float, idle_since: float | None, hourly: float) -> Iterator[Any]:
-        """When a session that began at `start` reaches which limit, in any order."""
+    def list_end_times(
+        self, start: float, idle_since: float | None, hourly: float
+    ) -> Iterator[Any]:
+        """Yield when a session reaches each limit, with the reason, in any order.
+
+        Args:
+            start: when the session began, in unix seconds.
+            idle_since: since when the cluster has had no work; None while it works.
+            hourly: the cluster's price in an hour.
+        """
         if self.idle_minutes is not None and idle_since is not None:
             idle_at = max(start, idle_since) + self.idle_minutes * 60.0
             yield idle_at, f"idle for {self.idle_minutes} minutes"
         if self.max_runtime_hours is not None:
-            end = start + self.max_runtime_hours * 3600.0
-            yield end, f"running for {self.max_runtime_hours} hours"
+            end_at = start + self.max_runtime_hours * 3600.0
+            yield end_at, f"running for {self.max_runtime_hours} hours"
         if self.cost_limit_usd is not None:
-            end = start + self.cost_limit_usd / hourly * 3600.0
-            yield end, f"session cost of {self.cost_limit_usd:.2f} USD"
+            end_at = start + self.cost_limit_usd / hourly * 3600.0
+            yield end_at, f"session cost of {self.cost_limit_usd:.2f} USD"
 
 
 class Details(BaseModel, frozen=True):
-    """What was asked for and can be changed by an update."""
+    """The part of a cluster that users ask for and an update may change."""
 
     name: str
     description: str
     environment_variables: dict[str, str]
     port_mappings: list[Port]
     security_groups: list[str]
-    auto_terminate: Limits
+    auto_terminate: AutoTerminateLimits
     tags: dict[str, str]
 
 
 class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
+    """A cluster as it is stored. `statuses` holds the past and what is planned."""
+
     cluster_id: str
     number: int
-    """Counted from 1: addresses and ports are made of it."""
+    """A number counted from 1, of which addresses and ports are made."""
     spec: Spec
     details: Details
     project_id: str
@@ -112,106 +125,114 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
     changed_at: float
     statuses: Timeline[str]
     message: str = ""
-    """What the platform says when it was not asked: a failure, an auto-termination."""
+    """The platform's own words about a failure or an auto-termination."""
     idle_since: float | None = None
     shown: dict[str, Any] = {}
-    """What its answers have instead of what is so, part by part."""
+    """Values that answers have instead of the true ones, part by part: a test's choice."""
     hidden: list[str] = []
-    """What its answers leave out, such as `metrics.current`."""
+    """Members that answers leave out, such as `metrics.current`: a test's choice."""
     gone_at: float | None = None
 
-    def status(self, now: float) -> str:
+    def get_status(self, now: float) -> str:
         return get_value_at(self.statuses, now)
 
-    def last_change(self, now: float) -> float:
+    def get_last_change(self, now: float) -> float:
         return select_past_steps(self.statuses, now)[-1][0]
 
-    def updated_at(self, now: float) -> float:
-        return max(self.changed_at, self.last_change(now))
+    def get_updated_at(self, now: float) -> float:
+        return max(self.changed_at, self.get_last_change(now))
 
-    def sessions(self, now: float) -> list[tuple[float, float]]:
-        """From when to when it has run, oldest first; a running one until now."""
-        found, start = [], None
-        for at, status in select_past_steps(self.statuses, now):
+    def list_sessions(self, now: float) -> list[tuple[float, float]]:
+        """Return the spans in which the cluster has run, oldest first, the last until `now`."""
+        sessions, start = [], None
+        for moment, status in select_past_steps(self.statuses, now):
             if status == "running" and start is None:
-                start = at
+                start = moment
             elif status != "running" and start is not None:
-                found.append((start, at))
+                sessions.append((start, moment))
                 start = None
-        return [*found, (start, now)] if start is not None else found
+        return [*sessions, (start, now)] if start is not None else sessions
 
-    def cost(self, spans: list[tuple[float, float]]) -> float:
-        """Of these sessions, at the present rate."""
+    def compute_cost(self, spans: list[tuple[float, float]]) -> float:
+        """Return the cost of running in `spans` at the present rate, in USD."""
         return round(self.spec.hourly * sum(end - start for start, end in spans) / 3600.0, 2)
 
-    def variables(self) -> dict[str, str]:
-        """Those whose values are shown."""
+    def get_visible_variables(self) -> dict[str, str]:
+        """Return the environment variables whose values answers show."""
         pairs = self.details.environment_variables.items()
-        return {name: value for name, value in pairs if not name.endswith(_HIDDEN)}
+        return {name: value for name, value in pairs if not name.endswith(_SECRET_SUFFIXES)}
 
-    def hidden_variables(self) -> list[str]:
-        """The names of the others: keys, tokens and passwords, by their names."""
-        return [name for name in self.details.environment_variables if name.endswith(_HIDDEN)]
+    def list_secret_variables(self) -> list[str]:
+        """Return the names of secret variables: keys, tokens, passwords, by their endings."""
+        return [
+            name for name in self.details.environment_variables if name.endswith(_SECRET_SUFFIXES)
+        ]
 
-    def idle_minutes(self, now: float) -> int:
-        """How long without work, or how long it was when it stopped."""
-        sessions = self.sessions(now)
+    def compute_idle_minutes(self, now: float) -> int:
+        """Return the minutes without work until now, or until the cluster stopped."""
+        sessions = self.list_sessions(now)
         if self.idle_since is None or not sessions:
             return 0
+        # Idleness before the last start does not count.
         start, end = sessions[-1]
         # Half a second: sums of times are not exact.
         return max(0, int((end + 0.5 - max(start, self.idle_since)) // 60))
 
-    def runs_out_at(self) -> tuple[float, str] | None:
-        """When it stops by itself, and why; None while it does not run, or has no limit."""
+    def find_auto_stop(self) -> tuple[float, str] | None:
+        """Return when and why the running cluster stops by itself, or None without a limit."""
         since, status = self.statuses[-1]
         limits = self.details.auto_terminate
         if status != "running" or not limits.enabled:
             return None
-        return min(limits.moments(since, self.idle_since, self.spec.hourly), default=None)
+        return min(limits.list_end_times(since, self.idle_since, self.spec.hourly), default=None)
 
-    def at(self, now: float) -> Self:
-        """What it has become: stopped, where a limit was reached."""
-        found = self.runs_out_at()
-        if found is None or found[0] > now:
+    def apply_auto_stop(self, now: float) -> Self:
+        """Return the cluster as of `now`: stopped, where a limit was reached."""
+        auto_stop = self.find_auto_stop()
+        # Nothing is due: the record is as it was stored.
+        if auto_stop is None or auto_stop[0] > now:
             return self
-        moment, why = found
+        moment, reason = auto_stop
+        # A limit that an update has lowered cannot have stopped the cluster before the update.
         moment = max(moment, self.changed_at)
         plan = schedule_stages((_STOPPING, ("stopped", 0.0)), moment)
         return self.model_copy(
             update={
                 "statuses": [*self.statuses, *plan],
-                "message": f"Stopped by auto-termination: {why}",
+                "message": f"Stopped by auto-termination: {reason}",
             }
         )
 
-    def started(self, now: float, *, is_new: bool, is_stuck: bool, is_failing: bool) -> Self:
-        """On its way to run; never beyond the first status if stuck, to an error if failing."""
-        end = ("error", 0.0) if is_failing else ("running", 0.0)
-        stages = (_PENDING, _STARTING, end) if is_new else (_STARTING, end)
+    def plan_start(self, now: float, *, is_new: bool, is_stuck: bool, is_failing: bool) -> Self:
+        """Return the cluster with a start planned.
+
+        A stuck cluster stays in the first status, a failing one ends in an error.
+        """
+        last_stage = ("error", 0.0) if is_failing else ("running", 0.0)
+        stages = (_PENDING, _STARTING, last_stage) if is_new else (_STARTING, last_stage)
         message = "The container did not start" if is_failing else ""
-        return self._planned(now, stages, is_stuck=is_stuck, message=message, idle_since=None)
+        return self._plan_statuses(now, stages, is_stuck=is_stuck, message=message, idle_since=None)
 
-    def created_stopped(self, now: float, *, is_stuck: bool) -> Self:
-        return self._planned(now, (_PENDING, ("stopped", 0.0)), is_stuck=is_stuck)
+    def plan_stopped_creation(self, now: float, *, is_stuck: bool) -> Self:
+        return self._plan_statuses(now, (_PENDING, ("stopped", 0.0)), is_stuck=is_stuck)
 
-    def stopped(self, now: float, *, is_forced: bool, is_stuck: bool) -> Self:
-        stages = (_FORCED if is_forced else _STOPPING, ("stopped", 0.0))
-        return self._planned(now, stages, is_stuck=is_stuck, message="")
+    def plan_stop(self, now: float, *, is_forced: bool, is_stuck: bool) -> Self:
+        stages = (_FORCED_STOPPING if is_forced else _STOPPING, ("stopped", 0.0))
+        return self._plan_statuses(now, stages, is_stuck=is_stuck, message="")
 
-    def deleted(self, now: float, *, is_stuck: bool) -> Self:
+    def plan_deletion(self, now: float, *, is_stuck: bool) -> Self:
         gone_at = None if is_stuck else now + _DELETION_SECONDS
-        return self._planned(now, (("deleting", 0.0),), is_stuck=False, gone_at=gone_at)
+        return self._plan_statuses(now, (("deleting", 0.0),), is_stuck=False, gone_at=gone_at)
 
-    def changed(self, now: float, **changes: Any) -> Self:
+    def apply_changes(self, now: float, **changes: Any) -> Self:
         return self.model_copy(update={"changed_at": now, **changes})
 
-    def _planned(
+    def _plan_statuses(
         self, now: float, stages: tuple[tuple[str, float], ...], *, is_stuck: bool, **changes: Any
     ) -> Self:
-        kept = select_past_steps(self.statuses, now) if self.statuses else []
+        past_statuses = select_past_steps(self.statuses, now) if self.statuses else []
         plan = schedule_stages(stages[:1] if is_stuck else stages, now)
-        return self.changed(now, statuses=[*kept, *plan], **changes)
+        return self.apply_changes(now, statuses=[*past_statuses, *plan], **changes)
 
 
 class Snapshot(BaseModel, frozen=True):
@@ -226,54 +247,61 @@ _CLUSTER = "tensorone.cluster"
 _SNAPSHOT = "tensorone.snapshot"
 
 
-class Estate:
-    """One request's view, within one transaction. What is missing raises `ApiError` 404."""
+class TensorOneInventory:
+    """All clusters and snapshots of the store at one moment, within one transaction.
+
+    Methods raise `ApiError` 404 for a missing object.
+    """
 
     def __init__(self, store: Store, now: float) -> None:
         self._store = store
         self.now = now
         store.remove_expired(now)
 
-    def clusters(self) -> list[Cluster]:
-        """Oldest first."""
-        return [_read_cluster(body).at(self.now) for body in self._store.list_all(_CLUSTER)]
+    def list_clusters(self) -> list[Cluster]:
+        """Return all clusters, oldest first."""
+        return [
+            _parse_cluster(body).apply_auto_stop(self.now)
+            for body in self._store.list_all(_CLUSTER)
+        ]
 
-    def cluster(self, cluster_id: str) -> Cluster:
+    def get_cluster(self, cluster_id: str) -> Cluster:
         body = self._store.get(_CLUSTER, cluster_id)
         if body is None:
-            raise not_found("cluster", cluster_id)
-        return _read_cluster(body).at(self.now)
+            raise make_not_found("cluster", cluster_id)
+        return _parse_cluster(body).apply_auto_stop(self.now)
 
-    def keep(self, cluster: Cluster) -> None:
+    def save_cluster(self, cluster: Cluster) -> None:
         body = cluster.model_dump_json()
         self._store.put(_CLUSTER, cluster.cluster_id, body, gone_at=cluster.gone_at)
 
-    def snapshots(self, cluster_id: str | None = None) -> list[Snapshot]:
-        """All, or those of a cluster; they outlive it."""
-        found = [Snapshot.model_validate_json(body) for body in self._store.list_all(_SNAPSHOT)]
-        return [each for each in found if cluster_id in {None, each.cluster_id}]
+    def list_snapshots(self, cluster_id: str | None = None) -> list[Snapshot]:
+        """Return all snapshots, or a cluster's own; a snapshot outlives the cluster."""
+        snapshots = [Snapshot.model_validate_json(body) for body in self._store.list_all(_SNAPSHOT)]
+        return [snapshot for snapshot in snapshots if cluster_id in {None, snapshot.cluster_id}]
 
-    def snapshot(self, snapshot_id: str) -> Snapshot:
+    def get_snapshot(self, snapshot_id: str) -> Snapshot:
         body = self._store.get(_SNAPSHOT, snapshot_id)
         if body is None:
-            raise not_found("snapshot", snapshot_id)
+            raise make_not_found("snapshot", snapshot_id)
         return Snapshot.model_validate_json(body)
 
-    def keep_snapshot(self, snapshot: Snapshot) -> None:
+    def save_snapshot(self, snapshot: Snapshot) -> None:
         self._store.put(_SNAPSHOT, snapshot.snapshot_id, snapshot.model_dump_json())
 
-    def forget_snapshots(self, cluster_id: str) -> None:
-        for each in self.snapshots(cluster_id):
-            body = each.model_dump_json()
-            self._store.put(_SNAPSHOT, each.snapshot_id, body, gone_at=self.now)
+    def delete_snapshots(self, cluster_id: str) -> None:
+        for snapshot in self.list_snapshots(cluster_id):
+            body = snapshot.model_dump_json()
+            self._store.put(_SNAPSHOT, snapshot.snapshot_id, body, gone_at=self.now)
+        # At once, so that the same request does not list them any more.
         self._store.remove_expired(self.now)
 
-    def new_id(self, prefix: str) -> str:
-        """Such as cluster_0f3a9c51d2e8."""
+    def create_id(self, prefix: str) -> str:
+        """Return a new id with a prefix: cluster_0f3a9c51d2e8."""
         return f"{prefix}_{self._store.create_id().replace('-', '')[:12]}"
 
 
 # Kept, for records are immutable and most requests read what others have read before.
 @lru_cache(maxsize=4096)
-def _read_cluster(body: str) -> Cluster:
+def _parse_cluster(body: str) -> Cluster:
     return Cluster.model_validate_json(body)

@@ -1,6 +1,7 @@
-"""What the API does, without HTTP: the documented rules, then the change to the store.
+"""Do what TensorOne's API does, without HTTP: check the documented rules, then change the store.
 
-Where the documentation is silent the choice is ours and said at the place.
+`routes` calls this module. Where the documentation is silent the choice is ours and said at the
+place.
 """
 
 import re
@@ -10,15 +11,20 @@ from typing import Any
 
 from gpuform.providers.emulator.routing import FaultEffects
 from gpuform.providers.emulator.tensorone import catalogue
-from gpuform.providers.emulator.tensorone.catalogue import ApiError, Settings, conflict, invalid
+from gpuform.providers.emulator.tensorone.catalogue import (
+    ApiError,
+    TensorOneSettings,
+    make_conflict,
+    make_invalid_field,
+)
 from gpuform.providers.emulator.tensorone.clusters import (
+    AutoTerminateLimits,
     Cluster,
     Details,
-    Estate,
-    Limits,
     Port,
     Snapshot,
     Spec,
+    TensorOneInventory,
 )
 from gpuform.providers.emulator.tensorone.requests import (
     AutoTerminate,
@@ -35,29 +41,30 @@ _FIRST_PORT = 32001
 
 
 @dataclass(frozen=True)
-class Situation:
-    """In which a request finds the platform."""
+class RequestContext:
+    """What a request finds: objects, settings and the effects of an injected fault."""
 
-    estate: Estate
-    settings: Settings
-    trouble: FaultEffects
+    inventory: TensorOneInventory
+    settings: TensorOneSettings
+    effects: FaultEffects
 
     @property
     def now(self) -> float:
-        return self.estate.now
+        return self.inventory.now
 
 
-def create(at: Situation, body: CreateCluster) -> Cluster:
-    """Names are not unique: nothing documents that they are."""
+def create_cluster(context: RequestContext, body: CreateCluster) -> Cluster:
+    """Create a cluster. Names are not unique: nothing documents that they are."""
     gpu = catalogue.GPU_TYPES.get(body.gpu_type)
     if gpu is None:
-        raise invalid("gpu_type", "Invalid GPU type specified")
+        raise make_invalid_field("gpu_type", "Invalid GPU type specified")
     if body.region not in catalogue.REGIONS:
-        raise invalid("region", f"must be one of {', '.join(catalogue.REGIONS)}")
+        raise make_invalid_field("region", f"must be one of {', '.join(catalogue.REGIONS)}")
     if body.template_id is not None and body.template_id not in catalogue.TEMPLATES:
-        raise invalid("template_id", "Unknown template")
+        raise make_invalid_field("template_id", "Unknown template")
+    # Ours: a template names its image, and the document shows no request with both.
     if body.template_id is not None and body.docker_image is not None:
-        raise invalid("docker_image", "Not with a template")
+        raise make_invalid_field("docker_image", "Not with a template")
     spec = Spec(
         gpu_type=body.gpu_type,
         gpu_count=body.gpu_count,
@@ -66,159 +73,178 @@ def create(at: Situation, body: CreateCluster) -> Cluster:
         storage_gb=body.storage_gb,
         region=body.region,
     )
-    _check_stock(at, spec)
-    number = 1 + max((each.number for each in at.estate.clusters()), default=0)
+    _check_stock(context, spec)
+    # The lowest number that was never given to a present cluster: addresses and ports come from it.
+    number = 1 + max((other.number for other in context.inventory.list_clusters()), default=0)
     template = catalogue.TEMPLATES.get(body.template_id or "")
     image = template.docker_image if template else body.docker_image or catalogue.DEFAULT_IMAGE
-    planned = Cluster(
-        cluster_id=at.estate.new_id("cluster"),
+    new_cluster = Cluster(
+        cluster_id=context.inventory.create_id("cluster"),
         number=number,
         spec=spec,
-        details=_details(body),
+        details=_build_details(body),
         project_id=body.project_id,
         template_id=body.template_id,
         docker_image=image,
         has_ssh=body.ssh_enabled,
-        created_at=at.now,
-        changed_at=at.now,
+        created_at=context.now,
+        changed_at=context.now,
         statuses=[],
     )
-    stuck, failing = at.trouble.is_stuck, _fails(at, body.name)
+    is_stuck, is_failing = context.effects.is_stuck, _is_failing(context, body.name)
     if body.auto_start:
-        made = planned.started(at.now, is_new=True, is_stuck=stuck, is_failing=failing)
+        cluster = new_cluster.plan_start(
+            context.now, is_new=True, is_stuck=is_stuck, is_failing=is_failing
+        )
     else:
-        made = planned.created_stopped(at.now, is_stuck=stuck)
-    at.estate.keep(made)
-    return made
+        cluster = new_cluster.plan_stopped_creation(context.now, is_stuck=is_stuck)
+    context.inventory.save_cluster(cluster)
+    return cluster
 
 
-def update(at: Situation, cluster_id: str, body: UpdateCluster) -> Cluster:
-    """No page documents it; refused while the cluster is being deleted."""
-    cluster = at.estate.cluster(cluster_id)
-    _refuse_deleting(cluster, at.now)
+def update_cluster(context: RequestContext, cluster_id: str, body: UpdateCluster) -> Cluster:
+    """Replace the details in the body (ours: no page documents an update)."""
+    cluster = context.inventory.get_cluster(cluster_id)
+    _refuse_deleting(cluster, context.now)
+    # Fields that are missing in the body keep their value; null counts as missing.
     changes: dict[str, Any] = {name: getattr(body, name) for name in body.model_fields_set}
     if body.port_mappings is not None:
-        old = cluster.details.port_mappings
-        changes["port_mappings"] = _ports(body.port_mappings, old)
+        old_ports = cluster.details.port_mappings
+        changes["port_mappings"] = _assign_ports(body.port_mappings, old_ports)
     if body.auto_terminate is not None:
-        changes["auto_terminate"] = _limits(cluster.details.auto_terminate, body.auto_terminate)
-    kept = {name: value for name, value in changes.items() if value is not None}
-    changed = cluster.changed(at.now, details=cluster.details.model_copy(update=kept))
-    at.estate.keep(changed)
+        changes["auto_terminate"] = _merge_limits(
+            cluster.details.auto_terminate, body.auto_terminate
+        )
+    new_details = {name: value for name, value in changes.items() if value is not None}
+    changed = cluster.apply_changes(
+        context.now, details=cluster.details.model_copy(update=new_details)
+    )
+    context.inventory.save_cluster(changed)
     return changed
 
 
-def start(at: Situation, cluster_id: str, body: StartCluster) -> Cluster:
-    cluster = at.estate.cluster(cluster_id)
-    status = cluster.status(at.now)
+def start_cluster(context: RequestContext, cluster_id: str, body: StartCluster) -> Cluster:
+    """Start a stopped cluster, with the changes of the body."""
+    cluster = context.inventory.get_cluster(cluster_id)
+    status = cluster.get_status(context.now)
     if status != "stopped":
-        raise conflict("Cannot start a cluster that is not stopped", status, "stopped")
+        raise make_conflict("Cannot start a cluster that is not stopped", status, "stopped")
+    # Only whether it exists: nothing of its content is emulated.
     if body.restore_from_snapshot is not None:
-        at.estate.snapshot(body.restore_from_snapshot)
-    spec = _configured(cluster.spec, body.update_configuration)
-    _check_stock(at, spec)
+        context.inventory.get_snapshot(body.restore_from_snapshot)
+    spec = _apply_configuration(cluster.spec, body.update_configuration)
+    _check_stock(context, spec)
     details = cluster.details
     updates: dict[str, Any] = {
         "environment_variables": details.environment_variables | body.environment_updates
     }
     if body.port_mapping_updates is not None:
-        updates["port_mappings"] = _ports(body.port_mapping_updates, details.port_mappings)
+        updates["port_mappings"] = _assign_ports(body.port_mapping_updates, details.port_mappings)
     if body.auto_terminate_updates is not None:
-        limits = _limits(details.auto_terminate, body.auto_terminate_updates)
+        limits = _merge_limits(details.auto_terminate, body.auto_terminate_updates)
         updates["auto_terminate"] = limits
-    begun = cluster.changed(
-        at.now,
+    started = cluster.apply_changes(
+        context.now,
         spec=spec,
         details=details.model_copy(update=updates),
         docker_image=body.update_configuration.docker_image or cluster.docker_image,
-    ).started(
-        at.now,
+    ).plan_start(
+        context.now,
         is_new=False,
-        is_stuck=at.trouble.is_stuck,
-        is_failing=_fails(at, details.name),
+        is_stuck=context.effects.is_stuck,
+        is_failing=_is_failing(context, details.name),
     )
-    at.estate.keep(begun)
-    return begun
+    context.inventory.save_cluster(started)
+    return started
 
 
-def stop(at: Situation, cluster_id: str, body: StopCluster) -> Cluster:
-    """Ours: one in error can be stopped, too, which nothing documents."""
-    cluster = at.estate.cluster(cluster_id)
-    status = cluster.status(at.now)
+def stop_cluster(context: RequestContext, cluster_id: str, body: StopCluster) -> Cluster:
+    """Stop a cluster; one in error can be stopped, too, which nothing documents (ours)."""
+    cluster = context.inventory.get_cluster(cluster_id)
+    status = cluster.get_status(context.now)
     if status not in {"running", "starting", "pending", "error"}:
-        raise conflict("Cannot stop a cluster that does not run", status, "running")
+        raise make_conflict("Cannot stop a cluster that does not run", status, "running")
     if body.save_state:
-        _save(at, cluster, body.snapshot_name)
-    stopped = cluster.stopped(at.now, is_forced=body.force, is_stuck=at.trouble.is_stuck)
-    at.estate.keep(stopped)
+        _save_snapshot(context, cluster, body.snapshot_name)
+    stopped = cluster.plan_stop(
+        context.now, is_forced=body.force, is_stuck=context.effects.is_stuck
+    )
+    context.inventory.save_cluster(stopped)
     return stopped
 
 
-def delete(at: Situation, cluster_id: str, body: DeleteCluster) -> Cluster:
-    """A cluster that is being deleted already stays so."""
-    cluster = at.estate.cluster(cluster_id)
-    status = cluster.status(at.now)
+def delete_cluster(context: RequestContext, cluster_id: str, body: DeleteCluster) -> Cluster:
+    """Delete a cluster; a second delete changes nothing."""
+    cluster = context.inventory.get_cluster(cluster_id)
+    status = cluster.get_status(context.now)
     if body.confirm_deletion != "DELETE":
-        raise invalid("confirm_deletion", 'Must be "DELETE"')
-    needs_stopped = at.settings.delete_needs_stopped and not body.force
+        raise make_invalid_field("confirm_deletion", 'Must be "DELETE"')
+    # The documentation says both that a running cluster is deleted and that it has to be stopped.
+    needs_stopped = context.settings.delete_needs_stopped and not body.force
     if needs_stopped and status not in {"stopped", "error", "deleting"}:
-        raise conflict(f"Cannot delete {status} cluster", status, "stopped")
+        raise make_conflict(f"Cannot delete {status} cluster", status, "stopped")
     if status == "deleting":
         return cluster
     if body.create_final_snapshot:
-        _save(at, cluster, body.snapshot_name)
+        _save_snapshot(context, cluster, body.snapshot_name)
+    # A final snapshot is kept even where the body asks for the deletion of snapshots (ours).
     elif body.delete_snapshots or not body.preserve_snapshots:
-        at.estate.forget_snapshots(cluster_id)
-    leaving = cluster.deleted(at.now, is_stuck=at.trouble.is_stuck)
-    at.estate.keep(leaving)
-    return leaving
+        context.inventory.delete_snapshots(cluster_id)
+    deleted = cluster.plan_deletion(context.now, is_stuck=context.effects.is_stuck)
+    context.inventory.save_cluster(deleted)
+    return deleted
 
 
-def _details(body: CreateCluster) -> Details:
+def _build_details(body: CreateCluster) -> Details:
     return Details(
         name=body.name,
         description=body.description,
         environment_variables=body.environment_variables,
-        port_mappings=_ports(body.port_mappings, []),
+        port_mappings=_assign_ports(body.port_mappings, []),
         security_groups=body.security_groups,
-        auto_terminate=_limits(Limits(), body.auto_terminate),
+        auto_terminate=_merge_limits(AutoTerminateLimits(), body.auto_terminate),
         tags=body.tags,
     )
 
 
-def _ports(wanted: Sequence[NewPortMapping], old: Sequence[Port]) -> list[Port]:
-    """Each with an outer port: the one asked for, the one that it had, or the next free one."""
-    kept = {(port.internal_port, port.protocol): port.external_port for port in old}
-    made: list[Port] = []
-    for each in wanted:
-        taken = {port.external_port for port in made} | set(kept.values())
+def _assign_ports(mappings: Sequence[NewPortMapping], old: Sequence[Port]) -> list[Port]:
+    """Return the mappings with external ports: requested, old, or the next free ones."""
+    old_numbers = {(port.internal_port, port.protocol): port.external_port for port in old}
+    ports: list[Port] = []
+    for mapping in mappings:
+        taken = {port.external_port for port in ports} | set(old_numbers.values())
         free = next(port for port in range(_FIRST_PORT, 65536) if port not in taken)
-        before = kept.get((each.internal_port, each.protocol), free)
-        outer = each.external_port or before
-        if outer in {port.external_port for port in made}:
-            raise invalid("port_mappings", f"external port {outer} is given twice")
-        made.append(Port(**each.model_dump(exclude={"external_port"}), external_port=outer))
-    return made
+        default_port = old_numbers.get((mapping.internal_port, mapping.protocol), free)
+        external_port = mapping.external_port or default_port
+        if external_port in {port.external_port for port in ports}:
+            raise make_invalid_field(
+                "port_mappings", f"external port {external_port} is given twice"
+            )
+        ports.append(
+            Port(**mapping.model_dump(exclude={"external_port"}), external_port=external_port)
+        )
+    return ports
 
 
-def _limits(old: Limits, body: AutoTerminate) -> Limits:
-    """Ours: what is given changes, the rest stays."""
-    given = {name: getattr(body, name) for name in body.model_fields_set}
-    return old.model_copy(update={k: v for k, v in given.items() if v is not None})
+def _merge_limits(old: AutoTerminateLimits, body: AutoTerminate) -> AutoTerminateLimits:
+    """Return `old` with the limits of the body; the others stay (ours)."""
+    new_limits = {name: getattr(body, name) for name in body.model_fields_set}
+    return old.model_copy(update={k: v for k, v in new_limits.items() if v is not None})
 
 
-def _configured(spec: Spec, wanted: Configuration) -> Spec:
-    given = wanted.model_dump(exclude_none=True, exclude={"docker_image"})
-    if given.get("storage_gb", spec.storage_gb) < spec.storage_gb:
-        raise invalid("storage_gb", f"storage cannot shrink from {spec.storage_gb} GB")
-    return spec.model_copy(update=given)
+def _apply_configuration(spec: Spec, configuration: Configuration) -> Spec:
+    new_values = configuration.model_dump(exclude_none=True, exclude={"docker_image"})
+    if new_values.get("storage_gb", spec.storage_gb) < spec.storage_gb:
+        raise make_invalid_field("storage_gb", f"storage cannot shrink from {spec.storage_gb} GB")
+    return spec.model_copy(update=new_values)
 
 
-def _check_stock(at: Situation, spec: Spec) -> None:
-    most = catalogue.GPU_TYPES[spec.gpu_type].largest
-    if spec.gpu_count > most:
-        raise invalid("gpu_count", f"at most {most} {spec.gpu_type} in a cluster")
-    free = 0 if at.trouble.is_out_of_stock else at.settings.capacity.get(spec.gpu_type)
+def _check_stock(context: RequestContext, spec: Spec) -> None:
+    max_gpus = catalogue.GPU_TYPES[spec.gpu_type].max_per_cluster
+    if spec.gpu_count > max_gpus:
+        raise make_invalid_field("gpu_count", f"at most {max_gpus} {spec.gpu_type} in a cluster")
+    # A fault takes everything; else only types with a setting are limited.
+    free = 0 if context.effects.is_out_of_stock else context.settings.capacity.get(spec.gpu_type)
     if free is not None and free < spec.gpu_count:
         raise ApiError(
             422,
@@ -228,23 +254,23 @@ def _check_stock(at: Situation, spec: Spec) -> None:
         )
 
 
-def _save(at: Situation, cluster: Cluster, name: str | None) -> None:
-    at.estate.keep_snapshot(
+def _save_snapshot(context: RequestContext, cluster: Cluster, name: str | None) -> None:
+    context.inventory.save_snapshot(
         Snapshot(
-            snapshot_id=at.estate.new_id("snap"),
+            snapshot_id=context.inventory.create_id("snap"),
             cluster_id=cluster.cluster_id,
             name=name or f"{cluster.details.name}-snapshot",
             size_gb=45,
-            created_at=at.now,
+            created_at=context.now,
         )
     )
 
 
 def _refuse_deleting(cluster: Cluster, now: float) -> None:
-    if cluster.status(now) == "deleting":
-        raise conflict("Cannot change a cluster that is being deleted", "deleting", "running")
+    if cluster.get_status(now) == "deleting":
+        raise make_conflict("Cannot change a cluster that is being deleted", "deleting", "running")
 
 
-def _fails(at: Situation, name: str) -> bool:
-    failing = at.trouble.failing_pattern
-    return failing is not None and re.search(failing, name) is not None
+def _is_failing(context: RequestContext, name: str) -> bool:
+    pattern = context.effects.failing_pattern
+    return pattern is not None and re.search(pattern, name) is not None

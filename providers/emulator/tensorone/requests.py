@@ -1,5 +1,6 @@
-"""Parse the bodies that TensorOne's clients send (documentation, 'GPU Clusters') and choose the
-page of a list ('List Clusters').
+"""Parse the bodies that TensorOne's clients send, and select the page of a list.
+
+`routes` calls this module. Source: the documentation, 'GPU Clusters' and 'List Clusters'.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpuform.providers.emulator.tensorone.catalogue import SMALLEST_STORAGE_GB, invalid
+from gpuform.providers.emulator.tensorone.catalogue import SMALLEST_STORAGE_GB, make_invalid_field
 from gpuform.providers.emulator.tensorone.clusters import Cluster
 
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -18,7 +19,7 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{3,64}$")]
 
 
 class Body(BaseModel):
-    """Strict and closed, so that a client's slip shows: no `"8"` or `8.0` for 8, no extra key."""
+    """A strict and closed body, so that a client's slip shows: no `"8"` for 8, no extra key."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -60,7 +61,7 @@ class CreateCluster(Body):
 
 
 class UpdateCluster(Body):
-    """No page documents it: what is given replaces what there was, the rest stays."""
+    """The body of an update: present fields replace the old ones (ours: no page documents it)."""
 
     name: _Name | None = None
     description: str | None = None
@@ -80,7 +81,7 @@ class Configuration(Body):
 
 
 class StartCluster(Body):
-    """Waiting for the end is accepted and has no effect: the answer comes at once."""
+    """The body of a start. Waiting is accepted and has no effect: the answer comes at once."""
 
     wait_for_ready: bool = False
     timeout_minutes: int = Field(default=10, ge=1, le=30)
@@ -117,90 +118,101 @@ class DeleteCluster(Body):
     deletion_reason: str = ""
 
 
-def parse(model: type[_Body], data: bytes) -> _Body:
-    """The request body as `model`; no body is an empty one. Raises `ApiError` 400."""
+def parse_body(model: type[_Body], data: bytes) -> _Body:
+    """Return the request body as `model`; no body is an empty one. Raises `ApiError` 400."""
     try:
         return model.model_validate_json(data or b"{}")
     except ValidationError as error:
+        # One problem for an answer, as in the documentation; without the input, which may be
+        # secret.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    raise invalid(".".join(map(str, first["loc"])) or "body", first["msg"])
+    raise make_invalid_field(".".join(map(str, first["loc"])) or "body", first["msg"])
 
 
 _LARGEST_PAGE = 100
 _Value = Callable[[Cluster, float], Any]
 
 _FILTERS: Mapping[str, _Value] = {
-    "status": lambda each, now: each.status(now),
-    "gpu_type": lambda each, _: each.spec.gpu_type,
-    "region": lambda each, _: each.spec.region,
-    "project_id": lambda each, _: each.project_id,
-    "template_id": lambda each, _: each.template_id,
+    "status": lambda cluster, now: cluster.get_status(now),
+    "gpu_type": lambda cluster, _: cluster.spec.gpu_type,
+    "region": lambda cluster, _: cluster.spec.region,
+    "project_id": lambda cluster, _: cluster.project_id,
+    "template_id": lambda cluster, _: cluster.template_id,
 }
 _SORTS: Mapping[str, _Value] = {
-    "created_at": lambda each, _: (each.created_at, each.number),
-    "name": lambda each, _: each.details.name,
-    "status": lambda each, now: each.status(now),
-    "gpu_count": lambda each, _: each.spec.gpu_count,
-    "cost": lambda each, _: each.spec.hourly,
+    "created_at": lambda cluster, _: (cluster.created_at, cluster.number),
+    "name": lambda cluster, _: cluster.details.name,
+    "status": lambda cluster, now: cluster.get_status(now),
+    "gpu_count": lambda cluster, _: cluster.spec.gpu_count,
+    "cost": lambda cluster, _: cluster.spec.hourly,
 }
 _BOUNDS: Mapping[str, Callable[[Cluster, str], bool]] = {
-    "min_gpu_count": lambda each, text: each.spec.gpu_count >= _number("min_gpu_count", text),
-    "max_gpu_count": lambda each, text: each.spec.gpu_count <= _number("max_gpu_count", text),
-    "created_after": lambda each, text: each.created_at > _moment("created_after", text),
-    "created_before": lambda each, text: each.created_at < _moment("created_before", text),
-    "search": lambda each, text: (
-        text.casefold() in f"{each.details.name}\n{each.details.description}".casefold()
+    "min_gpu_count": lambda cluster, argument: (
+        cluster.spec.gpu_count >= _parse_number("min_gpu_count", argument)
+    ),
+    "max_gpu_count": lambda cluster, argument: (
+        cluster.spec.gpu_count <= _parse_number("max_gpu_count", argument)
+    ),
+    "created_after": lambda cluster, argument: (
+        cluster.created_at > _parse_time("created_after", argument)
+    ),
+    "created_before": lambda cluster, argument: (
+        cluster.created_at < _parse_time("created_before", argument)
+    ),
+    "search": lambda cluster, argument: (
+        argument.casefold() in f"{cluster.details.name}\n{cluster.details.description}".casefold()
     ),
 }
 
 
-def page_of(
+def select_page(
     clusters: list[Cluster], query: Mapping[str, str], now: float
 ) -> tuple[list[Cluster], dict[str, int]]:
-    """The clusters of the page asked for, and what is told of paging. Raises `ApiError` 400."""
-    found = [each for each in clusters if _is_meant(each, query, now)]
-    by = query.get("sort_by", "created_at")
-    if by not in _SORTS:
-        raise invalid("sort_by", f"must be one of {', '.join(_SORTS)}")
+    """Return the clusters and the numbers of the requested page. Raises `ApiError` 400."""
+    matches = [cluster for cluster in clusters if _matches_query(cluster, query, now)]
+    sort_field = query.get("sort_by", "created_at")
+    if sort_field not in _SORTS:
+        raise make_invalid_field("sort_by", f"must be one of {', '.join(_SORTS)}")
     order = query.get("sort_order", "desc")
     if order not in {"asc", "desc"}:
-        raise invalid("sort_order", "must be asc or desc")
-    found.sort(key=lambda each: _SORTS[by](each, now), reverse=order == "desc")
+        raise make_invalid_field("sort_order", "must be asc or desc")
+    matches.sort(key=lambda cluster: _SORTS[sort_field](cluster, now), reverse=order == "desc")
     page, limit = (
-        _number("page", query.get("page", "1")),
-        _number("limit", query.get("limit", "20")),
+        _parse_number("page", query.get("page", "1")),
+        _parse_number("limit", query.get("limit", "20")),
     )
     if page < 1:
-        raise invalid("page", "must be at least 1")
+        raise make_invalid_field("page", "must be at least 1")
     if not 1 <= limit <= _LARGEST_PAGE:
-        raise invalid("limit", f"must be 1 to {_LARGEST_PAGE}")
+        raise make_invalid_field("limit", f"must be 1 to {_LARGEST_PAGE}")
     paging = {
         "page": page,
         "limit": limit,
-        "total": len(found),
-        "total_pages": max(1, -(-len(found) // limit)),
+        "total": len(matches),
+        # An empty list has one page.
+        "total_pages": max(1, -(-len(matches) // limit)),
     }
-    return found[(page - 1) * limit : page * limit], paging
+    return matches[(page - 1) * limit : page * limit], paging
 
 
-def _is_meant(cluster: Cluster, query: Mapping[str, str], now: float) -> bool:
-    exact = all(
+def _matches_query(cluster: Cluster, query: Mapping[str, str], now: float) -> bool:
+    has_equal_values = all(
         query[name] == value(cluster, now) for name, value in _FILTERS.items() if name in query
     )
-    return exact and all(
-        fits(cluster, query[name]) for name, fits in _BOUNDS.items() if name in query
+    return has_equal_values and all(
+        is_within(cluster, query[name]) for name, is_within in _BOUNDS.items() if name in query
     )
 
 
-def _number(name: str, text: str) -> int:
+def _parse_number(name: str, argument: str) -> int:
     try:
-        return int(text)
+        return int(argument)
     except ValueError:
-        raise invalid(name, "must be a whole number") from None
+        raise make_invalid_field(name, "must be a whole number") from None
 
 
-def _moment(name: str, text: str) -> float:
+def _parse_time(name: str, argument: str) -> float:
     try:
-        return datetime.fromisoformat(text).timestamp()
+        return datetime.fromisoformat(argument).timestamp()
     except ValueError:
-        raise invalid(name, "must be a date of ISO 8601") from None
+        raise make_invalid_field(name, "must be a date of ISO 8601") from None

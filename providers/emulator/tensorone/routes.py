@@ -1,6 +1,7 @@
-"""TensorOne's routes (documentation, 'GPU Clusters'), under `/tensorone/v1`.
+"""Serve TensorOne's API (documentation, 'GPU Clusters') under `/tensorone/v1`.
 
-Of an update there is the method and the path alone, in the table of rate limits.
+`app` mounts the routes through `create_parts`; `operations` does the work. Of an update the
+documentation has the method and the path alone, in the table of rate limits.
 """
 
 import json
@@ -27,94 +28,109 @@ from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import operations
 from gpuform.providers.emulator.tensorone.access import (
     check_permission,
-    counted,
-    exceeded,
-    key_of,
+    count_request,
+    make_rate_limit_error,
+    require_key,
 )
-from gpuform.providers.emulator.tensorone.catalogue import ApiError, Settings, invalid
-from gpuform.providers.emulator.tensorone.clusters import Cluster, Estate
-from gpuform.providers.emulator.tensorone.operations import Situation
+from gpuform.providers.emulator.tensorone.catalogue import (
+    ApiError,
+    TensorOneSettings,
+    make_invalid_field,
+)
+from gpuform.providers.emulator.tensorone.clusters import Cluster, TensorOneInventory
+from gpuform.providers.emulator.tensorone.operations import RequestContext
 from gpuform.providers.emulator.tensorone.requests import (
     CreateCluster,
     DeleteCluster,
     StartCluster,
     StopCluster,
     UpdateCluster,
-    page_of,
-    parse,
+    parse_body,
+    select_page,
 )
-from gpuform.providers.emulator.tensorone.views import WINDOWS, View, merged, timestamp, without
+from gpuform.providers.emulator.tensorone.views import (
+    WINDOWS,
+    ClusterView,
+    format_timestamp,
+    merge_deeply,
+    remove_member,
+)
 
 Json = dict[str, Any]
 
 _CLUSTERS = "/clusters"
 _CLUSTER = f"{_CLUSTERS}/<cluster_id>"
-_CACHED = "tensorone.cached"
+_CACHE_KIND = "tensorone.cached"
 
 
-class _Entry(BaseModel, frozen=True):
-    """What the platform's own cache answers for some time, whatever has changed meanwhile."""
+class _CacheEntry(BaseModel, frozen=True):
+    """An entry of the platform's own cache, which is answered whatever has changed meanwhile."""
 
     at: float
     text: str
 
 
 @dataclass(frozen=True)
-class Cached:
-    """Data, and how many seconds old it is."""
+class CachedData:
+    """Data for an answer, and how many seconds ago they were computed."""
 
     data: Any
     age: float = 0.0
     is_hit: bool = False
 
 
-def cached(store: Store, key: str, now: float, seconds: float, look: Callable[[], Any]) -> Cached:
-    """What `look` gave for `key` at most `seconds` ago, else what it gives now."""
+def get_cached(
+    store: Store, key: str, now: float, seconds: float, compute: Callable[[], Any]
+) -> CachedData:
+    """Return the cached data of `key` if at most `seconds` old, else compute and cache data."""
+    # No cache: nothing is stored, as long as no test wants one.
     if seconds == 0:
-        return Cached(look())
-    kept = store.get(_CACHED, key)
-    entry = None if kept is None else _Entry.model_validate_json(kept)
+        return CachedData(compute())
+    stored_entry = store.get(_CACHE_KIND, key)
+    entry = None if stored_entry is None else _CacheEntry.model_validate_json(stored_entry)
     if entry is not None and now - entry.at < seconds:
-        return Cached(json.loads(entry.text), now - entry.at, is_hit=True)
-    data = look()
-    entry = _Entry(at=now, text=json.dumps(data))
-    store.put(_CACHED, key, entry.model_dump_json(), gone_at=now + seconds)
-    return Cached(data)
+        return CachedData(json.loads(entry.text), now - entry.at, is_hit=True)
+    data = compute()
+    entry = _CacheEntry(at=now, text=json.dumps(data))
+    store.put(_CACHE_KIND, key, entry.model_dump_json(), gone_at=now + seconds)
+    return CachedData(data)
 
 
-class TensorOne(PlatformApi):
-    """The platform as the app mounts it."""
+class TensorOneApi(PlatformApi):
+    """TensorOne's API, as `app` mounts it."""
 
     name = "tensorone"
     prefix = "/tensorone/v1"
 
     def create_blueprint(self) -> Blueprint:
         routes = super().create_blueprint()
-        routes.after_request(self._marked)
+        routes.after_request(self._add_headers)
         return routes
 
     def _list_routes(self) -> RouteTable:
         return (
-            ("POST", _CLUSTERS, self._create),
-            ("GET", _CLUSTERS, self._list),
-            ("GET", _CLUSTER, self._get),
-            ("PUT", _CLUSTER, self._update),
-            ("DELETE", _CLUSTER, self._delete),
-            ("POST", f"{_CLUSTER}/start", self._start),
-            ("POST", f"{_CLUSTER}/stop", self._stop),
+            ("POST", _CLUSTERS, self._create_cluster),
+            ("GET", _CLUSTERS, self._list_clusters),
+            ("GET", _CLUSTER, self._get_cluster),
+            ("PUT", _CLUSTER, self._update_cluster),
+            ("DELETE", _CLUSTER, self._delete_cluster),
+            ("POST", f"{_CLUSTER}/start", self._start_cluster),
+            ("POST", f"{_CLUSTER}/stop", self._stop_cluster),
         )
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
-        """401, 429 and 403, in this order; what is refused for its key does not count."""
+        """Return 401, 429 or 403, in this order, or None. A 401 is not counted."""
         now = self._clock.now()
         path = client_request.path.removeprefix(self.prefix)
         try:
             with self._store.transaction():
-                name, key = key_of(client_request, Settings.load(self._store))
-                budget = counted(self._store, name, key, (client_request.method, path), now)
+                name, key = require_key(client_request, TensorOneSettings.load(self._store))
+                budget = count_request(self._store, name, key, (client_request.method, path), now)
+                # Kept for the headers, which an answer of 429 has as well.
                 g.budget = budget
+            # Outside of the transaction, which an exception would undo, and the count with it.
             if budget.remaining < 0:
-                raise exceeded(budget, now)
+                raise make_rate_limit_error(budget, now)
             check_permission(client_request, key)
         except ApiError as error:
             return self._answer_refusal(error)
@@ -125,115 +141,134 @@ class TensorOne(PlatformApi):
 
     def list_objects(self) -> dict[str, list[Json]]:
         with self._store.transaction():
-            estate = self._load_platform().estate
+            inventory = self._load_platform().inventory
             return {
                 "clusters": [
                     {
-                        "id": each.cluster_id,
-                        "name": each.details.name,
-                        "status": each.status(estate.now),
+                        "id": cluster.cluster_id,
+                        "name": cluster.details.name,
+                        "status": cluster.get_status(inventory.now),
                     }
-                    for each in estate.clusters()
+                    for cluster in inventory.list_clusters()
                 ],
                 "snapshots": [
-                    {"id": each.snapshot_id, "name": each.name, "cluster_id": each.cluster_id}
-                    for each in estate.snapshots()
+                    {
+                        "id": snapshot.snapshot_id,
+                        "name": snapshot.name,
+                        "cluster_id": snapshot.cluster_id,
+                    }
+                    for snapshot in inventory.list_snapshots()
                 ],
             }
 
-    def _load_platform(self) -> Situation:
-        estate = Estate(self._store, self._clock.now())
-        return Situation(estate, Settings.load(self._store), get_fault_effects())
+    def _load_platform(self) -> RequestContext:
+        inventory = TensorOneInventory(self._store, self._clock.now())
+        return RequestContext(inventory, TensorOneSettings.load(self._store), get_fault_effects())
 
     def _answer_refusal(self, error: ApiError) -> Response:
         response = answer_json(
-            error.body(self._request_id(), timestamp(self._clock.now())), error.status
+            error.build_body(self._create_request_id(), format_timestamp(self._clock.now())),
+            error.status,
         )
         if "retry_after" in error.details:
             response.headers["Retry-After"] = str(error.details["retry_after"])
         return response
 
-    def _marked(self, response: Response) -> Response:
-        """With what is left of the limits, and the time of the clock that they go by."""
+    def _add_headers(self, response: Response) -> Response:
+        """Add the headers of the rate limit, and the time of the clock."""
         if "budget" in g:
-            response.headers.update(g.budget.headers())
+            response.headers.update(g.budget.build_headers())
         response.headers["Date"] = http_date(self._clock.now())
         return response
 
-    def _request_id(self) -> str:
+    def _create_request_id(self) -> str:
         return f"req_{self._store.create_id().replace('-', '')[:16]}"
 
-    def _create(self, at: Situation) -> Response:
-        made = operations.create(at, parse(CreateCluster, request.get_data()))
-        return self._cluster(at, made, 201)
+    def _create_cluster(self, context: RequestContext) -> Response:
+        cluster = operations.create_cluster(context, parse_body(CreateCluster, request.get_data()))
+        return self._answer_cluster(context, cluster, 201)
 
-    def _list(self, at: Situation) -> Response:
-        def look() -> Json:
-            page, paging = page_of(at.estate.clusters(), request.args.to_dict(), at.now)
-            return {"clusters": [self._view(at, each) for each in page], "pagination": paging}
+    def _list_clusters(self, context: RequestContext) -> Response:
+        def compute_page() -> Json:
+            page, paging = select_page(
+                context.inventory.list_clusters(), request.args.to_dict(), context.now
+            )
+            return {
+                "clusters": [self._cluster_to_json(context, cluster) for cluster in page],
+                "pagination": paging,
+            }
 
-        found = self._cached(at, look)
-        self._apply_status_overrides(found.data["clusters"], _CLUSTERS)
-        return self._enveloped(found)
+        cached_page = self._get_cached(context, compute_page)
+        self._apply_status_overrides(cached_page.data["clusters"], _CLUSTERS)
+        return self._answer_enveloped(cached_page)
 
-    def _get(self, at: Situation, cluster_id: str) -> Response:
+    def _get_cluster(self, context: RequestContext, cluster_id: str) -> Response:
         # Gone is gone, whatever the cache remembers.
-        cluster = at.estate.cluster(cluster_id)
-        found = self._cached(at, lambda: self._view(at, cluster))
-        self._apply_status_overrides([found.data], _CLUSTERS)
-        return self._enveloped(found)
+        cluster = context.inventory.get_cluster(cluster_id)
+        cached_cluster = self._get_cached(context, lambda: self._cluster_to_json(context, cluster))
+        self._apply_status_overrides([cached_cluster.data], _CLUSTERS)
+        return self._answer_enveloped(cached_cluster)
 
-    def _update(self, at: Situation, cluster_id: str) -> Response:
-        body = parse(UpdateCluster, request.get_data())
-        return self._cluster(at, operations.update(at, cluster_id, body))
+    def _update_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+        body = parse_body(UpdateCluster, request.get_data())
+        return self._answer_cluster(context, operations.update_cluster(context, cluster_id, body))
 
-    def _start(self, at: Situation, cluster_id: str) -> Response:
-        body = parse(StartCluster, request.get_data())
-        return self._cluster(at, operations.start(at, cluster_id, body))
+    def _start_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+        body = parse_body(StartCluster, request.get_data())
+        return self._answer_cluster(context, operations.start_cluster(context, cluster_id, body))
 
-    def _stop(self, at: Situation, cluster_id: str) -> Response:
-        body = parse(StopCluster, request.get_data())
-        return self._cluster(at, operations.stop(at, cluster_id, body))
+    def _stop_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+        body = parse_body(StopCluster, request.get_data())
+        return self._answer_cluster(context, operations.stop_cluster(context, cluster_id, body))
 
-    def _delete(self, at: Situation, cluster_id: str) -> Response:
-        body = parse(DeleteCluster, request.get_data())
-        leaving = operations.delete(at, cluster_id, body)
-        return self._enveloped(Cached({"id": leaving.cluster_id, "status": "deleting"}))
+    def _delete_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+        body = parse_body(DeleteCluster, request.get_data())
+        deleted = operations.delete_cluster(context, cluster_id, body)
+        return self._answer_enveloped(CachedData({"id": deleted.cluster_id, "status": "deleting"}))
 
-    def _cluster(self, at: Situation, cluster: Cluster, status: int = 200) -> Response:
-        return self._enveloped(Cached(self._view(at, cluster)), status)
+    def _answer_cluster(
+        self, context: RequestContext, cluster: Cluster, status: int = 200
+    ) -> Response:
+        return self._answer_enveloped(CachedData(self._cluster_to_json(context, cluster)), status)
 
-    def _view(self, at: Situation, cluster: Cluster) -> Json:
+    def _cluster_to_json(self, context: RequestContext, cluster: Cluster) -> Json:
+        """Return the cluster as JSON, with members replaced or hidden by tests."""
         window = request.args.get("metrics_window", "1h")
         if window not in WINDOWS:
-            raise invalid("metrics_window", f"must be one of {', '.join(WINDOWS)}")
-        view = View(cluster, at.estate.snapshots(cluster.cluster_id), at.now)
-        found = view.shown(
-            window, metrics=_flag("include_metrics"), costs=_flag("include_cost_breakdown")
+            raise make_invalid_field("metrics_window", f"must be one of {', '.join(WINDOWS)}")
+        view = ClusterView(
+            cluster, context.inventory.list_snapshots(cluster.cluster_id), context.now
         )
-        return reduce(without, cluster.hidden, merged(found, cluster.shown))
+        true_content = view.to_json(
+            window,
+            metrics=_parse_flag("include_metrics"),
+            costs=_parse_flag("include_cost_breakdown"),
+        )
+        return reduce(remove_member, cluster.hidden, merge_deeply(true_content, cluster.shown))
 
-    def _cached(self, at: Situation, look: Callable[[], Json]) -> Cached:
-        return cached(self._store, request.full_path, at.now, at.settings.cache_seconds, look)
+    def _get_cached(self, context: RequestContext, compute: Callable[[], Json]) -> CachedData:
+        return get_cached(
+            self._store, request.full_path, context.now, context.settings.cache_seconds, compute
+        )
 
-    def _enveloped(self, found: Cached, status: int = 200) -> Response:
+    def _answer_enveloped(self, cached_data: CachedData, status: int = 200) -> Response:
         meta = {
-            "request_id": self._request_id(),
+            "request_id": self._create_request_id(),
             "response_time_ms": 89,
-            "cache_hit": found.is_hit,
-            "data_freshness_seconds": int(found.age),
+            "cache_hit": cached_data.is_hit,
+            "data_freshness_seconds": int(cached_data.age),
         }
-        return answer_json({"success": True, "data": found.data, "meta": meta}, status)
+        return answer_json({"success": True, "data": cached_data.data, "meta": meta}, status)
 
 
-def _flag(name: str) -> bool:
-    text = request.args.get(name, "true")
-    if text not in {"true", "false"}:
-        raise invalid(name, "must be true or false")
-    return text == "true"
+def _parse_flag(name: str) -> bool:
+    argument = request.args.get(name, "true")
+    if argument not in {"true", "false"}:
+        raise make_invalid_field(name, "must be true or false")
+    return argument == "true"
 
 
-class _Change(BaseModel):
+class _ChangeBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
     idle: bool | None = None
     shown: Json | None = None
@@ -241,31 +276,32 @@ class _Change(BaseModel):
 
 
 class TensorOneControls(PlatformControls):
-    settings = Settings
+    """What tests do to TensorOne past its API: settings, idle clusters, changed answers."""
+
+    settings = TensorOneSettings
 
     def _list_routes(self) -> RouteTable:
-        return (("POST", "/clusters/<cluster_id>", self._change),)
+        return (("POST", "/clusters/<cluster_id>", self._change_cluster),)
 
-    def _change(self, cluster_id: str) -> Response:
-        """From now on it has no work, or has some again; or its answers show something else,
-        or leave something out."""
-        body = _Change.model_validate_json(request.get_data())
-        estate = Estate(self._store, self._clock.now())
-        changed: Json = {}
+    def _change_cluster(self, cluster_id: str) -> Response:
+        """Take or give back a cluster's work, or replace and hide members of answers."""
+        body = _ChangeBody.model_validate_json(request.get_data())
+        inventory = TensorOneInventory(self._store, self._clock.now())
+        changes: Json = {}
         if body.idle is not None:
-            changed["idle_since"] = estate.now if body.idle else None
+            changes["idle_since"] = inventory.now if body.idle else None
         if body.shown is not None:
-            changed["shown"] = body.shown
+            changes["shown"] = body.shown
         if body.hidden is not None:
-            changed["hidden"] = body.hidden
-        cluster = estate.cluster(cluster_id)
-        estate.keep(cluster.model_copy(update=changed))
+            changes["hidden"] = body.hidden
+        cluster = inventory.get_cluster(cluster_id)
+        inventory.save_cluster(cluster.model_copy(update=changes))
         return answer_json({"id": cluster_id, **body.model_dump(exclude_unset=True)})
 
 
-def parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """TensorOne's part of the emulator."""
+def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
+    """Return TensorOne's part of the emulator."""
     return EmulatorParts(
-        (TensorOne(store, clock, faults),),
+        (TensorOneApi(store, clock, faults),),
         {"tensorone": TensorOneControls(store, clock).create_blueprint()},
     )

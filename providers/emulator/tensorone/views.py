@@ -1,7 +1,7 @@
-"""What a cluster looks like: the platform document's answer, field by field.
+"""Show a cluster as the platform document's answer does, field by field.
 
-Values that nobody can emulate (utilization, temperature, used space) are the document's own while
-the cluster works, and nothing while it does not.
+`routes` calls this module. Values that nobody can emulate (utilization, temperature, used space)
+are the document's own while the cluster works, and nothing while it does not.
 """
 
 from datetime import UTC, datetime
@@ -35,87 +35,95 @@ _MESSAGES = {
 }
 
 
-def timestamp(moment: float) -> str:
-    """Whole seconds, as in the document."""
+def format_timestamp(moment: float) -> str:
+    """Return unix seconds in the document's form, in whole seconds."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def merged(found: Json, instead: Json) -> Json:
-    """An answer with some of its parts replaced."""
+def merge_deeply(content: Json, replacements: Json) -> Json:
+    """Return `content` with `replacements`, member by member."""
     parts = {
-        name: merged(found[name], value)
-        if isinstance(value, dict) and isinstance(found.get(name), dict)
+        name: merge_deeply(content[name], value)
+        if isinstance(value, dict) and isinstance(content.get(name), dict)
         else value
-        for name, value in instead.items()
+        for name, value in replacements.items()
     }
-    return {**found, **parts}
+    return {**content, **parts}
 
 
-def without(found: Json, path: str) -> Json:
-    """An answer without one of its members, such as `metrics.current`."""
+def remove_member(content: Json, path: str) -> Json:
+    """Return `content` without the member at a dotted path (`metrics.current`)."""
     name, _, rest = path.partition(".")
-    if rest and isinstance(found.get(name), dict):
-        return {**found, name: without(found[name], rest)}
-    return {key: value for key, value in found.items() if key != name or rest}
+    if rest and isinstance(content.get(name), dict):
+        return {**content, name: remove_member(content[name], rest)}
+    return {key: value for key, value in content.items() if key != name or rest}
 
 
-class View:
+class ClusterView:
     """A cluster with its snapshots at one moment."""
 
     def __init__(self, cluster: Cluster, snapshots: list[Snapshot], now: float) -> None:
         self._cluster = cluster
         self._snapshots = snapshots
         self._now = now
-        self._status = cluster.status(now)
-        self._runs = self._status == "running"
-        self._works = self._runs and cluster.idle_since is None
+        self._status = cluster.get_status(now)
+        self._is_running = self._status == "running"
+        self._is_working = self._is_running and cluster.idle_since is None
         self._host = cluster.cluster_id.replace("_", "-")
 
-    def shown(self, window: str = "1h", *, metrics: bool = True, costs: bool = True) -> Json:
+    def to_json(self, window: str = "1h", *, metrics: bool = True, costs: bool = True) -> Json:
+        """Return the document's answer for the cluster.
+
+        Args:
+            window: the window of the metrics' history, a key of WINDOWS.
+            metrics: whether metrics are included.
+            costs: whether the costs are broken down.
+        """
         cluster, now = self._cluster, self._now
-        sessions = cluster.sessions(now)
+        sessions = cluster.list_sessions(now)
         return {
             "id": cluster.cluster_id,
             "name": cluster.details.name,
             "description": cluster.details.description,
             "status": self._status,
-            "status_details": self._status_details(),
-            "configuration": self._configuration(),
+            "status_details": self._build_status_details(),
+            "configuration": self._build_configuration(),
             "project_info": {
                 "project_id": cluster.project_id,
                 "project_name": PROJECT_NAMES.get(cluster.project_id, cluster.project_id),
                 **OWNER,
             },
-            "template_info": self._template(),
-            "network": self._network(),
-            **({"metrics": self._metrics(window)} if metrics else {}),
-            "cost": self._cost(sessions, is_detailed=costs),
-            "storage": self._storage(),
+            "template_info": self._build_template(),
+            "network": self._build_network(),
+            **({"metrics": self._build_metrics(window)} if metrics else {}),
+            "cost": self._build_cost(sessions, is_detailed=costs),
+            "storage": self._build_storage(),
             "environment": {
-                "variables": cluster.variables(),
-                "secrets": cluster.hidden_variables(),
-                "runtime_info": self._runtime(),
+                "variables": cluster.get_visible_variables(),
+                "secrets": cluster.list_secret_variables(),
+                "runtime_info": self._build_runtime(),
             },
-            "auto_terminate": self._auto_terminate(),
-            "uptime_seconds": int(now - sessions[-1][0]) if self._runs else 0,
-            "created_at": timestamp(cluster.created_at),
-            "updated_at": timestamp(cluster.updated_at(now)),
-            "last_accessed": timestamp(cluster.changed_at),
+            "auto_terminate": self._build_auto_terminate(),
+            "uptime_seconds": int(now - sessions[-1][0]) if self._is_running else 0,
+            "created_at": format_timestamp(cluster.created_at),
+            "updated_at": format_timestamp(cluster.get_updated_at(now)),
+            "last_accessed": format_timestamp(cluster.changed_at),
             "tags": cluster.details.tags,
         }
 
-    def _status_details(self) -> Json:
-        health = "healthy" if self._runs else "unknown"
+    def _build_status_details(self) -> Json:
+        health = "healthy" if self._is_running else "unknown"
         names = ("gpu_health", "storage_health", "network_health", "docker_health")
         return {
             "message": self._cluster.message
+            # A message explains why the cluster stopped; it is void once the cluster runs again.
             if self._cluster.message and self._status in {"stopping", "stopped", "error"}
             else _MESSAGES.get(self._status, self._status),
-            "last_status_change": timestamp(self._cluster.last_change(self._now)),
+            "last_status_change": format_timestamp(self._cluster.get_last_change(self._now)),
             "health_checks": dict.fromkeys(names, health),
         }
 
-    def _configuration(self) -> Json:
+    def _build_configuration(self) -> Json:
         spec = self._cluster.spec
         return {
             **spec.model_dump(exclude={"region"}),
@@ -124,7 +132,7 @@ class View:
             "availability_zone": f"{spec.region}a",
         }
 
-    def _template(self) -> Json:
+    def _build_template(self) -> Json:
         template = TEMPLATES.get(self._cluster.template_id or "")
         return {
             "template_id": self._cluster.template_id,
@@ -133,19 +141,20 @@ class View:
             "docker_image": self._cluster.docker_image,
         }
 
-    def _network(self) -> Json:
+    def _build_network(self) -> Json:
         cluster, number = self._cluster, self._cluster.number
         proxy = f"https://{self._host}.tensorone.ai"
         return {
             "private_ip": f"10.0.{number // 200}.{number % 200 + 10}",
+            # An address for documentation (RFC 5737), which leads nowhere.
             "public_ip": f"203.0.113.{number % 250 + 1}",
             "proxy_url": proxy,
-            "ssh_connection": self._ssh() if cluster.has_ssh else None,
+            "ssh_connection": self._build_ssh() if cluster.has_ssh else None,
             "port_mappings": [
                 {
                     **port.model_dump(),
                     "url": f"{proxy}:{port.external_port}",
-                    "status": "active" if self._runs else "inactive",
+                    "status": "active" if self._is_running else "inactive",
                 }
                 for port in cluster.details.port_mappings
             ],
@@ -153,67 +162,68 @@ class View:
             "firewall_rules": [_SSH_RULE] if cluster.has_ssh else [],
         }
 
-    def _ssh(self) -> Json:
+    def _build_ssh(self) -> Json:
         host = f"ssh-{self._host.removeprefix('cluster-')}.tensorone.ai"
         return {
             "host": host,
             "port": 22,
             "username": "root",
-            "status": "connected" if self._runs else "disconnected",
+            "status": "connected" if self._is_running else "disconnected",
             "connection_string": f"ssh root@{host}",
-            "last_connection": timestamp(self._cluster.changed_at),
+            "last_connection": format_timestamp(self._cluster.changed_at),
         }
 
-    def _metrics(self, window: str) -> Json:
+    def _build_metrics(self, window: str) -> Json:
         return {
-            "current": {"timestamp": timestamp(self._now), **self._current()},
+            "current": {"timestamp": format_timestamp(self._now), **self._build_current_metrics()},
             "historical": {
                 "window": window,
-                "gpu_utilization": self._used(window),
-                "memory_utilization": _course(65.4, 12.1, 94.2, "stable"),
+                "gpu_utilization": self._build_gpu_history(window),
+                "memory_utilization": _build_history(65.4, 12.1, 94.2, "stable"),
                 "cost_efficiency": {
                     "utilization_score": 85.2,
                     "cost_per_compute_hour": round(self._cluster.spec.hourly * 1.053, 2),
                 },
             },
-            "alerts": [self._alert()] if self._works else [],
+            "alerts": [self._build_alert()] if self._is_working else [],
         }
 
-    def _used(self, window: str) -> Json:
-        """Next to nothing, once it has had no work for the whole window."""
+    def _build_gpu_history(self, window: str) -> Json:
+        """Return the history of GPU use: next to none, once idle for all of the window."""
         since = self._cluster.idle_since
-        if self._runs and since is not None and self._now - since >= WINDOWS[window]:
-            return _course(0.1, 0.0, 0.4, "stable")
-        return _course(82.1, 15.3, 98.7, "increasing")
+        if self._is_running and since is not None and self._now - since >= WINDOWS[window]:
+            return _build_history(0.1, 0.0, 0.4, "stable")
+        return _build_history(82.1, 15.3, 98.7, "increasing")
 
-    def _current(self) -> Json:
+    def _build_current_metrics(self) -> Json:
         spec = self._cluster.spec
         watts = GPU_TYPES[spec.gpu_type].watts * spec.gpu_count
-        if not self._works:
-            idle = dict.fromkeys(_WORKING, 0.0)
-            return {**idle, "power_usage_watts": watts // 10 if self._runs else 0}
-        return {**_WORKING, "power_usage_watts": watts * 25 // 32}
+        if not self._is_working:
+            idle = dict.fromkeys(_BUSY_METRICS, 0.0)
+            # GPUs without work still draw a tenth of their power (ours).
+            return {**idle, "power_usage_watts": watts // 10 if self._is_running else 0}
+        return {**_BUSY_METRICS, "power_usage_watts": watts * 25 // 32}
 
-    def _alert(self) -> Json:
+    def _build_alert(self) -> Json:
         return {
             "type": "high_gpu_utilization",
             "severity": "info",
             "message": _BUSY_ALERT,
-            "triggered_at": timestamp(self._cluster.last_change(self._now)),
+            "triggered_at": format_timestamp(self._cluster.get_last_change(self._now)),
         }
 
-    def _cost(self, sessions: list[tuple[float, float]], *, is_detailed: bool) -> Json:
+    def _build_cost(self, sessions: list[tuple[float, float]], *, is_detailed: bool) -> Json:
         cluster, hourly = self._cluster, self._cluster.spec.hourly
         start, end = sessions[-1] if sessions else (cluster.created_at, cluster.created_at)
         return {
             "current_hourly_rate": hourly,
             "currency": CURRENCY,
-            "session_cost": cluster.cost(sessions[-1:]),
-            "total_lifetime_cost": cluster.cost(sessions),
-            **({"cost_breakdown": cluster.spec.costs()} if is_detailed else {}),
+            "session_cost": cluster.compute_cost(sessions[-1:]),
+            "total_lifetime_cost": cluster.compute_cost(sessions),
+            **({"cost_breakdown": cluster.spec.compute_costs()} if is_detailed else {}),
             "billing_period": {
-                "start": timestamp(start),
-                "current": timestamp(end),
+                "start": format_timestamp(start),
+                "current": format_timestamp(end),
                 "duration_hours": round((end - start) / 3600, 2),
             },
             "cost_projections": {
@@ -223,42 +233,45 @@ class View:
             },
         }
 
-    def _storage(self) -> Json:
-        whole = self._cluster.spec.storage_gb
-        root = min(ROOT_VOLUME_GB, whole)
-        volumes = [_volume("root", root, 45, "/")]
-        if whole > root:
-            volumes.append(_volume("data", whole - root, 230, "/data"))
+    def _build_storage(self) -> Json:
+        size_gb = self._cluster.spec.storage_gb
+        # The first 100 GB are the root volume, as in the document; the rest is /data.
+        root_gb = min(ROOT_VOLUME_GB, size_gb)
+        volumes = [_build_volume("root", root_gb, 45, "/")]
+        if size_gb > root_gb:
+            volumes.append(_build_volume("data", size_gb - root_gb, 230, "/data"))
         return {
             "volumes": volumes,
             "snapshots": [
                 {
-                    "id": each.snapshot_id,
-                    "name": each.name,
-                    "size_gb": each.size_gb,
-                    "created_at": timestamp(each.created_at),
+                    "id": snapshot.snapshot_id,
+                    "name": snapshot.name,
+                    "size_gb": snapshot.size_gb,
+                    "created_at": format_timestamp(snapshot.created_at),
                 }
-                for each in self._snapshots
+                for snapshot in self._snapshots
             ],
         }
 
-    def _runtime(self) -> Json:
+    def _build_runtime(self) -> Json:
         template = TEMPLATES.get(self._cluster.template_id or "")
         return {**RUNTIME, **({"cuda_version": template.cuda_version} if template else {})}
 
-    def _auto_terminate(self) -> Json:
+    def _build_auto_terminate(self) -> Json:
         cluster = self._cluster
         limits = cluster.details.auto_terminate
         hours, start = limits.max_runtime_hours, cluster.statuses[-1][0]
-        ends = self._runs and limits.enabled and hours is not None
+        has_end = self._is_running and limits.enabled and hours is not None
         return {
             **limits.model_dump(),
-            "estimated_termination": timestamp(start + (hours or 0) * 3600) if ends else None,
-            "current_idle_minutes": cluster.idle_minutes(self._now),
+            "estimated_termination": format_timestamp(start + (hours or 0) * 3600)
+            if has_end
+            else None,
+            "current_idle_minutes": cluster.compute_idle_minutes(self._now),
         }
 
 
-_WORKING: Json = {
+_BUSY_METRICS: Json = {
     "gpu_utilization": 87.3,
     "gpu_memory_utilization": 94.2,
     "cpu_utilization": 52.1,
@@ -277,11 +290,11 @@ _SSH_RULE: Json = {
 }
 
 
-def _course(avg: float, least: float, most: float, trend: str) -> Json:
-    return {"avg": avg, "min": least, "max": most, "trend": trend}
+def _build_history(average: float, minimum: float, maximum: float, trend: str) -> Json:
+    return {"avg": average, "min": minimum, "max": maximum, "trend": trend}
 
 
-def _volume(name: str, size: int, used: int, path: str) -> Json:
+def _build_volume(name: str, size: int, used: int, path: str) -> Json:
     return {
         "name": name,
         "size_gb": size,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpuform.providers.emulator.clock import get_value_at
-from gpuform.providers.emulator.kubernetes.nodes import cordoned
+from gpuform.providers.emulator.kubernetes.nodes import list_cordoned_hosts
 from gpuform.providers.emulator.routing import FaultEffects
 from gpuform.providers.emulator.server import CA_CERTIFICATE
 from gpuform.providers.emulator.store import Store
@@ -184,7 +184,7 @@ class TogetherOperations:
         Cordoned ones, as the document says ('Targeted Scale-down'), or the ones that a fault names.
         """
         if effects.removed_first_pattern is None:
-            return cordoned(self._store, cluster.cluster_id, self.now)
+            return list_cordoned_hosts(self._store, cluster.cluster_id, self.now)
         names = (worker.host_name for worker in cluster.workers)
         return frozenset(name for name in names if re.search(effects.removed_first_pattern, name))
 

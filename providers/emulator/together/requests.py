@@ -1,7 +1,7 @@
 """Define the bodies that Together's clients send, field by field as documented, and parse them.
 
-`routes` calls `parse`. Sources: the platform document, 'REST API', and the request types of the
-Python SDK 3.1.1.
+`routes` calls `parse_body`. Sources: the platform document, 'REST API', and the request types of
+the Python SDK 3.1.1.
 """
 
 from typing import Any, Literal, TypeVar

@@ -1,6 +1,6 @@
 """Serve Together's API (platform document, 'REST API') under `/together/v1`. Every success is 200.
 
-`app` mounts the routes through `parts`; `operations` does the work.
+`app` mounts the routes through `create_parts`; `operations` does the work.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.kubernetes.controls import KubernetesControls
-from gpuform.providers.emulator.kubernetes.routes import Kubernetes
+from gpuform.providers.emulator.kubernetes.routes import KubernetesApi
 from gpuform.providers.emulator.routing import (
     PlatformApi,
     PlatformControls,
@@ -361,7 +361,7 @@ def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
     return EmulatorParts(
         (
             TogetherApi(store, clock, faults),
-            Kubernetes(store, clock, faults, SlurmExecutor(store, clock)),
+            KubernetesApi(store, clock, faults, SlurmExecutor(store, clock)),
         ),
         {
             "together": TogetherControls(store, clock).create_blueprint(),

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from mongo_strategies import DOCUMENTS, FILTERS, UPDATES
 from mongomock.filtering import filter_applies
 
-from gpuform.providers.emulator.aios.mongo import ApiError, is_match, updated
+from gpuform.providers.emulator.aios.mongo import ApiError, apply_update, matches_filter
 
 
 @pytest.mark.slow
 @settings(deadline=None)
 @given(DOCUMENTS, FILTERS)
 def test_a_filter_finds_what_mongomock_finds(document: dict[str, Any], wanted: Any) -> None:
-    assert is_match(document, wanted) == bool(filter_applies(wanted, document))
+    assert matches_filter(document, wanted) == bool(filter_applies(wanted, document))
 
 
 @pytest.mark.slow
@@ -28,7 +28,7 @@ def test_an_update_makes_what_mongomock_makes(document: dict[str, Any], update: 
     collection.update_one({}, copy.deepcopy(update))
     expected = collection.find_one({}, {"_id": 0})
     before = copy.deepcopy(document)
-    assert updated(document, update) == expected
+    assert apply_update(document, update) == expected
     assert document == before
 
 
@@ -46,7 +46,7 @@ def test_an_update_makes_what_mongomock_makes(document: dict[str, Any], update: 
     ],
 )
 def test_where_mongomock_differs_it_is_as_mongodb(document: Any, wanted: Any, found: bool) -> None:
-    assert is_match(document, wanted) is found
+    assert matches_filter(document, wanted) is found
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_where_mongomock_differs_it_is_as_mongodb(document: Any, wanted: Any, fo
 )
 def test_what_is_no_filter_is_refused(wanted: Any) -> None:
     with pytest.raises(ApiError) as caught:
-        is_match({"a": 1}, wanted)
+        matches_filter({"a": 1}, wanted)
     assert caught.value.status == 500
 
 
@@ -87,6 +87,6 @@ def test_what_is_no_filter_is_refused(wanted: Any) -> None:
 def test_an_update_that_mongodb_refuses_is_refused(update: Any, said: str) -> None:
     document = {"text": "t", "number": 1, "list": [{"x": 0}]}
     with pytest.raises(ApiError, match="^" + ".*") as caught:
-        updated(document, update)
+        apply_update(document, update)
     assert said in caught.value.message
     assert document == {"text": "t", "number": 1, "list": [{"x": 0}]}

@@ -15,8 +15,13 @@ from kubernetes.client.exceptions import ApiException
 from processes.limits import LAST_RESORT
 
 from gpuform.providers.emulator.kubernetes.kinds import StatusError
-from gpuform.providers.emulator.kubernetes.objects import labels_match
-from gpuform.providers.emulator.kubernetes.verbs import JSON, MERGE, STRATEGIC, patched
+from gpuform.providers.emulator.kubernetes.objects import matches_labels
+from gpuform.providers.emulator.kubernetes.verbs import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    apply_patch,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
@@ -56,7 +61,7 @@ def test_a_list_comes_in_parts(kube: Any) -> None:
     ],
 )
 def test_label_selectors(selector: str, expected: bool) -> None:
-    assert labels_match(selector, {"app": "a", "tier": "x"}) is expected
+    assert matches_labels(selector, {"app": "a", "tier": "x"}) is expected
 
 
 def test_pods_of_a_node_by_field(kube: Any) -> None:
@@ -106,9 +111,9 @@ def test_a_watch_tells_what_happens_as_it_happens(kube: Any, control: Any) -> No
 def test_a_merge_patch_says_what_the_object_becomes(
     old: dict[str, Any], patch: dict[str, Any]
 ) -> None:
-    new = patched(old, patch, MERGE)
-    assert patched(new, patch, MERGE) == new  # once more changes nothing
-    assert patched(old, {}, MERGE) == old
+    new = apply_patch(old, patch, MERGE_PATCH)
+    assert apply_patch(new, patch, MERGE_PATCH) == new  # once more changes nothing
+    assert apply_patch(old, {}, MERGE_PATCH) == old
     for key, value in patch.items():
         if value is None:
             assert key not in new
@@ -121,14 +126,14 @@ def test_a_merge_patch_says_what_the_object_becomes(
 
 @given(OBJECTS, st.sampled_from("abc"), VALUES)
 def test_a_json_patch_and_its_inverse(old: dict[str, Any], key: str, value: Any) -> None:
-    new = patched(old, [{"op": "add", "path": f"/{key}", "value": value}], JSON)
+    new = apply_patch(old, [{"op": "add", "path": f"/{key}", "value": value}], JSON_PATCH)
     assert new[key] == value
     back = (
         {"op": "replace", "path": f"/{key}", "value": old[key]}
         if key in old
         else {"op": "remove", "path": f"/{key}"}
     )
-    assert patched(new, [back], JSON) == old
+    assert apply_patch(new, [back], JSON_PATCH) == old
 
 
 def test_a_strategic_patch_merges_lists_by_their_keys() -> None:
@@ -136,8 +141,10 @@ def test_a_strategic_patch_merges_lists_by_their_keys() -> None:
     patch = {
         "conditions": [{"type": "Ready", "status": "False"}, {"type": "Disk", "$patch": "delete"}]
     }
-    assert patched(old, patch, STRATEGIC) == {"conditions": [{"type": "Ready", "status": "False"}]}
-    assert patched({"finalizers": ["a"]}, {"finalizers": ["b"]}, STRATEGIC) == {
+    assert apply_patch(old, patch, STRATEGIC_PATCH) == {
+        "conditions": [{"type": "Ready", "status": "False"}]
+    }
+    assert apply_patch({"finalizers": ["a"]}, {"finalizers": ["b"]}, STRATEGIC_PATCH) == {
         "finalizers": ["a", "b"]
     }
 
@@ -145,16 +152,16 @@ def test_a_strategic_patch_merges_lists_by_their_keys() -> None:
 @pytest.mark.parametrize(
     ("patch", "form", "status"),
     [
-        ([{"op": "test", "path": "/a", "value": 2}], JSON, 422),
-        ([{"op": "remove", "path": "/b"}], JSON, 422),
-        ([{"op": "dance", "path": "/a"}], JSON, 422),
-        ([], MERGE, 400),
+        ([{"op": "test", "path": "/a", "value": 2}], JSON_PATCH, 422),
+        ([{"op": "remove", "path": "/b"}], JSON_PATCH, 422),
+        ([{"op": "dance", "path": "/a"}], JSON_PATCH, 422),
+        ([], MERGE_PATCH, 400),
         ({}, "application/apply-patch+yaml", 415),
     ],
 )
 def test_a_patch_that_makes_no_sense(patch: Any, form: str, status: int) -> None:
     with pytest.raises(StatusError) as refused:
-        patched({"a": 1}, patch, form)
+        apply_patch({"a": 1}, patch, form)
     assert refused.value.status == status
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuform.providers.aios.client import client_for
 from gpuform.providers.context import use_context
-from gpuform.providers.emulator.aios.mongo import updated
+from gpuform.providers.emulator.aios.mongo import apply_update
 from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
@@ -258,7 +258,7 @@ def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any])
             body = request.body
         else:
             body = node_removed(found, entry["id"], None).body
-        record = updated(record, body)
+        record = apply_update(record, body)
         seen = wire.Cluster.model_validate(record)
         nodes = [declared_node(each) for each in seen.nodes.node_data]
         dumped = seen.model_dump(exclude_none=True)

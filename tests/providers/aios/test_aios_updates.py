@@ -7,7 +7,7 @@ from aios_document import CLUSTER, DECLARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.providers.emulator.aios.mongo import updated
+from gpuform.providers.emulator.aios.mongo import apply_update
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import cluster_document, declared_cluster
 from gpuform.schemas.aios.inputs import ClusterInputs
@@ -76,12 +76,12 @@ def test_a_record_becomes_as_declared_and_nothing_is_left_to_do(first: Any, seco
     rules = get_field_rules(ClusterInputs)
     nodes = (before["nodes"]["node_data"], after["nodes"]["node_data"])
     fields = without_sums(changed_fields(rules, before, after))
-    record = updated(record, fields)
+    record = apply_update(record, fields)
     requests = []
     while request := entries_request(wire.Cluster.model_validate(record), *nodes):
         assert all(request.body.values())
         requests.append(request)
-        record = updated(record, request.body)
+        record = apply_update(record, request.body)
     assert len(requests) <= 3
     seen = wire.Cluster.model_validate(record)
     echo = select_declared_fields(ClusterInputs, declared_cluster(seen), after)
@@ -96,4 +96,4 @@ def test_the_document_s_update_is_what_its_change_takes() -> None:
     after = declared({**DECLARED, "tags": ["gpu", "updated"], "reputation": 97})
     body = changed_fields(get_field_rules(ClusterInputs), before, after)
     assert body == {"$set": {"tags": ["gpu", "updated"], "reputation": 97}}
-    assert updated(CLUSTER, body)["reputation"] == 97
+    assert apply_update(CLUSTER, body)["reputation"] == 97

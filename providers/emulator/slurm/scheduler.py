@@ -1,0 +1,274 @@
+"""Keep the Slurm of a cluster: nodes are the workers of the platform, jobs are scheduled here.
+
+`commands` and `controls` use `SlurmCluster`. Nothing runs in the background: each request first
+plays what has happened since the last one, in its order.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import BaseModel
+
+from gpuform.providers.emulator.slurm.jobs import Job, JobRequest, Measure, State
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.together.clusters import Cluster
+from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
+
+_KIND = "slurm"
+
+
+class Reason(BaseModel, frozen=True):
+    """Why a node is drained or down, and since when."""
+
+    text: str
+    at: float
+
+
+class _StoredState(BaseModel):
+    """The stored part of one Slurm."""
+
+    at: float
+    last_number: int = 0
+    jobs: list[Job] = []
+    drained: dict[str, bool] = {}
+    down: dict[str, bool] = {}
+    reasons: dict[str, Reason] = {}
+    is_answering: bool = True
+    measures: dict[str, Measure] = {}
+    """Measures that scripts find by node; under "" the measure of all other nodes."""
+
+
+class SlurmCluster:
+    """One Slurm, brought to `now`; `save` stores what was done to it."""
+
+    def __init__(self, store: Store, cluster: Cluster, now: float) -> None:
+        self._store = store
+        self.cluster = cluster
+        self.now = now
+        stored_state = store.get(_KIND, cluster.cluster_id)
+        self._state = (
+            _StoredState.model_validate_json(stored_state) if stored_state else _StoredState(at=now)
+        )
+        self._all_nodes = {
+            node.slurm_name: node for node in (*cluster.workers, *cluster.preemptible)
+        }
+        self._play_events()
+
+    def save(self) -> None:
+        cluster = self.cluster
+        self._store.put(
+            _KIND, cluster.cluster_id, self._state.model_dump_json(), gone_at=cluster.gone_at
+        )
+
+    # Nodes.
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Return the present nodes, by name."""
+        return {name: node for name, node in self._all_nodes.items() if node.is_running(self.now)}
+
+    def list_states(self, name: str) -> list[str]:
+        """Return the base state of a node, then flags in the order of `scontrol`."""
+        gpus = sum(job.wanted.gpus for job in self.list_jobs_on(name))
+        base = "IDLE" if not gpus else "ALLOCATED" if gpus >= GPUS_PER_WORKER else "MIXED"
+        completes = any(job.state == "COMPLETING" for job in self.list_jobs_on(name))
+        flags = {"COMPLETING": completes, "DRAIN": name in self._state.drained}
+        # By an operator or by a restart of the machine.
+        is_down = name in self._state.down or self._all_nodes[name].is_down(self.now)
+        base = "DOWN" if is_down else base
+        return [base, *(flag for flag, is_set in flags.items() if is_set)]
+
+    def get_reason(self, name: str) -> Reason | None:
+        return self._state.reasons.get(name)
+
+    def list_jobs_on(self, name: str) -> list[Job]:
+        return [job for job in self._state.jobs if job.holds_nodes and name in job.nodes]
+
+    def set_reason(self, name: str, reason: str) -> None:
+        self._state.reasons[name] = Reason(text=reason, at=self.now)
+
+    def drain(self, name: str) -> None:
+        self._state.drained[name] = True
+
+    def resume(self, name: str, *, also_down: bool) -> None:
+        """End the drain of a node; with `also_down` the node is up again as well."""
+        self._state.drained.pop(name, None)
+        if also_down:
+            self._state.down.pop(name, None)
+        # A node that stays down keeps its reason.
+        if name not in self._state.down:
+            self._state.reasons.pop(name, None)
+        self._schedule_jobs(self.now)
+
+    def take_down(self, name: str) -> None:
+        """Take a node down; the jobs on the node are lost."""
+        self._state.down[name] = True
+        # slurmctld kills or requeues the jobs of a node that goes down.
+        self._state.jobs = [
+            job.lose_node(self.now) if job.holds_nodes and name in job.nodes else job
+            for job in self._state.jobs
+        ]
+
+    # Jobs.
+
+    @property
+    def jobs(self) -> list[Job]:
+        return self._state.jobs
+
+    def submit(self, job_request: JobRequest, tasks: Iterable[int] | None = None) -> list[Job]:
+        """Add a job, or one for each task of an array, and return the new jobs."""
+        first_number = self._state.last_number + 1
+        labels = (
+            [f"{first_number}_{task}" for task in tasks]
+            if tasks is not None
+            else [str(first_number)]
+        )
+        # A held job is never eligible by itself.
+        eligible_at = float("inf") if job_request.is_held else self.now
+        jobs = [
+            Job(
+                number=first_number + offset,
+                label=label,
+                wanted=job_request,
+                eligible_at=eligible_at,
+            )
+            for offset, label in enumerate(labels)
+        ]
+        self._state.last_number += len(jobs)
+        self._state.jobs += jobs
+        self._schedule_jobs(self.now)
+        return [job for job in self._state.jobs if job.number >= first_number]
+
+    def find_jobs(self, label: str) -> list[Job]:
+        """Return the job of a label, or all tasks of an array by the first one's number."""
+        return [job for job in self._state.jobs if label in (job.label, job.label.split("_")[0])]
+
+    def end_jobs(self, jobs: Iterable[Job], end: str, next_state: State) -> None:
+        """End jobs: a run completes first, a job that waits becomes `then` at once."""
+        numbers = {job.number for job in jobs}
+        self._state.jobs = [
+            self._end_job(job, end, next_state) if job.number in numbers else job
+            for job in self._state.jobs
+        ]
+
+    def _end_job(self, job: Job, end: str, next_state: State) -> Job:
+        if job.state == "RUNNING":
+            return job.plan_end(end, next_state, self.now)
+        if job.state == "COMPLETING":
+            return job.model_copy(update={"then": next_state})
+        ended_at = None if next_state == "PENDING" else self.now
+        update = {"state": next_state, "ended": [*job.ended, end], "ended_at": ended_at}
+        return job.model_copy(update=update)
+
+    def get_wait_reason(self, job: Job) -> str:
+        """Return why a job does not run, in Slurm's words; "None" without a reason."""
+        if job.state != "PENDING":
+            return "NonZeroExitCode" if job.state == "FAILED" else "None"
+        if job.wanted.is_held:
+            return "JobHeldUser"
+        if job.eligible_at > self.now:
+            return "BeginTime"
+        closed = [name for name in job.wanted.nodes if not self._is_available(name, self.now)]
+        if closed:
+            return f"ReqNodeNotAvail, UnavailableNodes:{','.join(closed)}"
+        return "Resources"
+
+    # What scripts find and print.
+
+    def set_measure(self, name: str, measure: Measure) -> None:
+        """Set the measure of a node, or of all others by ""; running jobs are not changed."""
+        self._state.measures[name] = measure
+
+    def read_file(self, path: str) -> str | None:
+        """Return the output of the newest job with this output file, or None."""
+        files = (
+            job.read_output() for job in reversed(self._state.jobs) if job.wanted.output == path
+        )
+        return next((text for text in files if text is not None), None)
+
+    def _get_measure(self, name: str) -> Measure:
+        measures = self._state.measures
+        return measures.get(name) or measures.get("") or Measure()
+
+    # The controller.
+
+    @property
+    def is_answering(self) -> bool:
+        return self._state.is_answering
+
+    def set_answering(self, *, is_answering: bool) -> None:
+        self._state.is_answering = is_answering
+
+    # Time.
+
+    def _play_events(self) -> None:
+        """Play all events since the last request, one moment after the other."""
+        at = self._state.at
+        while (moment := self._find_next_event(at)) <= self.now:
+            at = moment
+            self._state.jobs = [self._advance_job(job, at) for job in self._state.jobs]
+            for name, node in self._all_nodes.items():
+                if node.revived_at == at:  # what was wrong has ended with it
+                    self._state.down.pop(name, None)
+            self._schedule_jobs(at)
+        self._state.at = max(at, self.now)
+        for remembered in (self._state.drained, self._state.down, self._state.reasons):
+            # A node that has left takes its drain and its reason along.
+            for name in set(remembered) - set(self.nodes):
+                del remembered[name]
+
+    def _find_next_event(self, at: float) -> float:
+        """Return when something happens after `at`; infinity where nothing is due."""
+        # A change that is due may lie at `at` itself: it was planned by what happened there.
+        moments = [job.changes_at for job in self._state.jobs if job.changes_at is not None]
+        later_moments = [job.eligible_at for job in self._state.jobs if job.state == "PENDING"]
+        for node in self._all_nodes.values():
+            later_moments += [
+                node_moment
+                for node_moment in (node.running_at, node.removed_at)
+                if node_moment is not None
+            ]
+            later_moments += [moment for span in node.down for moment in span]
+        return min(
+            [*moments, *(later_moment for later_moment in later_moments if later_moment > at)],
+            default=float("inf"),
+        )
+
+    def _advance_job(self, job: Job, at: float) -> Job:
+        if job.holds_nodes and any(self._is_lost(name, at) for name in job.nodes):
+            return job.lose_node(at)
+        if job.changes_at is not None and job.changes_at <= at:
+            return job.apply_due_change(job.changes_at)
+        return job
+
+    def _is_lost(self, name: str, at: float) -> bool:
+        node = self._all_nodes.get(name)
+        return node is None or node.has_left(at) or node.is_down(at)
+
+    def _schedule_jobs(self, at: float) -> None:
+        """Start waiting jobs on available nodes, first come, first served."""
+        for index, job in enumerate(self._state.jobs):
+            if job.state != "PENDING" or job.eligible_at > at:
+                continue
+            free_nodes = [name for name in self._all_nodes if self._can_take(name, job.wanted, at)]
+            # A job that names its nodes waits for all of them; any other takes the first free ones.
+            chosen_nodes = job.wanted.nodes or free_nodes[: job.wanted.count]
+            if len(chosen_nodes) >= job.wanted.count and set(chosen_nodes) <= set(free_nodes):
+                started = job.start(chosen_nodes, at)
+                if job.wanted.is_measuring:
+                    started = started.apply_measures(
+                        [self._get_measure(name) for name in chosen_nodes], at
+                    )
+                self._state.jobs[index] = started
+
+    def _can_take(self, name: str, job_request: JobRequest, at: float) -> bool:
+        if not self._is_available(name, at):
+            return False
+        # GPUs alone are counted, for they are what jobs wait for.
+        used = sum(job.wanted.gpus for job in self.list_jobs_on(name))
+        return used + job_request.gpus <= GPUS_PER_WORKER
+
+    def _is_available(self, name: str, at: float) -> bool:
+        """Return whether the node takes jobs at all."""
+        node = self._all_nodes.get(name)
+        is_up = node is not None and node.is_running(at) and not node.is_down(at)
+        return is_up and name not in self._state.drained and name not in self._state.down
