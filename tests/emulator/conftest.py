@@ -1,4 +1,4 @@
-"""A running emulator for each test, Together's own client against it, and the controls."""
+"""Fixtures: a running emulator for each test, Together's own client for it, and its controls."""
 
 import json
 import urllib.request
@@ -31,10 +31,10 @@ class Control:
     def advance(self, seconds: float) -> float:
         return float(self.call("POST", "/clock", {"advance": seconds})["now"])
 
-    def fault(self, **rule: object) -> None:
+    def add_fault(self, **rule: object) -> None:
         self.call("POST", "/faults", rule)
 
-    def requests(self) -> list[dict[str, Any]]:
+    def list_requests(self) -> list[dict[str, Any]]:
         return self.call("GET", "/requests")
 
 
@@ -46,14 +46,14 @@ def shared_emulator() -> Iterator[Server]:
 
 @pytest.fixture
 def emulator(shared_emulator: Server) -> Server:
-    """One server for all tests, emptied for each; its clock goes on."""
+    """Return the one server of all tests, emptied for this test; its clock goes on."""
     Control(shared_emulator.url).call("POST", "/reset")
     return shared_emulator
 
 
 @pytest.fixture
 def start(emulator: Server) -> datetime:
-    """The emulator's time when the test begins."""
+    """Return the emulator's time when the test begins."""
     return datetime.fromtimestamp(emulator.clock.now(), UTC)
 
 
@@ -64,17 +64,17 @@ def control(emulator: Server) -> Control:
 
 @pytest.fixture(scope="session")
 def connect() -> Iterator[Callable[..., Together]]:
-    """Clients as `Together(...)` makes them, which takes its time: one for each URL and key."""
+    """Return a function that returns one `Together` client for each URL and key."""
     clients: dict[tuple[str, str], Together] = {}
 
-    def connected(url: str, api_key: str = ADMIN_KEY) -> Together:
+    def create_client(url: str, api_key: str = ADMIN_KEY) -> Together:
         if (url, api_key) not in clients:
             clients[url, api_key] = Together(
                 api_key=api_key, base_url=f"{url}/together", max_retries=0
             )
         return clients[url, api_key]
 
-    yield connected
+    yield create_client
     for client in clients.values():
         client.close()
 
@@ -86,7 +86,7 @@ def together(emulator: Server, connect: Callable[..., Together]) -> Together:
 
 @pytest.fixture
 def cluster_args() -> dict[str, Any]:
-    """The least that makes a cluster."""
+    """Return the fewest arguments that create a cluster."""
     return {
         "cluster_name": "training",
         "region": "us-central-8",

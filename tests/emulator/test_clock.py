@@ -13,7 +13,7 @@ def clock() -> Clock:
     return Clock(Store(None), start=100.0)
 
 
-def test_an_appointment_is_kept_at_its_time(clock: Clock) -> None:
+def test_a_scheduled_action_runs_at_its_time(clock: Clock) -> None:
     seen: list[tuple[str, float]] = []
     clock.schedule(150.0, lambda: seen.append(("second", clock.now())))
     clock.schedule(120.0, lambda: seen.append(("first", clock.now())))
@@ -25,7 +25,7 @@ def test_an_appointment_is_kept_at_its_time(clock: Clock) -> None:
     assert clock.now() == 300.0
 
 
-def test_an_appointment_may_make_another(clock: Clock) -> None:
+def test_a_scheduled_action_may_schedule_another(clock: Clock) -> None:
     seen: list[float] = []
     clock.schedule(110.0, lambda: clock.schedule(115.0, lambda: seen.append(clock.now())))
     clock.advance(100)
@@ -33,7 +33,7 @@ def test_an_appointment_may_make_another(clock: Clock) -> None:
     assert clock.now() == 200.0
 
 
-def test_an_appointment_is_kept_once(clock: Clock) -> None:
+def test_a_scheduled_action_runs_once(clock: Clock) -> None:
     seen: list[float] = []
     clock.schedule(150.0, lambda: seen.append(clock.now()))
     movers = [threading.Thread(target=clock.advance_to, args=(200.0,)) for _ in range(8)]

@@ -27,7 +27,7 @@ def test_the_clock_stands_still_between_calls(control: Any) -> None:
     assert control.advance(1.5) == first + 1.5
 
 
-def test_many_sleepers_of_one_interval_move_the_clock_once(control: Any) -> None:
+def test_many_sleepers_for_one_moment_move_the_clock_once(control: Any) -> None:
     now = control.call("GET", "/clock")["now"]
     for _ in range(10):
         assert control.call("POST", "/clock", {"until": now + 15})["now"] == now + 15
@@ -38,7 +38,7 @@ def test_many_sleepers_of_one_interval_move_the_clock_once(control: Any) -> None
     "body",
     ["{}", '{"advance": -1}', '{"advance": NaN}', '{"until": "x"}', "", "[]", '{"advance": 1e999}'],
 )
-def test_a_clock_body_that_makes_no_sense_is_refused(emulator: Server, body: str) -> None:
+def test_a_malformed_clock_body_is_refused(emulator: Server, body: str) -> None:
     before = emulator.clock.now()
     answer = httpx.post(f"{emulator.url}/_emulator/clock", content=body, verify=False)
     assert answer.status_code == 422
@@ -79,17 +79,17 @@ def test_a_new_clock_starts_at_the_real_time_and_an_old_one_goes_on() -> None:
         assert Clock(store, start=99.0).now() == 6.0
 
 
-def test_reset_forgets_everything_but_the_time(
+def test_reset_removes_everything_but_the_time(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
     fresh = control.call("GET", "/objects")
     together.clusters.create(**cluster_args, shared_volume=VOLUME)
     assert control.call("GET", "/objects") != fresh
-    control.fault(status=500)
+    control.add_fault(status=500)
     now = control.advance(1)
     control.call("POST", "/reset")
     assert control.call("GET", "/objects") == fresh
-    assert control.call("GET", "/faults") == control.requests() == []
+    assert control.call("GET", "/faults") == control.list_requests() == []
     assert control.call("GET", "/clock")["now"] == now
     assert together.clusters.list().clusters == []
 
@@ -107,7 +107,7 @@ def test_objects_lists_what_exists(
     }
 
 
-def test_the_log_tells_the_requests_in_order(
+def test_the_log_lists_requests_in_order(
     together: Together, control: Any, cluster_args: dict[str, Any], emulator: Server
 ) -> None:
     now = emulator.clock.now()
@@ -115,7 +115,7 @@ def test_the_log_tells_the_requests_in_order(
     together.clusters.list(project_id="p")
     together.clusters.delete(cluster.cluster_id)
     base = {"platform": "together", "status": 200, "time": now}
-    assert control.requests() == [
+    assert control.list_requests() == [
         {**base, "method": "POST", "path": "/compute/clusters", "query": {}, "body": cluster_args},
         {
             **base,
@@ -132,7 +132,7 @@ def test_the_log_tells_the_requests_in_order(
             "body": None,
         },
     ]
-    assert control.call("DELETE", "/requests") == control.requests() == []
+    assert control.call("DELETE", "/requests") == control.list_requests() == []
 
 
 def test_the_log_holds_no_secret(
@@ -153,11 +153,11 @@ def test_the_log_holds_no_secret(
         verify=False,
     )
     httpx.put(url, content=b"not json", verify=False)
-    log = json.dumps(control.requests())
+    log = json.dumps(control.list_requests())
     for secret in (ADMIN_KEY, MEMBER_KEY, "my-real-key", kube_config, "Bearer"):
         assert secret not in log
     assert '"[secret]"' in log
-    assert [each["status"] for each in control.requests()] == [200, 200, 401, 200, 400, 401]
+    assert [each["status"] for each in control.list_requests()] == [200, 200, 401, 200, 400, 401]
 
 
 def test_a_path_outside_is_404(emulator: Server) -> None:

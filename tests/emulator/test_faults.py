@@ -30,7 +30,7 @@ VOLUME = {"volume_name": "data", "size_tib": 1, "region": "us-central-8"}
 def test_a_status_replaces_the_answer_and_the_effect(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
-    control.fault(
+    control.add_fault(
         method="POST",
         path=CLUSTERS,
         status=429,
@@ -48,7 +48,7 @@ def test_a_status_replaces_the_answer_and_the_effect(
 def test_a_server_error_has_the_platform_s_form_by_default(
     together: Together, control: Any
 ) -> None:
-    control.fault(status=503)
+    control.add_fault(status=503)
     with pytest.raises(InternalServerError) as caught:
         together.clusters.list()
     assert set(caught.value.body["error"]) == {"message", "type", "code"}
@@ -57,7 +57,7 @@ def test_a_server_error_has_the_platform_s_form_by_default(
 def test_a_connection_dropped_before_has_no_effect(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
-    control.fault(method="POST", drop="before")
+    control.add_fault(method="POST", drop="before")
     with pytest.raises(APIConnectionError):
         together.clusters.create(**cluster_args)
     assert together.clusters.list().clusters == []
@@ -66,12 +66,12 @@ def test_a_connection_dropped_before_has_no_effect(
 def test_a_connection_dropped_after_has_its_effect(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
-    control.fault(method="POST", path=CLUSTERS, drop="after")
+    control.add_fault(method="POST", path=CLUSTERS, drop="after")
     with pytest.raises(APIConnectionError):
         together.clusters.create(**cluster_args)
     (cluster,) = together.clusters.list().clusters
     assert cluster.cluster_name == "training"
-    posted = [each for each in control.requests() if each["method"] == "POST"]
+    posted = [each for each in control.list_requests() if each["method"] == "POST"]
     assert [each["status"] for each in posted] == [None]
 
 
@@ -92,11 +92,11 @@ def test_a_drop_in_process_is_a_broken_connection(cluster_args: dict[str, Any]) 
 def test_no_capacity_refuses_new_and_growing_clusters(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
-    control.fault(method="POST", path=CLUSTERS, capacity=True)
+    control.add_fault(method="POST", path=CLUSTERS, capacity=True)
     with pytest.raises(ConflictError, match="Out of stock"):
         together.clusters.create(**cluster_args)
     cluster = together.clusters.create(**cluster_args)
-    control.fault(method="PUT", count=2, capacity=True)
+    control.add_fault(method="PUT", count=2, capacity=True)
     with pytest.raises(ConflictError, match="Out of stock"):
         together.clusters.update(cluster.cluster_id, num_gpus=24)
     assert together.clusters.update(cluster.cluster_id, num_gpus=8).num_gpus == 8
@@ -105,7 +105,7 @@ def test_no_capacity_refuses_new_and_growing_clusters(
 def test_a_stuck_cluster_stays_until_it_is_changed(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
-    control.fault(method="POST", stuck=True)
+    control.add_fault(method="POST", stuck=True)
     stuck = together.clusters.create(**cluster_args)
     moving = together.clusters.create(**cluster_args)
     control.advance(86400)
@@ -119,16 +119,16 @@ def test_a_stuck_cluster_stays_until_it_is_changed(
 
 def test_a_stuck_volume_and_a_stuck_resize_stay(together: Together, control: Any) -> None:
     storage = together.clusters.storage
-    control.fault(method="POST", stuck=True)
+    control.add_fault(method="POST", stuck=True)
     stuck = storage.create(**VOLUME)
     moving = storage.create(**VOLUME)
     control.advance(3600)
     assert storage.retrieve(stuck.volume_id).status == "scheduled"
-    control.fault(method="PUT", stuck=True)
+    control.add_fault(method="PUT", stuck=True)
     storage.update(volume_id=moving.volume_id, size_tib=9)
     control.advance(3600)
     assert storage.retrieve(moving.volume_id).size_tib == 1
-    control.fault(method="DELETE", stuck=True)
+    control.add_fault(method="DELETE", stuck=True)
     storage.delete(moving.volume_id)
     control.advance(3600)
     assert storage.retrieve(moving.volume_id).status == "deleting"
@@ -140,7 +140,7 @@ def test_a_stuck_update_never_becomes_ready(
 ) -> None:
     cluster = together.clusters.create(**cluster_args)
     control.advance(3600)
-    control.fault(method="PUT", stuck=True)
+    control.add_fault(method="PUT", stuck=True)
     first = together.clusters.update(cluster.cluster_id, **change).status
     control.advance(86400)
     stuck = together.clusters.retrieve(cluster.cluster_id)
@@ -153,7 +153,7 @@ def test_a_stuck_update_of_a_new_cluster_stops_its_workers(
 ) -> None:
     cluster = together.clusters.create(**cluster_args)
     control.advance(300)
-    control.fault(method="PUT", stuck=True)
+    control.add_fault(method="PUT", stuck=True)
     together.clusters.update(cluster.cluster_id, num_gpus=24)
     control.advance(86400)
     stuck = together.clusters.retrieve(cluster.cluster_id)
@@ -164,7 +164,7 @@ def test_a_stuck_deletion_keeps_cluster_and_volume(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
     cluster = together.clusters.create(**cluster_args, shared_volume=VOLUME)
-    control.fault(method="DELETE", stuck=True)
+    control.add_fault(method="DELETE", stuck=True)
     together.clusters.delete(cluster.cluster_id)
     control.advance(86400)
     assert together.clusters.retrieve(cluster.cluster_id).status == "Deleting"
@@ -182,7 +182,7 @@ def test_a_status_override_shows_while_its_rule_lives(
     cluster = together.clusters.create(**cluster_args)
     other = together.clusters.create(**cluster_args)
     control.advance(3600)
-    control.fault(
+    control.add_fault(
         path=f"^/compute/clusters/{cluster.cluster_id}$", status_override="Degraded", count=None
     )
     for _ in range(3):
@@ -200,7 +200,7 @@ def test_a_status_override_counts_answers(
 ) -> None:
     for _ in range(3):
         together.clusters.create(**cluster_args)
-    control.fault(
+    control.add_fault(
         path=CLUSTERS,
         method="GET",
         skip=1,
@@ -213,7 +213,7 @@ def test_a_status_override_counts_answers(
 
 
 def test_skip_and_count_choose_the_requests(together: Together, control: Any) -> None:
-    control.fault(path="^/compute/regions$", skip=2, count=2, status=500)
+    control.add_fault(path="^/compute/regions$", skip=2, count=2, status=500)
     number = str(control.call("GET", "/faults")[0]["number"])
     outcomes = []
     for _ in range(6):
@@ -227,9 +227,11 @@ def test_skip_and_count_choose_the_requests(together: Together, control: Any) ->
     assert control.call("GET", "/faults/applied")[number] == 2
 
 
-def test_rules_meet_requests_in_the_order_they_were_given(together: Together, control: Any) -> None:
-    control.fault(status=500)
-    control.fault(status=429)
+def test_rules_apply_to_requests_in_the_order_of_their_addition(
+    together: Together, control: Any
+) -> None:
+    control.add_fault(status=500)
+    control.add_fault(status=429)
     assert [rule["status"] for rule in control.call("GET", "/faults")] == [500, 429]
     with pytest.raises(InternalServerError):
         together.clusters.list()
@@ -250,7 +252,7 @@ def test_rules_meet_requests_in_the_order_they_were_given(together: Together, co
         {"effect": {"status": 500}},
     ],
 )
-def test_a_rule_that_makes_no_sense_is_refused(emulator: Any, rule: dict[str, Any]) -> None:
+def test_a_malformed_rule_is_refused(emulator: Any, rule: dict[str, Any]) -> None:
     answer = httpx.post(f"{emulator.url}/_emulator/faults", json=rule, verify=False)
     assert answer.status_code == 422
     assert answer.json()["error"]
@@ -267,7 +269,7 @@ def test_a_rule_that_makes_no_sense_is_refused(emulator: Any, rule: dict[str, An
     ),
     st.integers(0, 20),
 )
-def test_each_rule_passes_its_skips_and_meets_its_count(
+def test_each_rule_skips_and_then_applies_as_often_as_it_says(
     rules: list[tuple[int, int | None, int]], requests: int
 ) -> None:
     with Store(None) as store:

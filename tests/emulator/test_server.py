@@ -23,7 +23,7 @@ VOLUMES = "/together/v1/compute/clusters/storage/volumes"
 VOLUME = {"volume_name": "data", "size_tib": 1, "region": "us-central-8"}
 
 
-def test_a_proxy_is_not_meant_for_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_keeps_requests_away_from_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
@@ -57,7 +57,7 @@ def test_the_environment_is_enough_for_the_client(
         assert client.clusters.list().clusters == []
 
 
-def test_it_listens_on_loopback_only(emulator: Server) -> None:
+def test_the_server_listens_on_loopback_only(emulator: Server) -> None:
     assert urlsplit(emulator.url).hostname == "127.0.0.1"
 
 
@@ -195,7 +195,7 @@ def test_sixty_four_threads_are_served_without_loss(
         assert len(client.get("/_emulator/requests").json()) == 16 + 4 * 48
 
 
-def test_a_volume_knows_all_clusters_that_took_it_at_once(
+def test_concurrent_creates_with_one_volume_are_all_recorded(
     emulator: Server, together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
     volume = together.clusters.storage.create(**VOLUME)
@@ -217,7 +217,7 @@ def test_a_volume_knows_all_clusters_that_took_it_at_once(
     assert together.clusters.storage.retrieve(volume.volume_id).status == "available"
 
 
-def test_a_store_keeps_order_and_forgets_what_is_gone() -> None:
+def test_a_store_keeps_order_and_removes_expired_objects() -> None:
     with Store(None) as store:
         for key in ("b", "a", "c"):
             store.put("kind", key, key)
@@ -265,7 +265,7 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path, content: bytes | Non
         serve(store_path=path)
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_store_in_an_impossible_folder_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="use another file"):
         Store(tmp_path / "file" / "emulator.db")

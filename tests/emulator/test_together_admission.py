@@ -49,7 +49,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("change", "words"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
-def test_a_broken_rule_is_400_and_makes_nothing(
+def test_a_broken_rule_is_400_and_creates_nothing(
     together: Together, cluster_args: dict[str, Any], change: dict[str, Any], words: str
 ) -> None:
     body = {**cluster_args, **change}
@@ -131,7 +131,7 @@ def test_a_driver_may_be_named_by_the_catalogue_s_id(
         ({"reservation_end_time": "2030-01-01T00:00:00Z"}, "only accepted for prepaid clusters"),
     ],
 )
-def test_an_update_that_cannot_be_is_400_and_changes_nothing(
+def test_a_forbidden_update_is_400_and_changes_nothing(
     together: Together, cluster_args: dict[str, Any], body: dict[str, Any], words: str
 ) -> None:
     cluster = together.clusters.create(**cluster_args)
@@ -149,7 +149,7 @@ def test_a_wrong_key_is_401(emulator: Server, connect: Any, key: str) -> None:
         connect(emulator.url, key).clusters.list()
 
 
-def test_no_key_is_401_even_where_nothing_is(emulator: Server) -> None:
+def test_a_missing_key_is_401_even_on_an_unknown_path(emulator: Server) -> None:
     for path in ("/compute/clusters", "/nothing"):
         answer = httpx.get(f"{emulator.url}/together/v1{path}", verify=False)
         assert answer.status_code == 401

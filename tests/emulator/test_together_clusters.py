@@ -152,7 +152,7 @@ def test_nodes_and_credential_come_when_their_phase_ends(
     assert len({node.node_id for node in nodes}) == 5
 
 
-def test_the_kubeconfig_is_whole_and_stays_the_same(together: Together, ready: Cluster) -> None:
+def test_the_kubeconfig_is_complete_and_never_changes(together: Together, ready: Cluster) -> None:
     config = yaml.safe_load(base64.b64decode(ready.kube_config))
     assert (config["apiVersion"], config["kind"]) == ("v1", "Config")
     (context,) = config["contexts"]
@@ -245,7 +245,7 @@ def test_any_series_of_scalings_ends_with_that_many_workers(
 
 
 @pytest.mark.parametrize("minute", [0, 2, 5, 12])
-def test_a_cluster_may_be_scaled_while_it_is_made(
+def test_a_cluster_may_be_scaled_during_its_creation(
     together: Together, control: Any, cluster_args: dict[str, Any], minute: int
 ) -> None:
     cluster = together.clusters.create(**cluster_args)
@@ -348,12 +348,10 @@ def test_preemptible_gpus_of_a_new_cluster_come_after_its_workers(
     assert shown.gpu_worker_nodes[-1].host_name == "training-preemptible-0"
 
 
-def test_preemptible_gpus_are_taken_back_and_come_again(
-    together: Together, control: Any, ready: Cluster
-) -> None:
+def test_preempted_gpus_come_back_later(together: Together, control: Any, ready: Cluster) -> None:
     together.clusters.update(ready.cluster_id, num_preemptible_gpus=8)
     control.advance(300)
-    control.fault(method="GET", path="/compute/clusters", preempted=True)
+    control.add_fault(method="GET", path="/compute/clusters", preempted=True)
     shown = together.clusters.retrieve(ready.cluster_id)
     assert (shown.desired_preemptible_gpus, shown.allocated_preemptible_gpus) == (8, 0)
     assert shown.status == "Ready"

@@ -51,7 +51,7 @@ def machine(cluster: Cluster, at: int = 1) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_proposal_goes_its_way_once_it_is_approved(
+def test_an_approved_proposal_runs_and_succeeds(
     together: Together, control: Any, emulator: Server, cluster: Cluster, mode: Any
 ) -> None:
     id_ = propose(emulator, cluster, mode=mode)
@@ -80,7 +80,7 @@ def test_a_proposal_goes_its_way_once_it_is_approved(
     assert len(after) == (3 if "EVICT" in mode else 4)
 
 
-def test_a_rejected_one_is_cancelled_and_cannot_be_approved(
+def test_a_rejected_proposal_is_cancelled_and_cannot_be_approved(
     together: Together, emulator: Server, cluster: Cluster
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
@@ -91,7 +91,7 @@ def test_a_rejected_one_is_cancelled_and_cannot_be_approved(
             call(id_, **where)
 
 
-def test_a_queued_one_can_be_cancelled_and_nothing_happens_to_its_worker(
+def test_a_cancelled_remediation_in_the_queue_leaves_its_worker_alone(
     together: Together, control: Any, emulator: Server, cluster: Cluster
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
@@ -105,7 +105,9 @@ def test_a_queued_one_can_be_cancelled_and_nothing_happens_to_its_worker(
     ]
 
 
-def test_one_id_is_one_remediation(together: Together, cluster: Cluster) -> None:
+def test_a_second_request_with_the_same_id_gets_the_same_remediation(
+    together: Together, cluster: Cluster
+) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
     mine, other = {"remediation_id": "mine"}, {"remediation_id": "another"}
     asked: dict[str, Any] = {**where, "mode": MODES[3], "extra_query": mine}
@@ -118,7 +120,7 @@ def test_one_id_is_one_remediation(together: Together, cluster: Cluster) -> None
     assert len(calls.list(**where).remediations) == 1
 
 
-def test_a_power_cycle_is_no_way_to_approve_another_proposal(
+def test_an_approval_cannot_change_the_mode_to_a_power_cycle(
     together: Together, emulator: Server, cluster: Cluster
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
@@ -166,7 +168,7 @@ def test_lists_are_filtered_ordered_and_paged(
             calls.list(**where, **bad)
 
 
-def test_what_is_not_there_is_not_found(together: Together, cluster: Cluster) -> None:
+def test_an_unknown_remediation_or_machine_is_404(together: Together, cluster: Cluster) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
     with pytest.raises(NotFoundError):
         calls.retrieve("none", **where)
@@ -174,7 +176,7 @@ def test_what_is_not_there_is_not_found(together: Together, cluster: Cluster) ->
         calls.create(cluster_id=where["cluster_id"], instance_id="none", mode=MODES[0])  # type: ignore[arg-type]
 
 
-def test_a_failed_one_says_why_and_leaves_the_worker(
+def test_a_failed_remediation_has_a_message_and_leaves_the_worker(
     together: Together, control: Any, emulator: Server, cluster: Cluster
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)

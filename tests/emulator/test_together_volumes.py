@@ -72,7 +72,7 @@ def test_a_volume_only_grows(
     assert together.clusters.storage.retrieve(volume.volume_id) == volume
 
 
-def test_a_volume_in_the_making_is_not_resized(together: Together) -> None:
+def test_a_volume_is_not_resized_during_its_creation(together: Together) -> None:
     made = together.clusters.storage.create(volume_name="data", size_tib=2, region=REGION)
     with pytest.raises(ConflictError, match="scheduled"):
         together.clusters.storage.update(volume_id=made.volume_id, size_tib=3)
@@ -126,7 +126,7 @@ def test_a_volume_of_another_region_is_refused(
         together.clusters.create(**cluster_args, shared_volume=inline)
 
 
-def test_a_volume_still_in_the_making_or_unknown_is_refused(
+def test_a_cluster_needs_a_volume_that_exists_and_is_available(
     together: Together, cluster_args: dict[str, Any]
 ) -> None:
     made = together.clusters.storage.create(volume_name="data", size_tib=1, region=REGION)

@@ -43,7 +43,7 @@ _PLAIN_LISTS = {"finalizers"}
 
 
 def apply_patch(old: dict[str, Any], patch: Any, content_type: str) -> dict[str, Any]:
-    """Return the object after a patch of the content type `form`.
+    """Return the object after a patch of the content type `content_type`.
 
     Raises `StatusError`: 415 for an unknown content type, 400 or 422 for a bad patch.
     """

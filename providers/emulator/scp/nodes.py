@@ -155,7 +155,7 @@ class GpuNode(BaseModel, frozen=True):
     def plan_termination(self, change: ChangeTiming, visible_seconds: float) -> Self:
         """Return the node being terminated; whatever else was planned for the node does not come.
 
-        `shown_seconds` is how long lists show the node as TERMINATED before it is gone.
+        `visible_seconds` is how long lists show the node as TERMINATED before it is gone.
         """
         node = self._plan_states(change, _TERMINATION_STAGES)
         # A stuck termination stays TERMINATING for ever.

@@ -222,7 +222,7 @@ class Cluster(BaseModel, frozen=True):
     ) -> Self:
         """Return the cluster with a planned change of size; the control plane runs on.
 
-        When the cluster shrinks, the hosts named in `taken_first` are removed before the others,
+        When the cluster shrinks, the hosts named in `removed_first` are removed before the others,
         the
         newest first.
         """

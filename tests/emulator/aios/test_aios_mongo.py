@@ -62,7 +62,7 @@ def test_where_mongomock_differs_it_is_as_mongodb(document: Any, wanted: Any, fo
         {"a": {"$not": 5}},
     ],
 )
-def test_what_is_no_filter_is_refused(wanted: Any) -> None:
+def test_a_malformed_filter_is_refused(wanted: Any) -> None:
     with pytest.raises(ApiError) as caught:
         matches_filter({"a": 1}, wanted)
     assert caught.value.status == 500

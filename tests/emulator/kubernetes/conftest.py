@@ -24,7 +24,7 @@ class Kube:
     control: Any
 
     @staticmethod
-    def connected(kubeconfig: dict[str, Any]) -> client.ApiClient:
+    def create_client(kubeconfig: dict[str, Any]) -> client.ApiClient:
         settings = client.Configuration()
         config.load_kube_config_from_dict(kubeconfig, client_configuration=settings)
         settings.retries = False
@@ -40,7 +40,7 @@ class Kube:
         )
         return pod
 
-    def ended(self) -> dict[str, str]:
+    def list_ended_pods(self) -> dict[str, str]:
         notes = self.control.call("GET", f"/kubernetes/{self.cluster_id}/ended")
         return {note["pod"]: note["how"] for note in notes}
 
@@ -55,12 +55,12 @@ class Kube:
 def kube(together: Together, cluster_args: dict[str, Any], control: Any) -> Iterator[Kube]:
     """A cluster of three workers with a shared volume `data` of 1 TiB."""
     volume = {"volume_name": "data", "size_tib": 1, "region": cluster_args["region"]}
-    made = together.clusters.create(**{**cluster_args, "num_gpus": 24}, shared_volume=volume)
+    cluster = together.clusters.create(**{**cluster_args, "num_gpus": 24}, shared_volume=volume)
     control.advance(3600)
-    text = base64.b64decode(together.clusters.retrieve(made.cluster_id).kube_config)
-    read = yaml.safe_load(text)
-    with Kube.connected(read) as api:
-        yield Kube(made.cluster_id, read, api, control)
+    text = base64.b64decode(together.clusters.retrieve(cluster.cluster_id).kube_config)
+    kubeconfig = yaml.safe_load(text)
+    with Kube.create_client(kubeconfig) as api:
+        yield Kube(cluster.cluster_id, kubeconfig, api, control)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_workers_are_nodes_under_their_host_names(kube: Any, together: Together)
 def test_a_wrong_token_is_unauthorized(kube: Any) -> None:
     user = {**kube.kubeconfig["users"][0], "user": {"token": "another"}}
     with (
-        kube.connected({**kube.kubeconfig, "users": [user]}) as api,
+        kube.create_client({**kube.kubeconfig, "users": [user]}) as api,
         pytest.raises(ApiException) as refused,
     ):
         client.CoreV1Api(api).list_node()
@@ -54,12 +54,12 @@ def test_scaling_down_takes_cordoned_nodes_first(
     ] == kube.node_names()
 
 
-def test_a_platform_may_take_another_node_than_the_cordoned_one(
+def test_a_fault_may_remove_another_node_than_the_cordoned_one(
     kube: Any, together: Together, control: Any
 ) -> None:
     names = kube.node_names()
     kube.core.patch_node(names[2], {"spec": {"unschedulable": True}})
-    control.fault(method="PUT", takes="worker-0$")
+    control.add_fault(method="PUT", takes="worker-0$")
     together.clusters.update(kube.cluster_id, num_gpus=16)
     control.advance(3600)
     assert kube.node_names() == names[1:]

@@ -49,19 +49,17 @@ def test_a_pod_does_its_work_in_the_time_of_the_clock(kube: Any, control: Any) -
     assert kube.core.read_namespaced_pod("job", "default").status.phase == "Running"
     control.advance(2)
     assert kube.core.read_namespaced_pod("job", "default").status.phase == "Succeeded"
-    assert kube.ended() == {"default/job": "succeeded"}
+    assert kube.list_ended_pods() == {"default/job": "succeeded"}
 
 
-def test_a_node_refuses_what_it_has_no_room_for(kube: Any) -> None:
+def test_a_node_rejects_a_pod_without_free_gpus(kube: Any) -> None:
     node = kube.node_names()[0]
     assert kube.add_pod("large", node=node, gpus=9)["status"]["reason"] == "OutOfnvidia.com/gpu"
     assert kube.add_pod("fitting", node=node, gpus=8)["status"]["phase"] == "Running"
     assert kube.add_pod("late", node=node, gpus=1)["status"]["phase"] == "Failed"
 
 
-def test_pods_of_a_node_that_the_platform_takes_are_killed(
-    kube: Any, together: Together, control: Any
-) -> None:
+def test_pods_of_a_removed_node_are_killed(kube: Any, together: Together, control: Any) -> None:
     node = kube.node_names()[2]
     kube.add_pod("long", node=node, runs_for=100_000)
     kube.add_pod("short", node=node, runs_for=60)
@@ -69,7 +67,7 @@ def test_pods_of_a_node_that_the_platform_takes_are_killed(
     together.clusters.update(kube.cluster_id, num_gpus=16)
     control.advance(3600)
     assert kube.pod_names() == ["elsewhere"]
-    how = {pod: how for pod, how in kube.ended().items() if pod.startswith("default/")}
+    how = {pod: how for pod, how in kube.list_ended_pods().items() if pod.startswith("default/")}
     assert how == {"default/long": "killed", "default/short": "succeeded"}
 
 
@@ -81,7 +79,7 @@ def test_an_evicted_pod_ends_after_its_grace_period(kube: Any, control: Any) -> 
     assert [each.reason for each in pod.status.conditions if each.type == "DisruptionTarget"]
     control.advance(62)
     assert kube.pod_names() == []
-    assert kube.ended() == {"default/job": "evicted"}
+    assert kube.list_ended_pods() == {"default/job": "evicted"}
 
 
 def test_an_exhausted_budget_refuses_the_eviction(kube: Any, control: Any) -> None:
@@ -100,7 +98,7 @@ def test_an_exhausted_budget_refuses_the_eviction(kube: Any, control: Any) -> No
     assert kube.pod_names() == ["b"]
 
 
-def test_what_has_ended_is_evicted_whatever_the_budget(kube: Any, control: Any) -> None:
+def test_an_ended_pod_is_evicted_whatever_the_budget(kube: Any, control: Any) -> None:
     add_budget(kube, minAvailable=5)
     kube.add_pod("job", labels=LABELS, runs_for=1)
     control.advance(2)
@@ -168,12 +166,12 @@ def test_removing_the_owner_removes_its_pods(kube: Any) -> None:
 
 def test_faults_meet_this_api_as_well(kube: Any, control: Any) -> None:
     kube.add_pod("job")
-    control.fault(path="/eviction$", status=503, headers={"Retry-After": "1"})
+    control.add_fault(path="/eviction$", status=503, headers={"Retry-After": "1"})
     with pytest.raises(ApiException) as refused:
         evict(kube, "job")
     assert refused.value.status == 503
-    control.fault(path="/eviction$", drop="after")
+    control.add_fault(path="/eviction$", drop="after")
     with pytest.raises(Exception, match="Connection aborted"):
         evict(kube, "job")
     control.advance(60)
-    assert kube.ended() == {"default/job": "evicted"}
+    assert kube.list_ended_pods() == {"default/job": "evicted"}

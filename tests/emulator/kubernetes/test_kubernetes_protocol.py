@@ -33,7 +33,7 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 
 
-def test_a_list_comes_in_parts(kube: Any) -> None:
+def test_a_list_with_a_limit_comes_in_parts(kube: Any) -> None:
     for at in range(5):
         kube.add_pod(f"job-{at}")
     seen, token = [], None
@@ -77,7 +77,7 @@ def test_pods_of_a_node_by_field(kube: Any) -> None:
     assert refused.value.status == 400
 
 
-def test_a_watch_tells_what_happens_as_it_happens(kube: Any, control: Any) -> None:
+def test_a_watch_sends_changes_as_they_happen(kube: Any, control: Any) -> None:
     kube.add_pod("old")
     listed = kube.core.list_namespaced_pod("default").metadata.resource_version
     events: list[tuple[str, str]] = []
@@ -159,7 +159,7 @@ def test_a_strategic_patch_merges_lists_by_their_keys() -> None:
         ({}, "application/apply-patch+yaml", 415),
     ],
 )
-def test_a_patch_that_makes_no_sense(patch: Any, form: str, status: int) -> None:
+def test_a_malformed_patch_is_refused(patch: Any, form: str, status: int) -> None:
     with pytest.raises(StatusError) as refused:
         apply_patch({"a": 1}, patch, form)
     assert refused.value.status == status

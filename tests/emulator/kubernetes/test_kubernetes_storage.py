@@ -39,7 +39,7 @@ def test_a_claim_is_bound_to_the_shared_volume_that_it_names(kube: Any) -> None:
 
 
 @pytest.mark.parametrize(("storage", "volume"), [("2Ti", "data"), ("1Gi", "nothing")])
-def test_a_claim_waits_for_a_volume_that_is_there_and_large_enough(
+def test_a_claim_waits_for_its_volume_to_exist_and_be_large_enough(
     kube: Any, storage: str, volume: str
 ) -> None:
     add(kube, "shared", storage, **{**SHARED, "volumeName": volume})
@@ -85,7 +85,9 @@ def test_a_local_claim_is_bound_when_a_pod_uses_it_and_protected_while_one_does(
         ({"storageClassName": "other"}, 422),
     ],
 )
-def test_what_may_not_change_of_a_claim(kube: Any, change: dict[str, Any], status: int) -> None:
+def test_a_forbidden_change_of_a_claim_is_refused(
+    kube: Any, change: dict[str, Any], status: int
+) -> None:
     add(kube, "shared", "10Gi", **SHARED)
     with pytest.raises(ApiException) as refused:
         kube.core.patch_namespaced_persistent_volume_claim("shared", "default", {"spec": change})
@@ -110,14 +112,14 @@ def test_an_unbound_claim_does_not_grow(kube: Any) -> None:
         {"accessModes": ["ReadWriteMany"], **sized("ten")},
     ],
 )
-def test_a_claim_that_makes_no_sense_is_refused(kube: Any, spec: dict[str, Any]) -> None:
+def test_a_malformed_claim_is_refused(kube: Any, spec: dict[str, Any]) -> None:
     body = {"metadata": {"name": "c"}, "spec": spec}
     with pytest.raises(ApiException) as refused:
         kube.core.create_namespaced_persistent_volume_claim("default", body)
     assert refused.value.status == 422
 
 
-def test_a_name_is_given_once_and_a_namespace_has_to_be_there(kube: Any) -> None:
+def test_a_create_needs_a_free_name_and_an_existing_namespace(kube: Any) -> None:
     add(kube, "shared", "10Gi", **SHARED)
     with pytest.raises(ApiException) as twice:
         add(kube, "shared", "10Gi", **SHARED)

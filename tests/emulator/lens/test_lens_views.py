@@ -82,10 +82,10 @@ def test_the_nodes_are_those_that_run(
 
 
 def test_scp_s_nodes_are_seen_and_the_broken_ones_are_faulty(ask: Any, control: Any) -> None:
-    from emulator.scp.asking import Api, new_nodes
+    from emulator.scp.scp_client import ScpClient, new_nodes
 
     with httpx.Client(trust_env=False, verify=False) as http:
-        scp = Api(control.url + "/scp", http)
+        scp = ScpClient(control.url + "/scp", http)
         ids = scp.create(new_nodes("a-001", "a-002"))
     control.advance(3600)
     control.call("POST", f"/scp/gpu-nodes/{ids[0]}", {"state": "ERROR"})
@@ -121,7 +121,7 @@ def test_pages_that_are_none_are_refused(ask: Any, params: Any) -> None:
 def test_failures_come_with_http_s_status_or_with_200(
     ask: Any, settings: Any, control: Any
 ) -> None:
-    control.fault(method="GET", path="overview", status=500)
+    control.add_fault(method="GET", path="overview", status=500)
     answer = ask("overview")
     assert answer.status_code == 500
     assert form(answer.json()) == form(ERROR)
@@ -132,13 +132,13 @@ def test_failures_come_with_http_s_status_or_with_200(
 
 
 def test_a_fault_imposes_a_number(ask: Any, control: Any) -> None:
-    control.fault(method="GET", path="overview", status_override="faultyNodes=3")
+    control.add_fault(method="GET", path="overview", status_override="faultyNodes=3")
     assert ask("overview").json()["data"]["faultyNodes"] == 3
-    control.fault(method="GET", path="overview", status_override="activePorts=5")
+    control.add_fault(method="GET", path="overview", status_override="activePorts=5")
     assert ask("overview").json()["data"]["rdmaClusterStat"]["activePorts"] == 5
     assert ask("overview").json()["data"]["faultyNodes"] == 0
 
 
-def test_it_is_read_only(emulator: Any) -> None:
+def test_lens_is_read_only(emulator: Any) -> None:
     url = f"{emulator.url}/lens/api/clusters/overview"
     assert httpx.post(url, json={}, trust_env=False, verify=False).status_code == 405

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from emulator.scp.asking import Api
+from emulator.scp.scp_client import ScpClient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,7 +89,7 @@ def test_the_signature_is_that_of_the_test_vector(account_id: str, signature: st
         "/scp/v1/gpu%2Dnodes",
     ],
 )
-def test_the_url_counts_as_it_was_sent(scp: Api, target: str) -> None:
+def test_the_signature_covers_the_url_as_sent(scp: ScpClient, target: str) -> None:
     status, told = raw(scp.url, target)
     assert (status, '"count":0' in told) == (200, True)
     for other in (target + "x", target.replace("/scp", ""), target.upper()):
@@ -110,15 +110,15 @@ def test_the_url_counts_as_it_was_sent(scp: Api, target: str) -> None:
         ("", "?page=0"),
     ],
 )
-def test_the_same_meaning_written_otherwise_is_another_url(
-    scp: Api, sent: str, signed: str
+def test_a_url_signed_in_another_spelling_is_refused(
+    scp: ScpClient, sent: str, signed: str
 ) -> None:
     path = f"/scp{NODES}"
     status, told = raw(scp.url, path + sent, signed=path + signed)
     assert (status, "signature does not match" in told) == (401, True)
 
 
-def test_a_client_may_send_the_whole_url(scp: Api) -> None:
+def test_a_client_may_send_the_absolute_url(scp: ScpClient) -> None:
     target = f"{scp.url}{NODES}?page=0"
     place = urlsplit(scp.url)
     status, _ = raw(scp.url, target, signed=target.removeprefix(f"http://{place.netloc}"))
@@ -133,15 +133,15 @@ def test_any_value_can_be_signed_in_process(value: str) -> None:
         transport = httpx.WSGITransport(create_app(store, Clock(store)))
         host = "https://multinodegpucluster.kr-west1.e.samsungsdscloud.com"
         with httpx.Client(transport=transport) as client:
-            api = Api(f"{host}/scp", client)
+            api = ScpClient(f"{host}/scp", client)
             query = httpx.QueryParams({"gpu_node_name": value})
             assert api.get(f"{NODES}?{query}") == {"count": 0, "gpu_nodes": []}
 
 
-def test_an_account_id_is_signed_when_it_is_sent(scp: Api) -> None:
+def test_an_account_id_is_signed_when_it_is_sent(scp: ScpClient) -> None:
     path = f"/scp{NODES}"
     assert raw(scp.url, path, Scp_AccountId="f5c8e56a4d9b49a8bd89e14758a32d53")[0] == 200
-    answer = scp.ask("GET", NODES, Scp_AccountId="f5c8e56a4d9b49a8bd89e14758a32d53")
+    answer = scp.send("GET", NODES, Scp_AccountId="f5c8e56a4d9b49a8bd89e14758a32d53")
     assert answer.status_code == 401
 
 
@@ -159,8 +159,8 @@ def test_an_account_id_is_signed_when_it_is_sent(scp: Api) -> None:
         ({"Scp_ClientType": "Console"}, "Openapi"),
     ],
 )
-def test_who_is_not_known_gets_401(scp: Api, headers: dict[str, str], told: str) -> None:
-    answer = scp.ask("GET", NODES, **headers)
+def test_an_unknown_access_key_gets_401(scp: ScpClient, headers: dict[str, str], told: str) -> None:
+    answer = scp.send("GET", NODES, **headers)
     assert answer.status_code == 401
     (error,) = answer.json()["errors"]
     assert told in error["detail"]
@@ -169,16 +169,18 @@ def test_who_is_not_known_gets_401(scp: Api, headers: dict[str, str], told: str)
     assert SECRET_KEY not in answer.text
 
 
-def test_a_wrong_secret_key_is_a_wrong_signature(scp: Api) -> None:
-    answer = scp.ask("GET", NODES, keys=(ACCESS_KEY, "wrong"))
+def test_a_wrong_secret_key_is_a_wrong_signature(scp: ScpClient) -> None:
+    answer = scp.send("GET", NODES, keys=(ACCESS_KEY, "wrong"))
     assert answer.status_code == 401
     assert f"GET {scp.url}{NODES}" in answer.json()["errors"][0]["detail"]
 
 
 @pytest.mark.parametrize(("ahead", "way"), [(LIMIT + 60, "behind"), (-LIMIT - 60, "ahead of")])
-def test_a_clock_that_is_off_is_told(scp: Api, control: Any, ahead: float, way: str) -> None:
+def test_a_timestamp_too_far_from_the_clock_is_refused(
+    scp: ScpClient, control: Any, ahead: float, way: str
+) -> None:
     control.call("POST", "/scp/settings", {"clock_ahead_seconds": ahead})
-    answer = scp.ask("GET", NODES)
+    answer = scp.send("GET", NODES)
     assert answer.status_code == 401
     detail = answer.json()["errors"][0]["detail"]
     assert way in detail
@@ -187,26 +189,26 @@ def test_a_clock_that_is_off_is_told(scp: Api, control: Any, ahead: float, way: 
     shown = parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
     assert abs(shown - ahead) < 30
     control.call("POST", "/scp/settings", {"clock_ahead_seconds": ahead * 0.9})
-    assert scp.ask("GET", NODES).status_code == 200
+    assert scp.send("GET", NODES).status_code == 200
     control.call("POST", "/scp/settings", {"accepted_skew_seconds": 60})
-    assert scp.ask("GET", NODES).status_code == 401
+    assert scp.send("GET", NODES).status_code == 401
 
 
-def test_the_emulator_s_own_time_has_no_part_in_it(scp: Api, control: Any) -> None:
+def test_signatures_are_checked_against_the_real_time(scp: ScpClient, control: Any) -> None:
     control.advance(10 * 86400)
-    assert scp.ask("GET", NODES).status_code == 200
+    assert scp.send("GET", NODES).status_code == 200
 
 
-def test_keys_can_be_set_and_are_not_shown(scp: Api, control: Any) -> None:
+def test_keys_can_be_set_and_are_not_shown(scp: ScpClient, control: Any) -> None:
     keys = {"mine": {"secret_key": "my-secret"}, "theirs": {"secret_key": "x", "may_write": False}}
     shown = control.call("POST", "/scp/settings", {"keys": keys})
     assert shown["keys"] == {"mine": {"may_write": True}, "theirs": {"may_write": False}}
-    assert scp.ask("GET", NODES).status_code == 401
+    assert scp.send("GET", NODES).status_code == 401
     for mine, status in ((("mine", "my-secret"), 404), (("theirs", "x"), 403)):
-        answer = scp.ask("DELETE", NODES, {"gpu_node_ids": ["0" * 32]}, keys=mine)
+        answer = scp.send("DELETE", NODES, {"gpu_node_ids": ["0" * 32]}, keys=mine)
         assert answer.status_code == status
     control.call("POST", "/reset")
-    assert scp.ask("GET", NODES).status_code == 200
+    assert scp.send("GET", NODES).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -221,13 +223,13 @@ def test_keys_can_be_set_and_are_not_shown(scp: Api, control: Any) -> None:
         ("ko;q=0.2, en-US;q=0.9", "is not found"),
     ],
 )
-def test_refusals_are_korean_or_english(scp: Api, language: str, told: str) -> None:
-    answer = scp.ask("GET", f"{NODES}/{'0' * 32}", Accept_Language=language)
+def test_refusals_are_korean_or_english(scp: ScpClient, language: str, told: str) -> None:
+    answer = scp.send("GET", f"{NODES}/{'0' * 32}", Accept_Language=language)
     assert told in answer.json()["errors"][0]["detail"]
 
 
-def test_a_path_or_verb_that_is_not_served_has_the_platform_s_form(scp: Api) -> None:
+def test_a_path_or_verb_that_is_not_served_has_the_platform_s_form(scp: ScpClient) -> None:
     for method, path, status in (("GET", "/v1/nothing", 404), ("PATCH", NODES, 405)):
-        answer = scp.ask(method, path)
+        answer = scp.send(method, path)
         assert answer.status_code == status
         assert answer.json()["errors"][0]["status"] == status

@@ -6,7 +6,16 @@ from typing import Any
 
 import httpx
 import pytest
-from emulator.scp.asking import H100, PASSWORD, POOL, PUBLIC_IP, Api, Json, new_nodes, server
+from emulator.scp.scp_client import (
+    H100,
+    PASSWORD,
+    POOL,
+    PUBLIC_IP,
+    Json,
+    ScpClient,
+    new_nodes,
+    server,
+)
 
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
@@ -106,7 +115,7 @@ each_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
 class Prepared:
     """Two fabrics of one node pool, and a node of the first that is ready for the endpoint."""
 
-    scp: Api
+    scp: ScpClient
     ids: dict[str, str]
 
     def filled(self, value: Any) -> Any:
@@ -119,21 +128,23 @@ class Prepared:
     def ask(self, endpoint: Endpoint, **headers: Any) -> httpx.Response:
         query = str(httpx.QueryParams(self.filled(endpoint.query)))
         path = self.filled(endpoint.path) + (f"?{query}" if query else "")
-        return self.scp.ask(endpoint.method, path, self.filled(endpoint.body), **headers)
+        return self.scp.send(endpoint.method, path, self.filled(endpoint.body), **headers)
 
 
 @pytest.fixture
-def prepared(scp: Api, control: Any, fabric: Json, request: Any) -> Prepared:
+def prepared(scp: ScpClient, control: Any, fabric: Json, request: Any) -> Prepared:
     endpoint = request.node.callspec.params["endpoint"]
     scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
     node = fabric["gpu_node_details"][0]["gpu_node_id"]
     control.advance(3600)
     if endpoint.number == "1.11":
-        scp.do("POST", f"/v1/gpu-nodes/{node}/public-nat-ip", {"public_ip_address_id": PUBLIC_IP})
+        scp.request(
+            "POST", f"/v1/gpu-nodes/{node}/public-nat-ip", {"public_ip_address_id": PUBLIC_IP}
+        )
     if endpoint.number == "1.14":
-        scp.do("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": [node]})
+        scp.request("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": [node]})
     control.advance(3600)
-    other = scp.fabrics()["fabric-b"]["id"]
+    other = scp.get_fabrics()["fabric-b"]["id"]
     ids = {"node": node, "gpu_node_id": node, "fabric": fabric["id"], "other": other}
     return Prepared(scp, {**ids, "cluster_fabric_id": fabric["id"]})
 
@@ -178,19 +189,23 @@ def test_a_parameter_that_is_not_documented_is_refused(
     if endpoint.listed:
         for name in ("limit", "region", *(f"x_{each}" for each in endpoint.query)):
             query = {**prepared.filled(endpoint.query), name: "1"}
-            told = prepared.scp.refused("GET", f"{endpoint.path}?{httpx.QueryParams(query)}")
+            told = prepared.scp.require_refusal(
+                "GET", f"{endpoint.path}?{httpx.QueryParams(query)}"
+            )
             assert name in told
     if isinstance(endpoint.body, dict):
         body = prepared.filled(endpoint.body)
         for name in body:
             misspelt = {f"{key}x" if key == name else key: body[key] for key in body}
-            told = prepared.scp.refused(endpoint.method, prepared.filled(endpoint.path), misspelt)
+            told = prepared.scp.require_refusal(
+                endpoint.method, prepared.filled(endpoint.path), misspelt
+            )
             assert f"{name}x: not a field" in told
 
 
 @each_endpoint
 def test_without_a_signature_nothing_happens(endpoint: Endpoint, prepared: Prepared) -> None:
-    before = prepared.scp.states()
+    before = prepared.scp.get_states()
     answer = prepared.scp.http.request(
         endpoint.method,
         prepared.scp.url + prepared.filled(endpoint.path),
@@ -198,15 +213,15 @@ def test_without_a_signature_nothing_happens(endpoint: Endpoint, prepared: Prepa
     )
     assert answer.status_code == 401
     assert "Scp-Signature" in answer.json()["errors"][0]["detail"]
-    assert prepared.scp.states() == before
+    assert prepared.scp.get_states() == before
 
 
 @each_endpoint
 def test_a_viewer_may_read_and_not_write(endpoint: Endpoint, prepared: Prepared) -> None:
-    before = prepared.scp.states()
+    before = prepared.scp.get_states()
     answer = prepared.ask(endpoint, keys=(VIEWER_ACCESS_KEY, VIEWER_SECRET_KEY))
     assert answer.status_code == (200 if endpoint.method == "GET" else 403)
-    assert prepared.scp.states() == before
+    assert prepared.scp.get_states() == before
 
 
 @pytest.mark.parametrize(
@@ -224,13 +239,13 @@ def test_an_id_that_does_not_exist_is_404(endpoint: Endpoint, prepared: Prepared
     assert UNKNOWN in error["detail"]
 
 
-def test_a_fixed_name_wins_over_an_id(scp: Api) -> None:
+def test_a_fixed_name_wins_over_an_id(scp: ScpClient) -> None:
     assert "images" in scp.get("/v1/gpu-nodes/images?region_id=kr-west1")
     assert "products" in scp.get("/v1/gpu-nodes/products")
     assert "node_pools" in scp.get("/v1/cluster-fabrics/node-pools")
     for name in ("start", "stop"):
-        assert "required" in scp.refused("POST", f"/v1/gpu-nodes/{name}", {})
-        assert scp.refused("GET", f"/v1/gpu-nodes/{name}", status=404)
+        assert "required" in scp.require_refusal("POST", f"/v1/gpu-nodes/{name}", {})
+        assert scp.require_refusal("GET", f"/v1/gpu-nodes/{name}", status=404)
 
 
 def test_a_fabric_shows_its_members(fabric: Json) -> None:
@@ -241,13 +256,13 @@ def test_a_fabric_shows_its_members(fabric: Json) -> None:
     assert fabric["product_id"] == H100
 
 
-def test_a_product_has_its_attributes_as_texts(scp: Api) -> None:
+def test_a_product_has_its_attributes_as_texts(scp: ScpClient) -> None:
     for product in scp.get("/v1/gpu-nodes/products")["products"]:
         assert set(product["product_attrs"]) == PRODUCT_ATTRS
         assert all(isinstance(value, str) for value in product["product_attrs"].values())
 
 
-def test_images_differ_by_region_and_products_by_image(scp: Api) -> None:
+def test_images_differ_by_region_and_products_by_image(scp: ScpClient) -> None:
     def images(region: str) -> set[str]:
         found = scp.get(f"/v1/gpu-nodes/images?region_id={region}")["images"]
         return {image["id"] for image in found}
@@ -262,10 +277,10 @@ def test_images_differ_by_region_and_products_by_image(scp: Api) -> None:
     assert 0 < len(of_one) < len(of_all)
     assert scp.get("/v1/gpu-nodes/products?type=NONE") == {"products": []}
     for query in ("", "?region_id=", "?region_id=null", "?region_id=mars"):
-        assert "region_id" in scp.refused("GET", f"/v1/gpu-nodes/images{query}")
+        assert "region_id" in scp.require_refusal("GET", f"/v1/gpu-nodes/images{query}")
 
 
-def test_node_pools_name_their_fabrics(scp: Api, fabric: Json) -> None:
+def test_node_pools_name_their_fabrics(scp: ScpClient, fabric: Json) -> None:
     pools = scp.get("/v1/cluster-fabrics/node-pools")["node_pools"]
     details = {each["node_pool_id"]: each["cluster_fabric_details"] for each in pools}
     assert len(details) > 2
@@ -282,8 +297,8 @@ def test_node_pools_name_their_fabrics(scp: Api, fabric: Json) -> None:
         assert found == {"count": 0, "node_pools": []}
 
 
-def test_names_shift_from_create_to_read_and_some_values_do_not_return(
-    scp: Api, control: Any
+def test_a_read_renames_fields_of_the_create_and_leaves_some_out(
+    scp: ScpClient, control: Any
 ) -> None:
     one = server(
         "gpu-node-001", ip_address="192.168.0.77", nat_enabled=True, public_ip_address_id=PUBLIC_IP
@@ -293,7 +308,7 @@ def test_names_shift_from_create_to_read_and_some_values_do_not_return(
     body["tags"] = [{"key": "team", "value": "tag-value"}]
     id_ = scp.create(body)[1]
     control.advance(3600)
-    node = scp.node(id_)
+    node = scp.get_node(id_)
     assert (node["network_id"], node["vpc_id"]) == (body["subnet_id"], body["vpc_id"])
     assert (node["policy_ip"], node["policy_use_nat"]) == ("192.168.0.77", True)
     assert node["policy_nat"]
@@ -302,12 +317,12 @@ def test_names_shift_from_create_to_read_and_some_values_do_not_return(
     assert len(set(node["pfs_ip"])) == 2
     for unseen in (PASSWORD, "tag-value", PUBLIC_IP, "server_type_id"):
         assert unseen not in str(node)
-    other = scp.node(scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))[0])
+    other = scp.get_node(scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))[0])
     assert (other["init_script"], other["policy_nat"], other["policy_use_nat"]) == ("", None, False)
 
 
 @pytest.mark.parametrize("left_out", [("init_script", "lock_enabled", "tags"), ()])
-def test_what_may_be_left_out_may_also_be_null(scp: Api, left_out: tuple[str, ...]) -> None:
+def test_optional_fields_may_be_null(scp: ScpClient, left_out: tuple[str, ...]) -> None:
     body = new_nodes("a-001", "a-002", init_script=None, lock_enabled=None, tags=None)
     for name in left_out:
         del body[name]
@@ -317,11 +332,11 @@ def test_what_may_be_left_out_may_also_be_null(scp: Api, left_out: tuple[str, ..
                 del each[name]
             else:
                 each[name] = None
-    node = scp.node(scp.create(body)[0])
+    node = scp.get_node(scp.create(body)[0])
     assert (node["init_script"], node["lock_enabled"]) == ("", False)
 
 
-def test_the_versions_are_listed_without_a_signature(scp: Api) -> None:
+def test_the_versions_are_listed_without_a_signature(scp: ScpClient) -> None:
     for slash in ("", "/"):
         answer = scp.http.get(f"{scp.url}{slash}")
         assert answer.status_code == 200
@@ -334,19 +349,19 @@ def test_the_versions_are_listed_without_a_signature(scp: Api) -> None:
         assert versions[0]["links"] == [{"href": f"{scp.url}/v1", "rel": "self"}]
 
 
-def test_a_deprecated_version_is_marked_and_another_refused(scp: Api) -> None:
+def test_a_deprecated_version_is_marked_and_another_refused(scp: ScpClient) -> None:
     nodes = "/v1/gpu-nodes"
     for number, not_before in (("1.1", "31 Mar 2026"), ("1.0", "31 Dec 2025")):
         version = f"multinodegpucluster {number}"
-        answer = scp.ask("GET", nodes, Scp_Api_Version=version)
+        answer = scp.send("GET", nodes, Scp_Api_Version=version)
         assert answer.status_code == 200
         assert answer.headers["Scp-Api-Version"] == version
         assert not_before in answer.headers["Sunset"]
         assert re.fullmatch("@[0-9]+", answer.headers["Deprecation"])
-    current = scp.ask("GET", nodes)
+    current = scp.send("GET", nodes)
     assert current.headers["Scp-Api-Version"] == "multinodegpucluster 1.2"
     assert "Deprecation" not in current.headers
     for wrong in ("multinodegpucluster 1.3", "1.2", "virtualserver 1.2"):
-        answer = scp.ask("GET", nodes, Scp_Api_Version=wrong)
+        answer = scp.send("GET", nodes, Scp_Api_Version=wrong)
         assert answer.status_code == 400
         assert wrong in answer.json()["errors"][0]["detail"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
-from emulator.scp.asking import NEW_NODE_SECONDS, POOL, Api, Json, new_nodes
+from emulator.scp.scp_client import NEW_NODE_SECONDS, POOL, Json, ScpClient, new_nodes
 from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.datastructures import MultiDict
@@ -15,7 +15,7 @@ NODES, FABRICS = "/v1/gpu-nodes", "/v1/cluster-fabrics"
 
 
 @pytest.fixture
-def many(scp: Api, control: Any) -> list[str]:
+def many(scp: ScpClient, control: Any) -> list[str]:
     """The names of 24 nodes in six fabrics, oldest first."""
     names = []
     for at in range(6):
@@ -27,12 +27,14 @@ def many(scp: Api, control: Any) -> list[str]:
     return names
 
 
-def listed(scp: Api, **query: object) -> list[str]:
+def listed(scp: ScpClient, **query: object) -> list[str]:
     answer = scp.get(f"{NODES}?{httpx.QueryParams({k: str(v) for k, v in query.items()})}")
     return [node["gpu_node_name"] for node in answer["gpu_nodes"]]
 
 
-def test_the_first_page_has_twenty_of_all(scp: Api, many: list[str]) -> None:
+def test_the_first_page_has_twenty_entries_and_the_total_count(
+    scp: ScpClient, many: list[str]
+) -> None:
     answer = scp.get(NODES)
     assert (answer["count"], len(answer["gpu_nodes"])) == (24, 20)
     created = [node["created_at"] for node in answer["gpu_nodes"]]
@@ -40,7 +42,9 @@ def test_the_first_page_has_twenty_of_all(scp: Api, many: list[str]) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5, 20, 24, 25, 2**31 - 1])
-def test_the_pages_together_are_the_whole_list(scp: Api, many: list[str], size: int) -> None:
+def test_all_pages_together_are_the_complete_list(
+    scp: ScpClient, many: list[str], size: int
+) -> None:
     found: list[str] = []
     for page in range(25):
         more = listed(scp, size=size, page=page, sort="gpu_node_name:asc")
@@ -54,7 +58,7 @@ def test_the_pages_together_are_the_whole_list(scp: Api, many: list[str], size: 
 @pytest.mark.parametrize("field", ["created_at", "gpu_node_name", "policy_ip", "state", "id"])
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_a_list_is_in_the_order_asked_for(
-    scp: Api, many: list[str], field: str, order: str
+    scp: ScpClient, many: list[str], field: str, order: str
 ) -> None:
     nodes = scp.get(f"{NODES}?size=100&sort={field}:{order}")["gpu_nodes"]
     values = [node[field] for node in nodes]
@@ -77,12 +81,14 @@ def test_a_list_is_in_the_order_asked_for(
         ({"state": "", "ip": "null", "size": "", "page": "null", "sort": ""}, 24),
     ],
 )
-def test_nodes_are_filtered(scp: Api, many: list[str], query: dict[str, str], number: int) -> None:
+def test_nodes_are_filtered(
+    scp: ScpClient, many: list[str], query: dict[str, str], number: int
+) -> None:
     assert scp.get(f"{NODES}?{httpx.QueryParams(query)}")["count"] == number
 
 
-def test_nodes_are_filtered_by_the_id_of_their_fabric(scp: Api, many: list[str]) -> None:
-    fabric = scp.fabrics()["fabric-1"]
+def test_nodes_are_filtered_by_the_id_of_their_fabric(scp: ScpClient, many: list[str]) -> None:
+    fabric = scp.get_fabrics()["fabric-1"]
     assert set(listed(scp, cluster_fabric_id=fabric["id"])) == set(many[4:8])
 
 
@@ -99,7 +105,9 @@ def test_nodes_are_filtered_by_the_id_of_their_fabric(scp: Api, many: list[str])
         ("size=4&page=1", 6),
     ],
 )
-def test_fabrics_are_filtered_and_paged(scp: Api, many: list[str], query: str, number: int) -> None:
+def test_fabrics_are_filtered_and_paged(
+    scp: ScpClient, many: list[str], query: str, number: int
+) -> None:
     answer = scp.get(f"{FABRICS}?{query}")
     assert answer["count"] == number
     assert len(answer["cluster_fabrics"]) == (2 if "page=1" in query else number)
@@ -125,8 +133,8 @@ def test_fabrics_are_filtered_and_paged(scp: Api, many: list[str], query: str, n
     ],
 )
 @pytest.mark.parametrize("path", [NODES, FABRICS])
-def test_a_query_that_makes_no_sense_is_refused(scp: Api, path: str, query: str) -> None:
-    assert query.partition("=")[0] in scp.refused("GET", f"{path}?{query}")
+def test_a_malformed_query_is_refused(scp: ScpClient, path: str, query: str) -> None:
+    assert query.partition("=")[0] in scp.require_refusal("GET", f"{path}?{query}")
 
 
 @given(
@@ -134,7 +142,7 @@ def test_a_query_that_makes_no_sense_is_refused(scp: Api, path: str, query: str)
     st.integers(1, 40),
     st.booleans(),
 )
-def test_pages_neither_lose_nor_repeat(
+def test_pages_neither_lose_nor_repeat_entries(
     rows: list[tuple[int, str | None]], size: int, descending: bool
 ) -> None:
     views: list[Json] = [

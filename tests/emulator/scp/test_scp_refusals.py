@@ -3,7 +3,15 @@
 from typing import Any
 
 import pytest
-from emulator.scp.asking import NEW_NODE_SECONDS, PASSWORD, PUBLIC_IP, Api, Json, new_nodes, server
+from emulator.scp.scp_client import (
+    NEW_NODE_SECONDS,
+    PASSWORD,
+    PUBLIC_IP,
+    Json,
+    ScpClient,
+    new_nodes,
+    server,
+)
 
 WEST_B = "5d0e7c9a1f4b42c8b6a3e2d19f7c8054"
 EAST = {
@@ -75,16 +83,16 @@ WRONG: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_create_that_breaks_a_rule_makes_nothing(scp: Api, control: Any, case: str) -> None:
+def test_a_create_that_breaks_a_rule_makes_nothing(scp: ScpClient, control: Any, case: str) -> None:
     body, told = WRONG[case]
-    assert told in scp.refused("POST", "/v1/gpu-nodes", body)
+    assert told in scp.require_refusal("POST", "/v1/gpu-nodes", body)
     control.advance(NEW_NODE_SECONDS)
-    assert scp.states() == scp.fabrics() == {}
+    assert scp.get_states() == scp.get_fabrics() == {}
 
 
-def test_every_problem_is_told_at_once(scp: Api) -> None:
+def test_every_problem_is_reported_at_once(scp: ScpClient) -> None:
     body = new_nodes("N", "n-002", fabric="_", os_user_id="me", os_user_password="p", image_id="i")
-    answer = scp.ask("POST", "/v1/gpu-nodes", body)
+    answer = scp.send("POST", "/v1/gpu-nodes", body)
     detail = answer.json()["errors"][0]["detail"]
     assert isinstance(detail, list)
     assert len(detail) == 5
@@ -106,14 +114,18 @@ def test_every_problem_is_told_at_once(scp: Api) -> None:
         "Aa1!Aa1!1\n",
     ],
 )
-def test_a_password_that_breaks_the_rules_is_refused_and_not_told(scp: Api, password: str) -> None:
-    told = scp.refused("POST", "/v1/gpu-nodes", new_nodes("a-1", "a-2", os_user_password=password))
+def test_a_bad_password_is_refused_and_not_repeated_in_the_answer(
+    scp: ScpClient, password: str
+) -> None:
+    told = scp.require_refusal(
+        "POST", "/v1/gpu-nodes", new_nodes("a-1", "a-2", os_user_password=password)
+    )
     assert "os_user_password" in told
     assert not password or password not in told
 
 
 @pytest.mark.parametrize("password", ["Aa1!Aa1!A", "Aa1!" * 5, "@$!%*#&aA1", PASSWORD])
-def test_a_password_within_the_rules_is_taken(scp: Api, password: str) -> None:
+def test_a_valid_password_is_accepted(scp: ScpClient, password: str) -> None:
     assert scp.create(new_nodes("a-1", "a-2", os_user_password=password))
 
 
@@ -126,130 +138,138 @@ def test_a_password_within_the_rules_is_taken(scp: Api, password: str) -> None:
         ("POST", "/v1/cluster-fabrics/modify-members"),
     ],
 )
-def test_a_body_that_is_no_request_is_refused(
-    scp: Api, content: str, method: str, path: str
-) -> None:
-    answer = scp.ask(method, path, content=content)
+def test_a_malformed_body_is_refused(scp: ScpClient, content: str, method: str, path: str) -> None:
+    answer = scp.send(method, path, content=content)
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["code"] == "InvalidRequestBody"
 
 
 @pytest.fixture
-def two(scp: Api, control: Any, fabric: Json) -> Json:
+def two(scp: ScpClient, control: Any, fabric: Json) -> Json:
     """`fabric-b` with `b-001` and `b-002`, beside `fabric-a`."""
     scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
-    return scp.fabrics()["fabric-b"]
+    return scp.get_fabrics()["fabric-b"]
 
 
 def ids(fabric: Json) -> list[str]:
     return [each["gpu_node_id"] for each in fabric["gpu_node_details"]]
 
 
-def test_names_and_addresses_of_live_nodes_are_taken(scp: Api, two: Json) -> None:
-    told = scp.refused("POST", "/v1/gpu-nodes", new_nodes("a-001", "b-002", fabric="fabric-c"))
+def test_names_and_addresses_of_live_nodes_cannot_be_used_again(scp: ScpClient, two: Json) -> None:
+    told = scp.require_refusal(
+        "POST", "/v1/gpu-nodes", new_nodes("a-001", "b-002", fabric="fabric-c")
+    )
     assert "'a-001' is in use" in told
     assert "'b-002' is in use" in told
     body = with_server(ip_address="192.168.0.1")
-    assert "ip_address '192.168.0.1' is in use" in scp.refused("POST", "/v1/gpu-nodes", body)
+    assert "ip_address '192.168.0.1' is in use" in scp.require_refusal(
+        "POST", "/v1/gpu-nodes", body
+    )
     body = with_server(ip_address="192.168.0.9")
     body["server_details"][0]["ip_address"] = "192.168.0.9"
-    assert "ip_address '192.168.0.9' is in use" in scp.refused("POST", "/v1/gpu-nodes", body)
+    assert "ip_address '192.168.0.9' is in use" in scp.require_refusal(
+        "POST", "/v1/gpu-nodes", body
+    )
 
 
-def test_one_public_ip_for_two_servers_is_refused(scp: Api) -> None:
+def test_one_public_ip_for_two_servers_is_refused(scp: ScpClient) -> None:
     nat = {"nat_enabled": True, "public_ip_address_id": PUBLIC_IP}
     body = new_nodes(server_details=[server("n-001", **nat), server("n-002", **nat)])
-    assert "public IP" in scp.refused("POST", "/v1/gpu-nodes", body)
+    assert "public IP" in scp.require_refusal("POST", "/v1/gpu-nodes", body)
 
 
-def test_a_fabric_name_is_unique_in_its_pool_from_the_create_on(scp: Api) -> None:
+def test_a_fabric_name_is_unique_in_its_pool_from_the_create_on(scp: ScpClient) -> None:
     scp.create(new_nodes("a-001", "a-002"))
-    told = scp.refused("POST", "/v1/gpu-nodes", new_nodes("b-001", "b-002"))
+    told = scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("b-001", "b-002"))
     assert "'fabric-a' is in use" in told
     scp.create(new_nodes("b-001", "b-002", pool="POOL002-krw1b"))
 
 
-def test_who_joins_must_name_the_fabric_as_it_is(scp: Api, fabric: Json) -> None:
+def test_joining_needs_the_true_name_and_pool_of_the_fabric(scp: ScpClient, fabric: Json) -> None:
     for wrong, told in (
         ({"fabric": "fabric-b"}, "cluster_fabric_name 'fabric-b'"),
         ({"pool": "POOL002-krw1b"}, "node_pool_id 'POOL002-krw1b'"),
     ):
         body = new_nodes("a-003", "a-004", fabric_id=fabric["id"], **wrong)
-        assert told in scp.refused("POST", "/v1/gpu-nodes", body)
+        assert told in scp.require_refusal("POST", "/v1/gpu-nodes", body)
     body = new_nodes("a-003", "a-004", fabric_id="0" * 32)
-    assert "0" * 32 in scp.refused("POST", "/v1/gpu-nodes", body, status=404)
+    assert "0" * 32 in scp.require_refusal("POST", "/v1/gpu-nodes", body, status=404)
 
 
 @pytest.mark.parametrize(("method", "path"), [("DELETE", ""), ("POST", "/stop")])
-def test_a_locked_node_is_neither_deleted_nor_stopped_nor_are_those_with_it(
-    scp: Api, control: Any, fabric: Json, method: str, path: str
+def test_one_locked_node_refuses_a_delete_or_stop_of_many(
+    scp: ScpClient, control: Any, fabric: Json, method: str, path: str
 ) -> None:
     locked, other = ids(fabric)
-    scp.do("PUT", f"/v1/gpu-nodes/{locked}/lock")
+    scp.request("PUT", f"/v1/gpu-nodes/{locked}/lock")
     for wrong in ([other, locked], [locked]):
-        answer = scp.ask(method, f"/v1/gpu-nodes{path}", {"gpu_node_ids": wrong})
+        answer = scp.send(method, f"/v1/gpu-nodes{path}", {"gpu_node_ids": wrong})
         assert answer.status_code == 400
         (error,) = answer.json()["errors"]
         assert error["code"] == "GpuNodeLocked"
         assert "a-001 is locked" in error["detail"]
     control.advance(3600)
-    assert scp.states() == {"a-001": "RUNNING", "a-002": "RUNNING"}
-    scp.do("PUT", f"/v1/gpu-nodes/{locked}/unlock")
-    scp.do(method, f"/v1/gpu-nodes{path}", {"gpu_node_ids": [other, locked]})
+    assert scp.get_states() == {"a-001": "RUNNING", "a-002": "RUNNING"}
+    scp.request("PUT", f"/v1/gpu-nodes/{locked}/unlock")
+    scp.request(method, f"/v1/gpu-nodes{path}", {"gpu_node_ids": [other, locked]})
 
 
 @pytest.mark.parametrize(
     ("method", "path"), [("DELETE", ""), ("POST", "/stop"), ("POST", "/start")]
 )
-def test_many_nodes_are_all_or_nothing(
-    scp: Api, control: Any, fabric: Json, method: str, path: str
+def test_a_refusal_for_one_node_changes_none_of_many(
+    scp: ScpClient, control: Any, fabric: Json, method: str, path: str
 ) -> None:
     both = ids(fabric)
     target = f"/v1/gpu-nodes{path}"
     if path == "/start":
-        scp.do("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": both})
+        scp.request("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": both})
         control.advance(120)
-    before = scp.states()
+    before = scp.get_states()
     unknown = ["0" * 32, "1" * 32]
-    told = scp.refused(method, target, {"gpu_node_ids": [*both, *unknown]}, status=404)
+    told = scp.require_refusal(method, target, {"gpu_node_ids": [*both, *unknown]}, status=404)
     assert all(each in told for each in unknown)
-    assert "twice" in scp.refused(method, target, {"gpu_node_ids": [both[0], *both]})
-    assert "gpu_node_ids" in scp.refused(method, target, {"gpu_node_ids": []})
-    assert scp.states() == before
+    assert "twice" in scp.require_refusal(method, target, {"gpu_node_ids": [both[0], *both]})
+    assert "gpu_node_ids" in scp.require_refusal(method, target, {"gpu_node_ids": []})
+    assert scp.get_states() == before
 
 
-def test_power_needs_the_right_state_of_all(scp: Api, control: Any, fabric: Json) -> None:
+def test_start_and_stop_need_the_right_state_of_all_nodes(
+    scp: ScpClient, control: Any, fabric: Json
+) -> None:
     first, second = ids(fabric)
     start, stop = "/v1/gpu-nodes/start", "/v1/gpu-nodes/stop"
-    assert "a-001 is RUNNING" in scp.refused("POST", start, {"gpu_node_ids": [first]})
-    scp.do("POST", stop, {"gpu_node_ids": [first]})
+    assert "a-001 is RUNNING" in scp.require_refusal("POST", start, {"gpu_node_ids": [first]})
+    scp.request("POST", stop, {"gpu_node_ids": [first]})
     for verb in (start, stop):
-        assert "a-001 is STOPPING" in scp.refused("POST", verb, {"gpu_node_ids": [first]})
+        assert "a-001 is STOPPING" in scp.require_refusal("POST", verb, {"gpu_node_ids": [first]})
     control.advance(120)
-    told = scp.refused("POST", stop, {"gpu_node_ids": [second, first]})
+    told = scp.require_refusal("POST", stop, {"gpu_node_ids": [second, first]})
     assert "a-001 is STOPPED" in told
     assert "a-002" not in told
-    assert scp.states()["a-002"] == "RUNNING"
+    assert scp.get_states()["a-002"] == "RUNNING"
 
 
-def test_nat_needs_a_node_at_rest_an_id_and_none_before(
-    scp: Api, control: Any, fabric: Json
+def test_nat_needs_a_stable_node_an_id_and_no_nat_before(
+    scp: ScpClient, control: Any, fabric: Json
 ) -> None:
     path = f"/v1/gpu-nodes/{ids(fabric)[0]}/public-nat-ip"
     body = {"public_ip_address_id": PUBLIC_IP}
     for wrong in ("", "192.0.2.1", "x" * 32):
-        told = scp.refused("POST", path, {"public_ip_address_id": wrong})
+        told = scp.require_refusal("POST", path, {"public_ip_address_id": wrong})
         assert "NAT needs the id" in told
-    assert "has no public NAT IP" in scp.refused("DELETE", path)
-    scp.do("POST", path, body)
-    assert "is EDITING" in scp.refused("POST", path, body)
-    assert "is EDITING" in scp.refused("DELETE", path)
+    assert "has no public NAT IP" in scp.require_refusal("DELETE", path)
+    scp.request("POST", path, body)
+    assert "is EDITING" in scp.require_refusal("POST", path, body)
+    assert "is EDITING" in scp.require_refusal("DELETE", path)
     control.advance(60)
-    assert "has a public NAT IP already" in scp.refused("POST", path, body)
+    assert "has a public NAT IP already" in scp.require_refusal("POST", path, body)
 
 
-def test_members_move_only_where_they_fit(scp: Api, control: Any, fabric: Json, two: Json) -> None:
+def test_members_move_only_to_a_fabric_of_the_same_pool(
+    scp: ScpClient, control: Any, fabric: Json, two: Json
+) -> None:
     path = "/v1/cluster-fabrics/modify-members"
 
     def body(before: str, after: str, *nodes: str) -> Json:
@@ -260,34 +280,36 @@ def test_members_move_only_where_they_fit(scp: Api, control: Any, fabric: Json, 
         }
 
     a, b, mine, theirs = fabric["id"], two["id"], ids(fabric), ids(two)
-    assert "are the same" in scp.refused("POST", path, body(a, a, *mine))
-    assert "b-001 is not a member" in scp.refused("POST", path, body(a, b, mine[0], theirs[0]))
-    assert "gpu_node_id_list" in scp.refused("POST", path, body(a, b))
+    assert "are the same" in scp.require_refusal("POST", path, body(a, a, *mine))
+    assert "b-001 is not a member" in scp.require_refusal(
+        "POST", path, body(a, b, mine[0], theirs[0])
+    )
+    assert "gpu_node_id_list" in scp.require_refusal("POST", path, body(a, b))
     for wrong in (body("0" * 32, b, *mine), body(a, "0" * 32, *mine), body(a, b, "0" * 32)):
-        assert "0" * 32 in scp.refused("POST", path, wrong, status=404)
+        assert "0" * 32 in scp.require_refusal("POST", path, wrong, status=404)
     scp.create(new_nodes("c-001", "c-002", fabric="fabric-c", pool="POOL002-krw1b"))
     scp.create(new_nodes("d-001", "d-002", fabric="fabric-d"))
     control.advance(120)
-    fabrics = scp.fabrics()
+    fabrics = scp.get_fabrics()
     other_pool = body(a, fabrics["fabric-c"]["id"], *mine)
-    assert "within one pool" in scp.refused("POST", path, other_pool)
+    assert "within one pool" in scp.require_refusal("POST", path, other_pool)
     creating = body(a, fabrics["fabric-d"]["id"], *mine)
-    assert "fabric-d' is CREATING" in scp.refused("POST", path, creating)
+    assert "fabric-d' is CREATING" in scp.require_refusal("POST", path, creating)
     control.advance(60)
-    new = ids(scp.fabrics()["fabric-d"])
-    assert "d-001 is CREATING" in scp.refused(
+    new = ids(scp.get_fabrics()["fabric-d"])
+    assert "d-001 is CREATING" in scp.require_refusal(
         "POST", path, body(fabrics["fabric-d"]["id"], a, *new)
     )
-    assert scp.states()["a-001"] == "RUNNING"
+    assert scp.get_states()["a-001"] == "RUNNING"
 
 
 @pytest.mark.slow
-def test_a_full_subnet_is_told_and_nothing_is_made(scp: Api) -> None:
+def test_a_full_subnet_refuses_a_create_completely(scp: ScpClient) -> None:
     used = 0
     for at in range(50):
         names = [f"n{at:02d}-{server_at}" for server_at in range(5)]
         scp.create(new_nodes(*names, fabric=f"fabric-{at}", subnet_id=WEST_B))
         used += 5
     body = new_nodes(*(f"m-{at}" for at in range(5)), subnet_id=WEST_B)
-    assert "no free IP address" in scp.refused("POST", "/v1/gpu-nodes", body)
-    assert len(scp.states()) == used
+    assert "no free IP address" in scp.require_refusal("POST", "/v1/gpu-nodes", body)
+    assert len(scp.get_states()) == used

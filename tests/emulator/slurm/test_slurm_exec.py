@@ -45,7 +45,7 @@ def run(core: client.CoreV1Api, pod: str, container: str, *command: str) -> Any:
     return socket.read_stdout(timeout=0), socket.read_stderr(timeout=0), socket.returncode
 
 
-def test_slinkys_pods_run(core: client.CoreV1Api) -> None:
+def test_the_pods_of_slurm_run_in_a_slurm_cluster(core: client.CoreV1Api) -> None:
     pods = core.list_namespaced_pod("slurm").items
     found = {pod.metadata.labels["app.kubernetes.io/name"]: pod.status.phase for pod in pods}
     assert found == {"slurmctld": "Running", "login": "Running"}
@@ -81,7 +81,7 @@ def test_jobs_are_submitted_in_the_login_pod(cluster: SlurmCluster, core: client
     assert len(run(core, login.metadata.name, "login", "squeue")[0].splitlines()) == 1
 
 
-def test_a_stranger_may_not(cluster: SlurmCluster) -> None:
+def test_exec_without_a_token_is_refused(cluster: SlurmCluster) -> None:
     document = yaml.safe_load(cluster.kubeconfig)
     document["users"][0]["user"]["token"] = "stolen"
     with (

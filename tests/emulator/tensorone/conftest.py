@@ -4,19 +4,19 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from emulator.tensorone.asking import NEW_SECONDS, Api
+from emulator.tensorone.tensorone_client import NEW_SECONDS, TensorOneClient
 
 from gpuform.providers.emulator.server import Server
 
 
 @pytest.fixture
-def tensorone(emulator: Server) -> Iterator[Api]:
+def tensorone(emulator: Server) -> Iterator[TensorOneClient]:
     with httpx.Client(trust_env=False, verify=False) as http:
-        yield Api(f"{emulator.url}/tensorone/v1", http)
+        yield TensorOneClient(f"{emulator.url}/tensorone/v1", http)
 
 
 @pytest.fixture
-def running(tensorone: Api, emulator: Server) -> str:
+def running(tensorone: TensorOneClient, emulator: Server) -> str:
     """A cluster that runs."""
     made = tensorone.create()
     emulator.clock.advance(NEW_SECONDS)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from emulator.tensorone.asking import NEW_SECONDS, Api, new_cluster
+from emulator.tensorone.tensorone_client import NEW_SECONDS, TensorOneClient, new_cluster
 
 from gpuform.providers.emulator.tensorone import FREE_KEY, KEY, PRO_KEY, READER_KEY
 
@@ -18,28 +18,28 @@ def hour(control: Any) -> None:
     control.advance(HOUR - now % HOUR)
 
 
-def test_who_may_ask(tensorone: Api) -> None:
-    assert tensorone.refused("GET", "", key="of-nobody")["error"] == "UNAUTHORIZED"
-    assert tensorone.ask("GET", "", key=READER_KEY).status_code == 200
-    error = tensorone.refused("POST", "", new_cluster(), key=READER_KEY)
+def test_requests_need_a_known_key_and_the_right_permission(tensorone: TensorOneClient) -> None:
+    assert tensorone.require_refusal("GET", "", key="of-nobody")["error"] == "UNAUTHORIZED"
+    assert tensorone.send("GET", "", key=READER_KEY).status_code == 200
+    error = tensorone.require_refusal("POST", "", new_cluster(), key=READER_KEY)
     assert (error["error"], error["details"]["required_permission"]) == (
         "FORBIDDEN",
         "clusters:write",
     )
-    assert tensorone.refused("GET", "/c/logs")["error"] == "RESOURCE_NOT_FOUND"
+    assert tensorone.require_refusal("GET", "/c/logs")["error"] == "RESOURCE_NOT_FOUND"
 
 
 @pytest.mark.parametrize(
     ("key", "reads", "creates"), [(FREE_KEY, 100, 20), (PRO_KEY, 1000, 100), (KEY, 10_000, 1000)]
 )
 @pytest.mark.usefixtures("hour")
-def test_every_answer_tells_the_closer_limit(
-    tensorone: Api, control: Any, key: str, reads: int, creates: int
+def test_the_headers_of_every_answer_show_the_closer_limit(
+    tensorone: TensorOneClient, control: Any, key: str, reads: int, creates: int
 ) -> None:
     now = int(control.call("GET", "/clock")["now"])
     asked = [("GET", "", None, reads), ("POST", "", new_cluster(), creates), ("GET", "/x", None, 0)]
     for method, path, body, limit in asked:
-        headers = tensorone.ask(method, path, body, key=key).headers
+        headers = tensorone.send(method, path, body, key=key).headers
         if limit:
             assert headers["X-RateLimit-Limit"] == str(limit)
             assert headers["X-RateLimit-Remaining"] == str(limit - 1)
@@ -48,25 +48,25 @@ def test_every_answer_tells_the_closer_limit(
 
 
 @pytest.mark.usefixtures("hour")
-def test_the_free_tier_writes_20_times_an_hour(tensorone: Api, control: Any) -> None:
+def test_the_free_tier_writes_20_times_an_hour(tensorone: TensorOneClient, control: Any) -> None:
     control.advance(600)
     for number in range(20):
         method, path = ("POST", "") if number % 2 else ("PUT", "/x")
-        assert tensorone.ask(method, path, {}, key=FREE_KEY).status_code in {400, 404}
-    answer = tensorone.ask("DELETE", "/x", {}, key=FREE_KEY)
+        assert tensorone.send(method, path, {}, key=FREE_KEY).status_code in {400, 404}
+    answer = tensorone.send("DELETE", "/x", {}, key=FREE_KEY)
     error = answer.json()
     assert (answer.status_code, error["error"]) == (429, "RATE_LIMIT_EXCEEDED")
     assert answer.headers["Retry-After"] == "3000"
     details = error["details"]
     assert (details["limit"], details["remaining"], details["retry_after"]) == (20, 0, 3000)
     assert details["reset_at"].endswith(":00:00Z")
-    assert tensorone.ask("GET", "", key=FREE_KEY).status_code == 200
-    assert tensorone.ask("DELETE", "/x", {}).status_code == 404, "another key has its own limits"
+    assert tensorone.send("GET", "", key=FREE_KEY).status_code == 200
+    assert tensorone.send("DELETE", "/x", {}).status_code == 404, "another key has its own limits"
     control.advance(3000)
-    assert tensorone.ask("DELETE", "/x", {}, key=FREE_KEY).status_code == 404
+    assert tensorone.send("DELETE", "/x", {}, key=FREE_KEY).status_code == 404
 
 
-def test_a_list_is_chosen_sorted_and_paged(tensorone: Api, control: Any) -> None:
+def test_a_list_is_filtered_sorted_and_paged(tensorone: TensorOneClient, control: Any) -> None:
     control.call("GET", "/clock")
     for name, more in {
         "alpha": {"gpu_count": 1},
@@ -96,8 +96,8 @@ def test_a_list_is_chosen_sorted_and_paged(tensorone: Api, control: Any) -> None
         ({"page": 9}, []),
     ]
     for query, names in chosen:
-        assert tensorone.names(**query) == names, query
-    told = tensorone.do("GET", "", page=2, limit=3)["pagination"]
+        assert tensorone.list_names(**query) == names, query
+    told = tensorone.request("GET", "", page=2, limit=3)["pagination"]
     assert told == {"page": 2, "limit": 3, "total": 4, "total_pages": 2}
 
 
@@ -117,62 +117,66 @@ def _iso(moment: float) -> str:
         ({"min_gpu_count": "x"}, "min_gpu_count"),
     ],
 )
-def test_what_a_list_refuses(tensorone: Api, query: dict[str, Any], field: str) -> None:
+def test_a_malformed_list_query_is_refused(
+    tensorone: TensorOneClient, query: dict[str, Any], field: str
+) -> None:
     tensorone.create()
-    assert tensorone.refused("GET", "", **query)["details"]["field"] == field
+    assert tensorone.require_refusal("GET", "", **query)["details"]["field"] == field
 
 
-def test_parts_of_an_answer_can_be_left_out(tensorone: Api, running: str) -> None:
+def test_parts_of_an_answer_can_be_left_out(tensorone: TensorOneClient, running: str) -> None:
     path = f"/{running}"
-    shown = tensorone.do("GET", path, include_metrics="false", include_cost_breakdown="false")
+    shown = tensorone.request("GET", path, include_metrics="false", include_cost_breakdown="false")
     assert "metrics" not in shown
     assert "cost_breakdown" not in shown["cost"]
-    assert tensorone.do("GET", path)["metrics"]["historical"]["window"] == "1h"
+    assert tensorone.request("GET", path)["metrics"]["historical"]["window"] == "1h"
     for query in ({"metrics_window": "1y"}, {"include_metrics": "no"}):
-        assert tensorone.refused("GET", path, **query)["error"] == "VALIDATION_ERROR"
+        assert tensorone.require_refusal("GET", path, **query)["error"] == "VALIDATION_ERROR"
 
 
-def test_old_answers(tensorone: Api, control: Any, running: str) -> None:
+def test_a_cached_answer_is_repeated_until_it_expires(
+    tensorone: TensorOneClient, control: Any, running: str
+) -> None:
     control.call("POST", "/tensorone/settings", {"cache_seconds": 30})
     path = f"/{running}"
-    first = tensorone.ask("GET", path).json()
+    first = tensorone.send("GET", path).json()
     assert first["meta"]["cache_hit"] is False
     control.advance(10)
-    tensorone.do("PUT", path, {"tags": {"a": "1"}})
-    old = tensorone.ask("GET", path).json()
+    tensorone.request("PUT", path, {"tags": {"a": "1"}})
+    old = tensorone.send("GET", path).json()
     assert old["data"] == first["data"]
     assert (old["meta"]["cache_hit"], old["meta"]["data_freshness_seconds"]) == (True, 10)
     control.advance(20)
-    new = tensorone.ask("GET", path).json()
+    new = tensorone.send("GET", path).json()
     assert (new["meta"]["cache_hit"], new["data"]["tags"]) == (False, {"a": "1"})
-    tensorone.do("DELETE", path, {"confirm_deletion": "DELETE"})
+    tensorone.request("DELETE", path, {"confirm_deletion": "DELETE"})
     control.advance(60)
-    assert tensorone.refused("GET", path)["code"] == 404
+    assert tensorone.require_refusal("GET", path)["code"] == 404
 
 
-def test_capacity(tensorone: Api, control: Any) -> None:
+def test_a_create_beyond_the_capacity_is_refused(tensorone: TensorOneClient, control: Any) -> None:
     control.call("POST", "/tensorone/settings", {"capacity": {"A100": 2}})
-    error = tensorone.refused("POST", "", new_cluster())
+    error = tensorone.require_refusal("POST", "", new_cluster())
     assert (error["code"], error["error"]) == (422, "SEMANTIC_ERROR")
     assert error["details"] == {"requested": "4x NVIDIA A100", "available": "2x NVIDIA A100"}
     tensorone.create(gpu_count=2)
-    control.fault(method="POST", path="/clusters$", capacity=True)
-    assert tensorone.refused("POST", "", new_cluster())["code"] == 422
+    control.add_fault(method="POST", path="/clusters$", capacity=True)
+    assert tensorone.require_refusal("POST", "", new_cluster())["code"] == 422
 
 
-def test_faults(tensorone: Api, control: Any) -> None:
-    control.fault(method="POST", path="/clusters$", failing="^bad")
+def test_faults(tensorone: TensorOneClient, control: Any) -> None:
+    control.add_fault(method="POST", path="/clusters$", failing="^bad")
     bad = tensorone.create(name="bad-one")
-    control.fault(method="POST", path="/clusters$", stuck=True)
+    control.add_fault(method="POST", path="/clusters$", stuck=True)
     stuck = tensorone.create()
     control.advance(NEW_SECONDS * 10)
-    assert (tensorone.status(bad), tensorone.status(stuck)) == ("error", "pending")
-    shown = tensorone.do("GET", f"/{bad}")
+    assert (tensorone.get_status(bad), tensorone.get_status(stuck)) == ("error", "pending")
+    shown = tensorone.request("GET", f"/{bad}")
     assert shown["status_details"]["message"] == "The container did not start"
-    control.fault(method="GET", path=f"{bad}$", status_override="starting")
-    assert [tensorone.status(bad) for _ in range(2)] == ["starting", "error"]
-    control.fault(method="GET", path="/clusters", status=503, headers={"Retry-After": "5"})
-    answer = tensorone.ask("GET", "")
+    control.add_fault(method="GET", path=f"{bad}$", status_override="starting")
+    assert [tensorone.get_status(bad) for _ in range(2)] == ["starting", "error"]
+    control.add_fault(method="GET", path="/clusters", status=503, headers={"Retry-After": "5"})
+    answer = tensorone.send("GET", "")
     assert (answer.status_code, answer.json()["error"]) == (503, "SERVICE_UNAVAILABLE")
     assert "X-RateLimit-Limit" not in answer.headers, "it was not counted"
 

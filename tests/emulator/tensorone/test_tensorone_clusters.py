@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from emulator.tensorone.asking import NEW_SECONDS, Api, new_cluster
+from emulator.tensorone.tensorone_client import NEW_SECONDS, TensorOneClient, new_cluster
 from tensorone_document import ANSWER, CLUSTER, declaration, leaves
 
 CONFIRMED = {"confirm_deletion": "DELETE"}
@@ -17,16 +17,16 @@ SAME = {
 HEALTHY = "data.status_details.health_checks.gpu_health"
 
 
-def test_the_documents_answer_field_by_field(tensorone: Api, control: Any) -> None:
+def test_the_documents_answer_field_by_field(tensorone: TensorOneClient, control: Any) -> None:
     """Every field with its type, in the same order; what is declared, sized or priced with its
     value."""
-    made = tensorone.do("POST", "", declaration())["id"]
+    made = tensorone.request("POST", "", declaration())["id"]
     control.advance(NEW_SECONDS)
-    tensorone.do("POST", f"/{made}/stop", {"save_state": True})
+    tensorone.request("POST", f"/{made}/stop", {"save_state": True})
     control.advance(60)
-    tensorone.do("POST", f"/{made}/start")
+    tensorone.request("POST", f"/{made}/start")
     control.advance(150 + 4200)
-    answer = tensorone.ask("GET", f"/{made}", metrics_window="24h").json()
+    answer = tensorone.send("GET", f"/{made}", metrics_window="24h").json()
     documented, shown = list(leaves(ANSWER)), list(leaves(answer))
     assert [place[:2] for place in shown] == [place[:2] for place in documented]
     for part in SAME:
@@ -42,49 +42,58 @@ def test_the_documents_answer_field_by_field(tensorone: Api, control: Any) -> No
     assert sum(cost["cost_breakdown"].values()) == pytest.approx(8.5)
 
 
-def test_a_cluster_starts_in_three_minutes(tensorone: Api, control: Any) -> None:
+def test_a_cluster_starts_in_three_minutes(tensorone: TensorOneClient, control: Any) -> None:
     made = tensorone.create()
-    assert tensorone.status(made) == "pending"
+    assert tensorone.get_status(made) == "pending"
     control.advance(30)
-    assert tensorone.status(made) == "starting"
+    assert tensorone.get_status(made) == "starting"
     control.advance(150)
-    shown = tensorone.do("GET", f"/{made}")
+    shown = tensorone.request("GET", f"/{made}")
     assert (shown["status"], shown["uptime_seconds"]) == ("running", 0)
 
 
-def test_one_that_is_not_to_start_stops(tensorone: Api, control: Any) -> None:
+def test_a_cluster_without_auto_start_ends_up_stopped(
+    tensorone: TensorOneClient, control: Any
+) -> None:
     made = tensorone.create(auto_start=False)
-    assert tensorone.status(made) == "pending"
+    assert tensorone.get_status(made) == "pending"
     control.advance(30)
-    shown = tensorone.do("GET", f"/{made}")
+    shown = tensorone.request("GET", f"/{made}")
     assert (shown["status"], shown["cost"]["session_cost"]) == ("stopped", 0.0)
 
 
-def test_stop_start_and_the_states_between(tensorone: Api, control: Any, running: str) -> None:
-    assert tensorone.do("POST", f"/{running}/stop")["status"] == "stopping"
+def test_stop_and_start_pass_the_states_between(
+    tensorone: TensorOneClient, control: Any, running: str
+) -> None:
+    assert tensorone.request("POST", f"/{running}/stop")["status"] == "stopping"
     for verb in ("stop", "start"):
-        error = tensorone.refused("POST", f"/{running}/{verb}")
+        error = tensorone.require_refusal("POST", f"/{running}/{verb}")
         assert (error["error"], error["details"]["current_state"]) == ("STATE_CONFLICT", "stopping")
     control.advance(45)
-    assert tensorone.status(running) == "stopped"
-    assert tensorone.do("POST", f"/{running}/start", {})["status"] == "starting"
+    assert tensorone.get_status(running) == "stopped"
+    assert tensorone.request("POST", f"/{running}/start", {})["status"] == "starting"
     control.advance(150)
-    assert tensorone.status(running) == "running"
-    tensorone.do("POST", f"/{running}/stop", {"force": True})
+    assert tensorone.get_status(running) == "running"
+    tensorone.request("POST", f"/{running}/stop", {"force": True})
     control.advance(10)
-    assert tensorone.status(running) == "stopped"
+    assert tensorone.get_status(running) == "stopped"
 
 
-def test_a_start_changes_the_configuration(tensorone: Api, control: Any, running: str) -> None:
-    tensorone.do("POST", f"/{running}/stop", {"save_state": True, "snapshot_name": "before"})
+def test_a_start_changes_the_configuration(
+    tensorone: TensorOneClient, control: Any, running: str
+) -> None:
+    tensorone.request("POST", f"/{running}/stop", {"save_state": True, "snapshot_name": "before"})
     control.advance(60)
     smaller = {"update_configuration": {"storage_gb": 900}}
-    assert tensorone.refused("POST", f"/{running}/start", smaller)["details"]["field"] == (
+    assert tensorone.require_refusal("POST", f"/{running}/start", smaller)["details"]["field"] == (
         "storage_gb"
     )
     lost = {"restore_from_snapshot": "snap_of_nobody"}
-    assert tensorone.refused("POST", f"/{running}/start", lost)["details"]["resource"] == "snapshot"
-    (snapshot,) = tensorone.do("GET", f"/{running}")["storage"]["snapshots"]
+    assert (
+        tensorone.require_refusal("POST", f"/{running}/start", lost)["details"]["resource"]
+        == "snapshot"
+    )
+    (snapshot,) = tensorone.request("GET", f"/{running}")["storage"]["snapshots"]
     assert snapshot["name"] == "before"
     body = {
         "update_configuration": {"gpu_count": 2, "storage_gb": 1200, "docker_image": "mine"},
@@ -93,7 +102,7 @@ def test_a_start_changes_the_configuration(tensorone: Api, control: Any, running
         "port_mapping_updates": [{"internal_port": 80}],
         "auto_terminate_updates": {"enabled": True},
     }
-    shown = tensorone.do("POST", f"/{running}/start", body)
+    shown = tensorone.request("POST", f"/{running}/start", body)
     assert shown["configuration"]["gpu_count"] == 2
     assert shown["configuration"]["storage_gb"] == 1200
     assert shown["template_info"]["docker_image"] == "mine"
@@ -102,60 +111,62 @@ def test_a_start_changes_the_configuration(tensorone: Api, control: Any, running
     assert shown["auto_terminate"]["enabled"] is True
 
 
-def test_an_update_changes_what_is_given(tensorone: Api, running: str) -> None:
+def test_an_update_changes_only_present_fields(tensorone: TensorOneClient, running: str) -> None:
     ports = [{"internal_port": 80}, {"internal_port": 81, "external_port": 40000}]
-    tensorone.do("PUT", f"/{running}", {"port_mappings": ports, "tags": {"a": "1"}})
-    shown = tensorone.do("PUT", f"/{running}", {"port_mappings": [*reversed(ports)]})
+    tensorone.request("PUT", f"/{running}", {"port_mappings": ports, "tags": {"a": "1"}})
+    shown = tensorone.request("PUT", f"/{running}", {"port_mappings": [*reversed(ports)]})
     outer = {m["internal_port"]: m["external_port"] for m in shown["network"]["port_mappings"]}
     assert outer == {80: 32001, 81: 40000}, "a port keeps its outer one"
     assert shown["tags"] == {"a": "1"}
     for wrong, field in (({"gpu_count": 2}, "gpu_count"), ({"name": "x"}, "name")):
-        assert tensorone.refused("PUT", f"/{running}", wrong)["details"]["field"] == field
+        assert tensorone.require_refusal("PUT", f"/{running}", wrong)["details"]["field"] == field
 
 
-def test_a_delete_wants_to_be_confirmed_and_takes_its_time(
-    tensorone: Api, control: Any, running: str
+def test_a_delete_needs_confirmation_and_takes_a_minute(
+    tensorone: TensorOneClient, control: Any, running: str
 ) -> None:
     for body in (None, {"confirm_deletion": "yes"}):
-        error = tensorone.refused("DELETE", f"/{running}", body)
+        error = tensorone.require_refusal("DELETE", f"/{running}", body)
         assert error["details"]["field"] == "confirm_deletion"
     for _ in range(2):
-        gone = tensorone.do("DELETE", f"/{running}", CONFIRMED)
+        gone = tensorone.request("DELETE", f"/{running}", CONFIRMED)
         assert gone == {"id": running, "status": "deleting"}
-    assert tensorone.status(running) == "deleting"
-    assert tensorone.refused("PUT", f"/{running}", {"tags": {}})["error"] == "STATE_CONFLICT"
+    assert tensorone.get_status(running) == "deleting"
+    assert (
+        tensorone.require_refusal("PUT", f"/{running}", {"tags": {}})["error"] == "STATE_CONFLICT"
+    )
     control.advance(60)
-    error = tensorone.refused("GET", f"/{running}")
+    error = tensorone.require_refusal("GET", f"/{running}")
     assert (error["error"], error["message"]) == ("RESOURCE_NOT_FOUND", "Cluster not found")
     assert error["details"] == {"resource": "cluster", "id": running}
 
 
-def test_snapshots_outlive_a_cluster_unless_they_are_to_go(
-    tensorone: Api, control: Any, running: str
+def test_snapshots_outlive_a_cluster_unless_the_delete_says_otherwise(
+    tensorone: TensorOneClient, control: Any, running: str
 ) -> None:
     last = {**CONFIRMED, "create_final_snapshot": True, "snapshot_name": "last"}
-    tensorone.do("DELETE", f"/{running}", last)
+    tensorone.request("DELETE", f"/{running}", last)
     control.advance(60)
     (snapshot,) = control.call("GET", "/objects")["tensorone"]["snapshots"]
     assert (snapshot["name"], snapshot["cluster_id"]) == ("last", running)
     other = tensorone.create(auto_start=False)
     control.advance(30)
-    tensorone.do("POST", f"/{other}/start", {"restore_from_snapshot": snapshot["id"]})
-    tensorone.do("POST", f"/{other}/stop", {"save_state": True})
-    tensorone.do("DELETE", f"/{other}", {**CONFIRMED, "delete_snapshots": True})
+    tensorone.request("POST", f"/{other}/start", {"restore_from_snapshot": snapshot["id"]})
+    tensorone.request("POST", f"/{other}/stop", {"save_state": True})
+    tensorone.request("DELETE", f"/{other}", {**CONFIRMED, "delete_snapshots": True})
     assert [each["id"] for each in control.call("GET", "/objects")["tensorone"]["snapshots"]] == [
         snapshot["id"]
     ]
 
 
-def test_the_platform_may_insist_on_a_stopped_cluster(
-    tensorone: Api, control: Any, running: str
+def test_a_setting_makes_deletes_need_a_stopped_cluster(
+    tensorone: TensorOneClient, control: Any, running: str
 ) -> None:
     control.call("POST", "/tensorone/settings", {"delete_needs_stopped": True})
-    error = tensorone.refused("DELETE", f"/{running}", CONFIRMED)
+    error = tensorone.require_refusal("DELETE", f"/{running}", CONFIRMED)
     assert error["message"] == "Cannot delete running cluster"
     assert error["details"] == {"current_state": "running", "required_state": "stopped"}
-    tensorone.do("DELETE", f"/{running}", {**CONFIRMED, "force": True})
+    tensorone.request("DELETE", f"/{running}", {**CONFIRMED, "force": True})
 
 
 @pytest.mark.parametrize(
@@ -168,30 +179,30 @@ def test_the_platform_may_insist_on_a_stopped_cluster(
     ],
 )
 def test_auto_termination_on_the_clock(
-    tensorone: Api, control: Any, limits: dict[str, Any], seconds: int, why: str
+    tensorone: TensorOneClient, control: Any, limits: dict[str, Any], seconds: int, why: str
 ) -> None:
     made = tensorone.create(auto_terminate={"enabled": True, **limits})
     control.advance(NEW_SECONDS)
     control.call("POST", f"/tensorone/clusters/{made}", {"idle": "idle_minutes" in limits})
     control.advance(seconds - 1)
-    assert tensorone.status(made) == "running"
+    assert tensorone.get_status(made) == "running"
     control.advance(1)
-    assert tensorone.status(made) == "stopping"
+    assert tensorone.get_status(made) == "stopping"
     control.advance(45)
-    shown = tensorone.do("GET", f"/{made}")
+    shown = tensorone.request("GET", f"/{made}")
     assert shown["status"] == "stopped"
     assert shown["status_details"]["message"] == f"Stopped by auto-termination: {why}"
     assert shown["auto_terminate"]["current_idle_minutes"] == limits.get("idle_minutes", 0)
     assert shown["cost"]["billing_period"]["duration_hours"] == seconds / 3600
-    tensorone.do("POST", f"/{made}/start")
+    tensorone.request("POST", f"/{made}/start")
     control.advance(150)
-    again = tensorone.do("GET", f"/{made}")
+    again = tensorone.request("GET", f"/{made}")
     assert (again["status"], again["cost"]["session_cost"]) == ("running", 0.0)
     assert again["cost"]["total_lifetime_cost"] == shown["cost"]["session_cost"]
 
 
-def test_work_ends_the_idle_time_and_what_is_not_enabled_stops_nothing(
-    tensorone: Api, control: Any
+def test_work_ends_the_idle_time_and_disabled_limits_stop_nothing(
+    tensorone: TensorOneClient, control: Any
 ) -> None:
     made = tensorone.create(auto_terminate={"enabled": True, "idle_minutes": 30})
     never = tensorone.create(auto_terminate={"idle_minutes": 30})
@@ -199,23 +210,23 @@ def test_work_ends_the_idle_time_and_what_is_not_enabled_stops_nothing(
     for each in (made, never):
         control.call("POST", f"/tensorone/clusters/{each}", {"idle": True})
     control.advance(1500)
-    shown = tensorone.do("GET", f"/{made}")
+    shown = tensorone.request("GET", f"/{made}")
     assert shown["auto_terminate"]["current_idle_minutes"] == 25
     assert (shown["metrics"]["alerts"], shown["metrics"]["current"]["gpu_utilization"]) == ([], 0.0)
     control.call("POST", f"/tensorone/clusters/{made}", {"idle": False})
     control.advance(3600)
-    assert tensorone.status(made) == tensorone.status(never) == "running"
+    assert tensorone.get_status(made) == tensorone.get_status(never) == "running"
 
 
 def test_only_the_names_of_secrets_are_shown_and_none_is_logged(
-    tensorone: Api, control: Any
+    tensorone: TensorOneClient, control: Any
 ) -> None:
     variables = {"MODE": "fast", "WANDB_API_KEY": "hunter2", "HF_TOKEN": "hunter3"}
     made = tensorone.create(environment_variables=variables)
-    shown = tensorone.do("GET", f"/{made}")["environment"]
+    shown = tensorone.request("GET", f"/{made}")["environment"]
     assert shown["variables"] == {"MODE": "fast"}
     assert shown["secrets"] == ["WANDB_API_KEY", "HF_TOKEN"]
-    assert "hunter" not in str(control.requests())
+    assert "hunter" not in str(control.list_requests())
 
 
 @pytest.mark.parametrize(
@@ -233,8 +244,10 @@ def test_only_the_names_of_secrets_are_shown_and_none_is_logged(
         ({"port_mappings": [{"internal_port": 0}]}, "port_mappings.0.internal_port"),
     ],
 )
-def test_what_a_create_refuses(tensorone: Api, more: dict[str, Any], field: str) -> None:
-    error = tensorone.refused("POST", "", new_cluster(**more))
+def test_an_invalid_create_is_refused(
+    tensorone: TensorOneClient, more: dict[str, Any], field: str
+) -> None:
+    error = tensorone.require_refusal("POST", "", new_cluster(**more))
     assert (error["error"], error["code"]) == ("VALIDATION_ERROR", 400)
     assert error["details"]["field"] == field
-    assert tensorone.names() == []
+    assert tensorone.list_names() == []

@@ -1,4 +1,4 @@
-"""The emulated platform, asked by a few lines that sign as the documents say."""
+"""A client of the emulated SCP that signs requests as documented, for the tests beside it."""
 
 import base64
 import hashlib
@@ -18,14 +18,14 @@ NEW_NODE_SECONDS = 900
 Json = dict[str, Any]
 
 
-class Api:
-    """`ask` gives the answer as it is; the others insist on its status and give the content."""
+class ScpClient:
+    """Sends requests: `send` returns the answer, the others check the status and return data."""
 
     def __init__(self, url: str, http: httpx.Client) -> None:
         self.url = url
         self.http = http
 
-    def ask(
+    def send(
         self,
         method: str,
         path: str,
@@ -35,12 +35,14 @@ class Api:
         keys: tuple[str, str] = (ACCESS_KEY, SECRET_KEY),
         **headers: str,
     ) -> httpx.Response:
-        """`body` is sent as JSON, `content` as it is.
+        """Send a signed request and return the answer: `body` as JSON, or `content` as it is.
 
         `headers` are named with `_` for `-` and win over those that sign the request.
         """
-        asked = self.http.build_request(method, self.url + path, json=body, content=content)
-        url = self.url[: self.url.index("/", 8)] + asked.url.raw_path.decode()
+        unsigned_request = self.http.build_request(
+            method, self.url + path, json=body, content=content
+        )
+        url = self.url[: self.url.index("/", 8)] + unsigned_request.url.raw_path.decode()
         timestamp = str(round(time.time() * 1000))
         message = f"{method}{url}{timestamp}{keys[0]}Openapi"
         digest = hmac.new(keys[1].encode(), message.encode(), hashlib.sha256).digest()
@@ -53,22 +55,24 @@ class Api:
             "Scp-Api-Version": "multinodegpucluster 1.2",
         }
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        asked.headers.update({**signed, **given})
-        return self.http.send(asked)
+        unsigned_request.headers.update({**signed, **given})
+        return self.http.send(unsigned_request)
 
     def get(self, path: str) -> Any:
-        answer = self.ask("GET", path)
+        answer = self.send("GET", path)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def do(self, method: str, path: str, body: object = None) -> Any:
-        answer = self.ask(method, path, body)
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        answer = self.send(method, path, body)
         assert answer.status_code in {200, 202}, answer.text
         return answer.json()
 
-    def refused(self, method: str, path: str, body: object = None, *, status: int = 400) -> str:
-        """What the refusal tells."""
-        answer = self.ask(method, path, body)
+    def require_refusal(
+        self, method: str, path: str, body: object = None, *, status: int = 400
+    ) -> str:
+        """Return the message of a refusal with `status`."""
+        answer = self.send(method, path, body)
         assert answer.status_code == status, answer.text
         (error,) = answer.json()["errors"]
         detail = error["detail"]
@@ -77,30 +81,30 @@ class Api:
     # Nodes and fabrics.
 
     def create(self, body: Json) -> list[str]:
-        """The ids of the new nodes, which only a list tells, in the order of the request."""
-        self.do("POST", "/v1/gpu-nodes", body)
+        """Create nodes; return their ids, read from a list, in the order of the request."""
+        self.request("POST", "/v1/gpu-nodes", body)
         listed = self.get("/v1/gpu-nodes?size=1000&sort=created_at:asc")["gpu_nodes"]
         ids = {node["gpu_node_name"]: node["id"] for node in listed}
         return [ids[each["gpu_node_name"]] for each in body["server_details"]]
 
-    def node(self, node_id: str) -> Json:
+    def get_node(self, node_id: str) -> Json:
         found: Json = self.get(f"/v1/gpu-nodes/{node_id}")
         return found
 
-    def states(self) -> dict[str, str]:
+    def get_states(self) -> dict[str, str]:
         nodes = self.get("/v1/gpu-nodes?size=1000")["gpu_nodes"]
         return {node["gpu_node_name"]: node["state"] for node in nodes}
 
-    def fabrics(self) -> dict[str, Json]:
+    def get_fabrics(self) -> dict[str, Json]:
         found = self.get("/v1/cluster-fabrics?size=1000")["cluster_fabrics"]
         return {fabric["cluster_name"]: fabric for fabric in found}
 
     def delete(self, *ids: str) -> None:
-        self.do("DELETE", "/v1/gpu-nodes", {"gpu_node_ids": ids})
+        self.request("DELETE", "/v1/gpu-nodes", {"gpu_node_ids": ids})
 
 
 def new_nodes(*names: str, fabric: str = "fabric-a", pool: str = POOL, **more: Any) -> Json:
-    """The body of a create. `more` replaces its fields; `fabric_id` joins a fabric."""
+    """Return the body of a create. `more` replaces fields; `fabric_id` joins a fabric."""
     details = {
         "cluster_fabric_id": more.pop("fabric_id", None),
         "cluster_fabric_name": fabric,
