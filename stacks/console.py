@@ -32,7 +32,8 @@ from gpuform.stacks.topology.declarations import (
     Instance,
     Topology,
 )
-from gpuform.stacks.topology.names import Names, TopologyError
+from gpuform.stacks.topology.errors import TopologyError
+from gpuform.stacks.topology.names import Names
 from gpuform.stacks.topology.planning import Planned, Surroundings, plan, plan_topology
 from gpuform.stacks.topology.references import roots
 from gpuform.stacks.topology.scope import Scope

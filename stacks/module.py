@@ -15,9 +15,9 @@ from gpuform.stacks.engine.urn import MODULE_TYPE
 from gpuform.stacks.program import lookups
 from gpuform.stacks.topology.configuration import Stacked
 from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Inclusion, Topology
+from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.files import Way, shown
 from gpuform.stacks.topology.loading import check_inputs, load_module
-from gpuform.stacks.topology.names import TopologyError
 from gpuform.stacks.topology.planning import Surroundings, plan_topology
 from gpuform.stacks.topology.registering import Program, outputs_of, register_all
 from gpuform.stacks.topology.scope import Scope

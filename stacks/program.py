@@ -21,7 +21,7 @@ from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.offers import misspelt, seen_lately
 from gpuform.stacks.topology.configuration import StackConfig, in_the_clear
 from gpuform.stacks.topology.declaring import declare_nothing, prepare
-from gpuform.stacks.topology.names import TopologyError
+from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.offline import project_folder
 from gpuform.stacks.topology.planning import Planned, Surroundings, plan
 from gpuform.stacks.topology.registering import register

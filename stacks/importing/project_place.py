@@ -20,8 +20,8 @@ from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.importing.chosen import Key
 from gpuform.stacks.importing.places import DeclarationPlace, Edit, Names, text_of
 from gpuform.stacks.topology.declarations import ALONE, Instance
+from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.files import read_all, shown
-from gpuform.stacks.topology.names import TopologyError
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan
 

@@ -1,14 +1,10 @@
-"""Define the names that expressions can use, and the error that ends a topology's program."""
+"""Define the names that expressions can use, and where their values come from."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import pulumi
-
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.document.diagnostics import Diagnostic
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.topology.declarations import (
     ConfigVariable,
     Groups,
@@ -79,13 +75,3 @@ class Names:
     module: ModuleInstance | None = None
     each: Mapping[str, Any] | None = None
     passed: dict[tuple[Any, ...], Any] = field(default_factory=dict)
-
-
-class TopologyError(EngineError, pulumi.RunError):
-    """Everything that is wrong with a topology; both engines show it without a traceback."""
-
-    help_page = "reference/topology"
-
-    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
-        self.diagnostics = tuple(diagnostics)
-        super().__init__("\n".join(map(str, self.diagnostics)))

@@ -15,7 +15,7 @@ from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourceP
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node
 from gpuform.stacks.engine.urn import MODULE_TYPE
 from gpuform.stacks.topology.declarations import Instance, ModuleInstance
-from gpuform.stacks.topology.names import TopologyError
+from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.options import LISTS, SINGLE, items
 from gpuform.stacks.topology.planning import Checked, Planned
 from gpuform.stacks.topology.proposals import team_files

@@ -366,6 +366,6 @@ def place_in(value: SourcePosition, part: str) -> SourcePosition:
 
 
 def _wrong(what: Diagnostic) -> Exception:
-    from gpuform.stacks.topology.names import TopologyError  # noqa: PLC0415 - loads Pulumi
+    from gpuform.stacks.topology.errors import TopologyError  # noqa: PLC0415 - loads Pulumi
 
     return TopologyError([what])

@@ -22,7 +22,7 @@ from gpuform.stacks.topology.declaring.deferred import (
     serialized,
     waits_of,
 )
-from gpuform.stacks.topology.names import TopologyError
+from gpuform.stacks.topology.errors import TopologyError
 
 
 @dataclass(frozen=True, slots=True)

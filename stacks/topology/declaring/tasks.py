@@ -23,7 +23,7 @@ from gpuform.stacks.topology.declaring.deferred import (
     secret,
     serialized,
 )
-from gpuform.stacks.topology.names import TopologyError
+from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.planning import Planned
 
 NO_NEEDS: Final[frozenset[Handle]] = frozenset()

@@ -29,7 +29,7 @@ from gpuform.stacks.topology.declaring.resources import (
     untyped,
 )
 from gpuform.stacks.topology.declaring.tasks import NO_NEEDS, Loop, Source, Task
-from gpuform.stacks.topology.names import TopologyError
+from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.options import LATE, LISTS, SINGLE, items
 from gpuform.stacks.topology.planning import Checked, Planned
 from gpuform.stacks.topology.scope import Scope

@@ -1,0 +1,22 @@
+"""Define the error that ends the program of a topology.
+
+The class is in a module of its own because it is Pulumi's, too: `fmt`, `validate` and editors read
+topologies without Pulumi, whose import takes longer than all that they do.
+"""
+
+from collections.abc import Iterable
+
+import pulumi
+
+from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.engine.errors import EngineError
+
+
+class TopologyError(EngineError, pulumi.RunError):
+    """Everything that is wrong with a topology; both engines show it without a traceback."""
+
+    help_page = "reference/topology"
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("\n".join(map(str, self.diagnostics)))
