@@ -1,4 +1,4 @@
-"""What newcomers do in their first days, with the installed command alone: each journey is a test.
+"""What newcomers do in their first days, with the command `gpuform` alone: each journey is a test.
 
 Asserted is what a person decides by: what would be lost, in which world, and what to do next.
 """
@@ -6,13 +6,14 @@ Asserted is what a person decides by: what would be lost, in which world, and wh
 import json
 import os
 import re
+import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
+from processes.commands import path_with_gpuform
 from processes.limits import LAST_RESORT
 
 from gpuform.providers.emulator.server import Server, environment
@@ -20,7 +21,6 @@ from gpuform.stacks.projects import templates
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
 
-GPUFORM = Path(sys.executable).with_name("gpuform")
 AN_HOUR = 3600
 BY_HAND = {
     "cluster_name": "by hand",
@@ -45,7 +45,7 @@ class Newcomer:
         words = line.split()
         assert words[0] == "gpuform"
         done = subprocess.run(
-            [GPUFORM, *words[1:]],
+            [shutil.which("gpuform", path=path_with_gpuform()) or "", *words[1:]],
             cwd=self.folder,
             env=self.environ,
             stdin=subprocess.DEVNULL,

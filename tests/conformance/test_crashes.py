@@ -43,7 +43,7 @@ def test_death_at_every_point_on_a_bucket(
     record_property("points", assert_nothing_is_lost(scenario, tmp_path, CRASH_BACKEND=place))
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("taking", [name.removeprefix("take-") for name in TAKEN])
 def test_death_while_nodes_are_taken(
     taking: str, tmp_path: Path, record_property: Recorder
