@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gpuform.providers.aios.client import AiosClient
-from gpuform.providers.context import PASSING, PollResult, ProviderContext, wait_until_done
+from gpuform.providers.context import TRANSIENT_ERRORS, PollResult, ProviderContext, wait_until_done
 from gpuform.providers.creating import SETTLE, Candidate, is_of_another_time
 from gpuform.providers.errors import (
     Cancelled,
@@ -108,7 +108,7 @@ def find_present(
     """
     try:
         record = find(client, cluster_id)
-    except PASSING:
+    except TRANSIENT_ERRORS:
         if call.is_search_only:
             raise
         return _confirmed_or_none(client, cluster_id)
@@ -218,7 +218,7 @@ def require_gone(
             if record is None or not is_there(record):
                 return
             doubt: GpuformError = contradicted(error, "it is still there")
-        except PASSING as failure:
+        except TRANSIENT_ERRORS as failure:
             doubt = failure
         if call.clock.now() - began >= SETTLE or call.compute_remaining_seconds() == 0:
             raise doubt
@@ -268,7 +268,7 @@ def unfinished() -> Iterator[None]:
         yield
     except Cancelled:
         raise
-    except (*PASSING, NotReady, EntryOverwritten) as error:
+    except (*TRANSIENT_ERRORS, NotReady, EntryOverwritten) as error:
         raise Unfinished(error.message, hint=error.hint) from None
 
 
@@ -363,7 +363,7 @@ class _Edit:
         sent_at = self.call.clock.now()
         try:
             answered = require_nodes(self.client.update(self.cluster_id, request))
-        except PASSING as error:
+        except TRANSIENT_ERRORS as error:
             self._give_up_or_wait(error.message)
         else:
             if request.is_shown_by(answered):
@@ -402,7 +402,7 @@ class _Edit:
     def _answered_or_confirmed(self, request: Request) -> wire.Cluster:
         try:
             return require_nodes(self.client.update(self.cluster_id, request))
-        except PASSING:
+        except TRANSIENT_ERRORS:
             return self.confirm()
 
     def _refuse_strays(

@@ -1,6 +1,6 @@
-"""One call of a lifecycle: its clock, deadline and secrets, and its edge to the host.
+"""Provide the context of a provider operation: clock, deadline, cancellation, secrets and polling.
 
-The engine and the plugin make calls; lifecycles and clients ask `get_current_context`.
+The engine and the plugin create contexts; lifecycles and clients read `get_current_context`.
 """
 
 from gpuform.providers.context.clock import (
@@ -9,12 +9,12 @@ from gpuform.providers.context.clock import (
     Clock,
     OtherEmulator,
     SystemClock,
-    clock_from,
     find_emulator,
-    synchronised,
+    get_clock,
+    synchronize_clock,
 )
 from gpuform.providers.context.polling import (
-    PASSING,
+    TRANSIENT_ERRORS,
     PollResult,
     PollSchedule,
     format_duration,
@@ -28,20 +28,25 @@ from gpuform.providers.context.provider_context import (
     ProviderContext,
     ReadsOnly,
     create_hosted_context,
+    describe_unexpected_error,
     get_current_context,
-    unexpected,
     use_context,
 )
-from gpuform.providers.context.spans import span, tracing
+from gpuform.providers.context.spans import trace_span, write_trace
 from gpuform.providers.context.stock_host import adapt_to_stock_host
-from gpuform.providers.context.transport import get_trust, in_process, mount, mounted
+from gpuform.providers.context.transport import (
+    create_wsgi_transport,
+    find_mounted_transport,
+    get_trust,
+    mount_transport,
+)
 
 __all__ = [
     "CLOCK_VARIABLE",
     "EMULATOR_VARIABLE",
     "FOLDER",
-    "PASSING",
     "READS_ONLY",
+    "TRANSIENT_ERRORS",
     "Clock",
     "HostBoundary",
     "OtherEmulator",
@@ -51,20 +56,20 @@ __all__ = [
     "ReadsOnly",
     "SystemClock",
     "adapt_to_stock_host",
-    "clock_from",
     "create_hosted_context",
+    "create_wsgi_transport",
+    "describe_unexpected_error",
     "find_emulator",
+    "find_mounted_transport",
     "format_duration",
+    "get_clock",
     "get_current_context",
     "get_trust",
-    "in_process",
-    "mount",
-    "mounted",
-    "span",
-    "synchronised",
-    "tracing",
-    "unexpected",
+    "mount_transport",
+    "synchronize_clock",
+    "trace_span",
     "use_context",
     "wait_until_done",
     "wait_until_gone",
+    "write_trace",
 ]

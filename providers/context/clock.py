@@ -1,4 +1,7 @@
-"""Time as providers see it: the machine's own, or an emulator's that sleeping moves forward."""
+"""Provide the time: the machine's clock, or an emulator's virtual clock that waits move forward.
+
+Contexts get their clock from `get_clock`; the environment variable GPUFORM_CLOCK chooses.
+"""
 
 import threading
 import time
@@ -6,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from gpuform.providers.context.transport import get_trust, mounted
+from gpuform.providers.context.transport import find_mounted_transport, get_trust
 from gpuform.providers.errors import GpuformError, Unreachable
 
 if TYPE_CHECKING:
@@ -14,22 +17,23 @@ if TYPE_CHECKING:
 
 CLOCK_VARIABLE = "GPUFORM_CLOCK"
 EMULATOR_VARIABLE = "GPUFORM_EMULATOR"
-"""The identity of the emulator that has to answer at the address in GPUFORM_CLOCK."""
+"""The variable with the identity of the emulator that must answer at the address in GPUFORM_CLOCK.
+"""
 ATTEMPTS = 3
 
 
 class Clock(Protocol):
-    """Tells the time and waits. `is_platforms`: the platform's own clock is this one."""
+    """A source of time that can wait. `is_platforms`: the platform itself uses this clock."""
 
     is_platforms: bool
 
     def now(self) -> float:
-        """Unix time in seconds."""
+        """Return the Unix time in seconds."""
 
     def sleep(self, seconds: float, cancelled: threading.Event) -> None:
-        """Waits that long, or until `cancelled` is set.
+        """Wait for `seconds`, or until `cancelled` is set.
 
-        Zero seconds brings a clock that others can move up to date.
+        Zero seconds synchronizes a clock that other processes can move.
         """
 
 
@@ -39,27 +43,29 @@ class SystemClock:
     is_platforms = False
 
     def now(self) -> float:
-        """Unix time in seconds."""
+        """Return the Unix time in seconds."""
         return time.time()
 
     def sleep(self, seconds: float, cancelled: threading.Event) -> None:
-        """Waits in real time."""
+        """Wait in real time."""
         if seconds > 0:
             cancelled.wait(seconds)
 
 
 class OtherEmulator(GpuformError):
-    """Another emulator answers than the one that is meant."""
+    """Another emulator answers than the one that the environment names."""
 
     help_page = "concepts/stack"
 
 
 class EmulatorClock:
-    """The virtual clock of an emulator: sleeping moves it forward and returns at once.
+    """The virtual clock of an emulator: a sleep moves the clock forward and returns at once.
 
-    `now` is the time of the last answer. A sleep asks for a point in time, not for a step, so
-    that many waiters that sleep alike move the clock once. Every answer of another emulator than
-    `expected` (an identity; empty: any) raises OtherEmulator.
+    `now` is the time of the last answer. A sleep requests a point in time, not a step, so that many
+    waiters with the same
+    interval move the clock once. An answer of another emulator than `expected` (an identity; empty:
+    any) raises
+    OtherEmulator.
     """
 
     is_platforms = True
@@ -74,34 +80,34 @@ class EmulatorClock:
         self._now: float | None = None
 
     def now(self) -> float:
-        """Unix time in seconds, as the emulator last told it."""
+        """Return the Unix time in seconds of the emulator's last answer."""
         if self._now is None:
-            return self._tell("GET", None)
+            return self._request_time("GET", None)
         return self._now
 
     def sleep(self, seconds: float, cancelled: threading.Event) -> None:
-        """Moves the emulator's clock to `seconds` from now."""
+        """Move the emulator's clock to `seconds` from now."""
         if not cancelled.is_set():
-            self._tell("POST", {"until": self.now() + max(0.0, seconds)})
+            self._request_time("POST", {"until": self.now() + max(0.0, seconds)})
 
-    def identity(self) -> str:
+    def get_identity(self) -> str:
         """Return the identity of the emulator's data; empty if the emulator reports none."""
         if self._now is None:
-            self._tell("GET", None)
+            self._request_time("GET", None)
         return self._identity
 
     def close(self) -> None:
-        """Closes its connections; it may be used again."""
+        """Close the connections. The clock can be used again."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
             client.close()
 
-    def _tell(self, method: str, body: dict[str, float] | None) -> float:
+    def _request_time(self, method: str, body: dict[str, float] | None) -> float:
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
         try:
-            answer = self._ask(method, body)
+            answer = self._send(method, body)
             answer.raise_for_status()
             report = answer.json()
             now, identity = float(report["now"]), str(report.get("emulator") or "")
@@ -119,25 +125,29 @@ class EmulatorClock:
                 'eval "$(gpuform emulator start)"',
             )
         with self._lock:
+            # Answers of parallel requests can arrive out of order.
             self._now, self._identity = max(now, self._now or now), identity
         return now
 
-    def _ask(self, method: str, body: dict[str, float] | None) -> "httpx.Response":
-        """The answer; asked again when a connection breaks, for a clock never goes back."""
+    def _send(self, method: str, body: dict[str, float] | None) -> "httpx.Response":
+        """Send a request and return its answer; repeat the request when a connection breaks.
+
+        A repetition is safe: the clock never goes back.
+        """
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
         for _ in range(ATTEMPTS - 1):
             with suppress(httpx.NetworkError, httpx.RemoteProtocolError):
-                return self._http().request(method, self._url, json=body)
-        return self._http().request(method, self._url, json=body)
+                return self._get_client().request(method, self._url, json=body)
+        return self._get_client().request(method, self._url, json=body)
 
-    def _http(self) -> "httpx.Client":
+    def _get_client(self) -> "httpx.Client":
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
         with self._lock:
             if self._client is None:
                 self._client = httpx.Client(
-                    transport=mounted(self._url),
+                    transport=find_mounted_transport(self._url),
                     timeout=30.0,
                     trust_env=False,
                     verify=get_trust(self._url),
@@ -145,8 +155,8 @@ class EmulatorClock:
             return self._client
 
 
-def synchronised(clock: Clock) -> Clock:
-    """The clock, brought up to date where others can move it."""
+def synchronize_clock(clock: Clock) -> Clock:
+    """Return `clock` after reading the current time, which other processes may have moved."""
     clock.sleep(0, threading.Event())
     return clock
 
@@ -155,14 +165,14 @@ _clocks: "dict[tuple[str, str, httpx.BaseTransport | None], EmulatorClock]" = {}
 _clocks_lock = threading.Lock()
 
 
-def clock_from(environ: Mapping[str, str]) -> Clock:
-    """The clock of GPUFORM_CLOCK (an emulator's address), else the machine's."""
+def get_clock(environ: Mapping[str, str]) -> Clock:
+    """Return the emulator's clock whose address is in GPUFORM_CLOCK, else the machine's clock."""
     url = environ.get(CLOCK_VARIABLE)
     if not url:
         return SystemClock()
     expected = environ.get(EMULATOR_VARIABLE, "")
     with _clocks_lock:
-        key = url, expected, mounted(url)
+        key = url, expected, find_mounted_transport(url)
         return _clocks.setdefault(key, EmulatorClock(url, expected))
 
 
@@ -172,5 +182,5 @@ def find_emulator(environ: Mapping[str, str]) -> str:
     Raises:
         OtherEmulator: the emulator that answers is not the one of GPUFORM_EMULATOR.
     """
-    clock = clock_from(environ)
-    return clock.identity() if isinstance(clock, EmulatorClock) else ""
+    clock = get_clock(environ)
+    return clock.get_identity() if isinstance(clock, EmulatorClock) else ""

@@ -1,4 +1,7 @@
-"""Waiting for a platform: the one loop behind every create, update and delete."""
+"""Poll a platform until an object is ready or gone.
+
+Lifecycles call `wait_until_done` and `wait_until_gone` with a probe that asks a client.
+"""
 
 import math
 from collections.abc import Callable
@@ -19,19 +22,24 @@ from gpuform.providers.errors import (
 
 T = TypeVar("T")
 
-PASSING = (RateLimited, ServerError, Unreachable, UnknownOutcome)
-"""Errors of a look that say nothing of the object: the wait goes on until its deadline.
+TRANSIENT_ERRORS = (RateLimited, ServerError, Unreachable, UnknownOutcome)
+"""Errors of a probe that prove nothing about the object: the wait continues until its deadline.
 
-A ForeignAnswer to the first look is none of them: then the address is wrong.
+A ForeignAnswer to the first probe is none of them: then the address is wrong.
 """
 
 
 @dataclass(frozen=True)
 class PollResult(Generic[T]):
-    """What one probe saw.
+    """The result of one probe.
 
-    `phase` is the platform's own word. `failed` says why no more waiting helps. Anything that is
-    neither done nor failed is pending, so that a status nobody knows is waited out.
+    A result that is neither done nor failed is pending, so that an unknown status is waited out.
+
+    Args:
+        value: the object as observed.
+        phase: the platform's own word for the state of the object.
+        is_done: the wait can end.
+        failure: why more waiting cannot help; None while it can.
     """
 
     value: T
@@ -41,28 +49,36 @@ class PollResult(Generic[T]):
 
 
 class PollSchedule:
-    """A beat that many waiters share, so that one request serves all who look at it.
+    """Common poll times of many waiters, so that one request serves all of them.
 
-    The first who waits gives the beat. It comes every `longest` seconds, and for who has not waited
-    long at halves of that, quarters and so on: a look is never later than a quarter of the time
-    waited, nor sooner than `SHORTEST`. Every beat of the longer kind is one of the shorter, too.
+    The first waiter starts the schedule. Polls are every `longest_interval` seconds, and for a
+    waiter that has not waited
+    long at halves, quarters and so on of that interval: a poll is never later than a quarter of the
+    time waited, and
+    intervals are never shorter than `SHORTEST`. Every poll of the longer interval is also one of
+    the shorter interval.
     """
 
     SHORTEST = 0.4
 
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
-        self._first: float | None = None
+    def __init__(self, longest_interval: float) -> None:
+        self._longest_interval = longest_interval
+        self._started_at: float | None = None
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
-        """Seconds until the next beat; one that is all but now counts as heard."""
-        if self._first is None:
-            self._first = now
-        interval = self._longest
+        """Return the seconds until the next poll; a poll that is due almost now counts as done.
+
+        Args:
+            now: Unix time in seconds.
+            waited: for how many seconds the caller has waited.
+        """
+        if self._started_at is None:
+            self._started_at = now
+        interval = self._longest_interval
         while interval > waited / 4 and interval / 2 >= self.SHORTEST:
             interval /= 2
-        left = interval - (now - self._first) % interval
-        return left if left > interval / 10 else left + interval
+        remaining = interval - (now - self._started_at) % interval
+        return remaining if remaining > interval / 10 else remaining + interval
 
 
 def wait_until_done(
@@ -73,18 +89,26 @@ def wait_until_done(
     interval: float | PollSchedule = 10.0,
     limit: float = math.inf,
 ) -> T:
-    """Probes every `interval` seconds until a look is done, and returns its value.
+    """Probe every `interval` seconds until a result is done, and return its value.
 
-    The first look is at once, but one at what the call itself has just created waits for the first
-    beat of a rhythm: its answer is known. Waits `limit` seconds at most, and never past the call's
-    deadline. Tells `call.on_progress` the phase and the time waited whenever the phase changes.
-    Raises NotReady when a look failed or the time is over, Cancelled when the run was interrupted,
-    both with the last look; of the errors of `probe` those of `PASSING` are waited out, others
-    pass.
+    The first probe is sent at once. Only for an object that this call has just created, a poll
+    schedule delays the first
+    probe to its next poll. Reports each new phase with the time waited to `context.on_progress`.
+
+    Args:
+        context: its deadline ends the wait.
+        probe: asks the platform. `TRANSIENT_ERRORS` are waited out, other errors pass.
+        label: names the object in messages.
+        interval: seconds, or a common schedule.
+        limit: the longest wait in seconds.
+
+    Raises:
+        NotReady: a result has failed or the time is over; has the last value.
+        Cancelled: the run was interrupted; has the last value.
     """
     started = context.clock.now()
-    last: PollResult[T] | None = None
-    phase = told = ""
+    last_result: PollResult[T] | None = None
+    phase = reported_phase = ""
     pause = 0.0
     if isinstance(interval, PollSchedule) and context.just_created:
         pause = interval.compute_delay(started, 0)
@@ -93,30 +117,30 @@ def wait_until_done(
             if pause > 0:
                 context.sleep(pause)
             context.raise_if_cancelled()
-            looked_at = context.clock.now()
-            waited = format_duration(looked_at - started)
-            seen, phase = _look(probe, is_first=not phase)
-            last = seen or last
-            if seen is not None and seen.is_done:
-                return seen.value
-            if seen is not None and seen.failure is not None:
-                raise NotReady(f"{label}: {seen.failure}", last=seen.value)
-            if phase != told:
+            probed_at = context.clock.now()
+            waited = format_duration(probed_at - started)
+            result, phase = _probe_once(probe, is_first=not phase)
+            last_result = result or last_result
+            if result is not None and result.is_done:
+                return result.value
+            if result is not None and result.failure is not None:
+                raise NotReady(f"{label}: {result.failure}", last=result.value)
+            if phase != reported_phase:
                 context.on_progress(f"{phase} ({waited})")
-                told = phase
-            if context.compute_remaining_seconds() == 0 or looked_at - started >= limit:
+                reported_phase = phase
+            if context.compute_remaining_seconds() == 0 or probed_at - started >= limit:
                 reason = f"{label}: not done after {waited}; last seen: {phase}"
-                raise NotReady(reason, last=_of(last))
+                raise NotReady(reason, last=_get_value(last_result))
             # Others that wait on the same virtual clock may have moved it this far already.
             if isinstance(interval, PollSchedule):
-                pause = interval.compute_delay(looked_at, looked_at - started)
+                pause = interval.compute_delay(probed_at, probed_at - started)
             else:
                 pause = interval
-            pause -= context.clock.now() - looked_at
+            pause -= context.clock.now() - probed_at
         except Cancelled:
             reason = f"{label}: interrupted after {format_duration(context.clock.now() - started)}"
             reason += f"; last seen: {phase}" if phase else ""
-            raise Cancelled(reason, last=_of(last)) from None
+            raise Cancelled(reason, last=_get_value(last_result)) from None
 
 
 def wait_until_gone(
@@ -126,42 +150,44 @@ def wait_until_gone(
     label: str,
     interval: float | PollSchedule = 10.0,
 ) -> None:
-    """Probes until there is nothing to see (None). Raises as `wait_until_done`, and GpuformError.
+    """Probe every `interval` seconds until the probe returns None.
 
-    `what` names the object in the message when it does not go in time.
+    Raises:
+        GpuformError: the object is still there at the deadline; `label` names the object.
+        Cancelled: the run was interrupted.
     """
 
-    def look() -> PollResult[object]:
+    def probe_for_absence() -> PollResult[object]:
         return probe() or PollResult(None, "gone", is_done=True)
 
     try:
-        wait_until_done(context, look, label=label, interval=interval)
+        wait_until_done(context, probe_for_absence, label=label, interval=interval)
     except NotReady as error:
         raise GpuformError(error.reason, hint="run it again to go on waiting") from None
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as people say them: 45s, 3m20s, 1h05m."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    """Return seconds in short form: 45s, 3m20s, 1h05m."""
+    total_seconds = round(seconds)
+    if total_seconds < 60:
+        return f"{total_seconds}s"
+    if total_seconds < 3600:
+        return f"{total_seconds // 60}m{total_seconds % 60:02d}s"
+    return f"{total_seconds // 3600}h{total_seconds % 3600 // 60:02d}m"
 
 
-def _of(look: PollResult[T] | None) -> T | None:
+def _get_value(look: PollResult[T] | None) -> T | None:
     return None if look is None else look.value
 
 
-def _look(
+def _probe_once(
     probe: Callable[[], PollResult[T]], *, is_first: bool
 ) -> tuple[PollResult[T] | None, str]:
-    """A look and its phase; no look, and why, when the platform did not answer."""
+    """Return a result and its phase; None and the error if the platform did not answer."""
     try:
-        look = probe()
-    except PASSING as error:
+        result = probe()
+    except TRANSIENT_ERRORS as error:
         if is_first and isinstance(error, ForeignAnswer):
             raise
         return None, f"no answer: {error.message}"
-    return look, look.phase
+    return result, result.phase

@@ -1,9 +1,10 @@
-"""Give a lifecycle the context of its call: URN, deadline, cancellation, progress and secrets.
+"""Provide the context of a provider call: URN, deadline, cancellation, secrets and records.
 
-`HostBoundary` is the border to the host, which prints the traceback of whatever passes it.
-
-gpuform's own engine sets a `ProviderContext` around each provider call; under Pulumi's stock host,
-which passes none of this on, `get_current_context` makes one with defaults.
+The engine and the plugin create a `ProviderContext` for each call of a provider; under Pulumi's
+stock host, which
+passes nothing on, `get_current_context` creates one with defaults. Lifecycles and clients read the
+context;
+`HostBoundary` keeps errors of other libraries and secrets from the host, which prints tracebacks.
 """
 
 import hashlib
@@ -22,8 +23,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from gpuform.providers.context import stock_host
-from gpuform.providers.context.clock import Clock, clock_from
-from gpuform.providers.context.spans import span
+from gpuform.providers.context.clock import Clock, get_clock
+from gpuform.providers.context.spans import trace_span
 from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
 from gpuform.providers.records import FolderRecords, Intents, Target
 from gpuform.providers.values import Redactor, texts_in
@@ -37,112 +38,119 @@ _before_change: ContextVar[Callable[[], None]] = ContextVar(
 
 
 FOLDER: Final = Path(".gpuform", "records")
-"""Where records are that cannot lie with the state, in a project."""
+"""The folder of records in a project whose state cannot be reached, relative to the project."""
 
 RECORDS_ENTRY_POINTS: Final = "gpuform.records"
 """Functions `(project, stack, directory, environ) -> Records | None` that find a stack's records
 for a process of Pulumi's that works in a directory."""
 
 
-def beside_the_project() -> Intents:
-    """Intents in `.gpuform/records` of the working directory, which hosts set to the project's."""
+def create_project_intents() -> Intents:
+    """Return the intents in `.gpuform/records` of the working directory, which is the project's."""
     return Intents(FolderRecords(Path.cwd() / FOLDER))
 
 
 READS_ONLY: Final = "GPUFORM_READS_ONLY"
-"""The variable under which a process changes no platform and no state."""
+"""The environment variable under which a process changes neither a platform nor a state."""
 
 
 class ReadsOnly(GpuformError):
-    """A change in a process that may only read."""
+    """A process that may only read was about to change a platform."""
 
     help_page = "guides/agents"
 
 
 @dataclass(eq=False)
 class ProviderContext:
-    """The context of one provider call.
+    """The context of one call of a provider, from its start to its answer.
 
-    `timeout` is in seconds; None means the lifecycle's own default for the verb. `on_skipped_check`
-    hears of a check that could not be made while planning. `init_errors` gets a reason when the
-    object exists and is not ready. `refreshing` tells `diff` that it compares what was just read
-    with inputs that nobody asked to apply. Whoever is told something hears none of the `secrets`.
+    Callbacks (`on_progress`, `on_warning`, `on_skipped_check`) receive texts without the `secrets`.
+
+    Args:
+        urn: the URN of the resource; None if the host does not report it.
+        preview: the call plans only.
+        timeout: seconds for the call; None for the lifecycle's default of the operation.
+        on_skipped_check: receives why a check could not be made while planning.
+        init_errors: receives the reason when the object exists and is not ready.
+        refreshing: `diff` compares what was just read, with inputs that nobody asked to apply.
     """
 
     urn: str | None = None
     preview: bool = False
     timeout: float | None = None
-    clock: Clock = field(default_factory=lambda: clock_from(os.environ))
+    clock: Clock = field(default_factory=lambda: get_clock(os.environ))
     cancelled: threading.Event = field(default_factory=threading.Event)
-    intents: Intents = field(default_factory=beside_the_project)
+    intents: Intents = field(default_factory=create_project_intents)
     check_lock: Callable[[], None] = lambda: None
-    """Raises GpuformError when this process may change nothing any more: its lock is another's."""
+    """Raises GpuformError if another process has the lock, so that this one may change nothing."""
     belongs_to_other_stack: Callable[[str], bool] = lambda _id: False
-    """Whether an object, by its id, belongs to another stack."""
+    """Returns True if an object, by its id, belongs to another stack."""
     belongs_to_stack: Callable[[str], bool] = lambda _id: False
-    """Whether the stack has an object of this id in its state; Pulumi's hosts do not tell it."""
+    """Returns True if the stack has the id in its state. Pulumi's hosts never report that."""
     is_search_only: bool = False
-    """A create is to find what an earlier one has made, and to make nothing."""
+    """A create has to find what an earlier create made, and must not create anything."""
     searched_target: Target | None = None
-    """What such a call has looked for in vain."""
+    """The object that a search-only create did not find."""
     on_progress: Callable[[str], None] = logger.info
     on_warning: Callable[[str], None] = logger.warning
     on_skipped_check: Callable[[str], None] = logger.info
     on_clock_skew: Callable[[str, float | None], None] = lambda _platform, _ahead: None
-    """Hears with each answer of a platform how far this machine's clock is ahead of the platform's,
-    in seconds; None for an answer without a Date."""
+    """Receives a platform's name, and the seconds that this machine's clock is ahead.
+
+    None for an answer without a Date header.
+    """
     init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
     can_store_unready: bool = True
-    """The host stores what is not ready as such, and fails; Pulumi's own dynamic host cannot."""
+    """The host stores a resource that is not ready, and fails. Pulumi's dynamic host cannot."""
     is_pulumi_host: bool = False
-    """The host is Pulumi's: it stores an id when it gets it, and never says that it has."""
+    """The host is Pulumi's: the host stores an id when it receives the id, and never confirms that.
+    """
     fresh_since: float | None = None
-    """By `time.monotonic`: what was read after that moment need not be read again for this call."""
+    """By `time.monotonic`: answers that were read after this moment need not be read again."""
     stored_properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What is stored of the object: its outputs, or its inputs while they are checked; plain."""
+    """The stored outputs of the object, or its stored inputs during a check; unwrapped values."""
     replaced_id: str = ""
-    """The id of the object that a create is to replace and that is still there; Pulumi's hosts do
-    not tell it."""
+    """The id of the existing object that a create will replace. Pulumi's hosts do not report it."""
     was_already_deleted: bool = False
-    """The object was gone before the call could delete it; without one it says nothing."""
+    """The object was gone before the call could delete it."""
     accepted_deletions: int = 0
-    """How many DELETE requests of this call were answered with success."""
+    """How many DELETE requests of this call the platform accepted."""
     deleted_with_id: str = ""
-    """The id of another object whose end explains that this one is gone."""
+    """The id of the object whose deletion explains why this object is gone."""
     just_created: bool = False
-    """The call has made its object and nothing of it was read yet."""
+    """The call has created the object, and nothing has read the object yet."""
     deadline: float | None = None
-    """Unix time after which nothing is waited for; set by `begin`."""
+    """Unix time in seconds after which waits end; set by `start_deadline`."""
     exit_stack: ExitStack = field(default_factory=ExitStack)
-    """What is given up when the call ends: the claim on the name being created."""
+    """Closed when the call ends. Holds the claim on the name that a create uses."""
     secrets: set[str] = field(default_factory=set, repr=False)
-    """The texts that nothing may say which is told of this call; see `hide`."""
+    """The texts that no message of this call may contain; see `add_secrets`."""
 
     def __post_init__(self) -> None:
-        self.on_progress = self._redacting(self.on_progress)
-        self.on_warning = self._redacting(self.on_warning)
-        self.on_skipped_check = self._redacting(self.on_skipped_check)
+        self.on_progress = self._wrap_with_redaction(self.on_progress)
+        self.on_warning = self._wrap_with_redaction(self.on_warning)
+        self.on_skipped_check = self._wrap_with_redaction(self.on_skipped_check)
 
     def add_secrets(self, values: Iterable[Any]) -> None:
-        """From now on, every text in these values is a secret."""
+        """Add every text in `values`, at any depth, to the secrets of this call."""
         self.secrets.update(texts_in([*values]))
 
     def redact(self, text: str) -> str:
-        """The text without secrets."""
+        """Return `text` with its secrets masked."""
         return Redactor(self.secrets).redact(text)
 
     def redact_for_record(self, text: str) -> str:
-        """The text as a record may have it: a digest in the place of one that has a secret."""
+        """Return `text` for a record: a digest instead of a text that contains a secret."""
         if self.redact(text) == text:
             return text
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
-    def _redacting(self, tell: Callable[[str], None]) -> Callable[[str], None]:
-        return lambda text: tell(self.redact(text))
+    def _wrap_with_redaction(self, callback: Callable[[str], None]) -> Callable[[str], None]:
+        return lambda text: callback(self.redact(text))
 
     def start_deadline(self, default_timeout: float) -> None:
-        """Starts the call's time: its own timeout, else the default, both in seconds."""
+        """Set the deadline: own timeout from now, else `default_timeout`, in seconds."""
         self.clock.sleep(0, self.cancelled)
         self.deadline = self.clock.now() + (
             default_timeout if self.timeout is None else self.timeout
@@ -150,12 +158,15 @@ class ProviderContext:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it makes, changes and deletes nothing: a refresh, an import, a look-up."""
+        """Return True if the call changes nothing: a refresh, an import or a lookup."""
         return self.deadline is None
 
     @contextmanager
     def extend_deadline(self, seconds: float) -> Iterator[None]:
-        """A block that may take so long beside what the call takes, unless its timeout is set."""
+        """Extend the deadline by up to `seconds` for the block, unless the user has set a timeout.
+
+        When the block ends, the deadline moves back by the seconds that the block did not use.
+        """
         began, extra = self.clock.now(), seconds if self.timeout is None else 0.0
         self._move_deadline(extra)
         try:
@@ -168,29 +179,35 @@ class ProviderContext:
             self.deadline += seconds
 
     def compute_remaining_seconds(self) -> float | None:
-        """Seconds until the deadline, never below 0; None when there is none."""
+        """Return the seconds until the deadline, at least 0; None if there is no deadline."""
         if self.deadline is None:
             return None
         return max(0.0, self.deadline - self.clock.now())
 
     def sleep(self, seconds: float) -> None:
-        """Wait that long, but not past the deadline. Raises Cancelled when interrupted.
+        """Wait for `seconds`, but not past the deadline.
 
-        Who waits wants to see something new: what was read before will not do afterwards.
+        Answers that were read before the wait are not fresh any more afterwards.
+
+        Raises:
+            Cancelled: the run was interrupted.
         """
         self.raise_if_cancelled()
         remaining = self.compute_remaining_seconds()
         pause = seconds if remaining is None else min(seconds, remaining)
-        with span("wait", f"wait {pause:.1f} s", self.urn):
+        with trace_span("wait", f"wait {pause:.1f} s", self.urn):
             self.clock.sleep(pause, self.cancelled)
+        # Whoever waits wants to see a change: a cached answer from before the wait would show none.
         if self.fresh_since is not None:
             self.fresh_since = time.monotonic()
         self.raise_if_cancelled()
 
     def get_platform_time(self, clock_ahead: float | None) -> tuple[float, bool]:
-        """Unix time in seconds by the platform's clock, and whether it is that clock's.
+        """Return the Unix time by the platform's clock, and whether that clock is known.
 
-        `clock_ahead` is how many seconds this machine's clock is ahead of it, None if not known.
+        Args:
+            clock_ahead: how many seconds this machine's clock is ahead of the platform's; None if
+                unknown.
         """
         if self.clock.is_platforms:
             self.clock.sleep(0, self.cancelled)
@@ -198,9 +215,10 @@ class ProviderContext:
         return self.clock.now() - (clock_ahead or 0.0), clock_ahead is not None
 
     def authorize_change(self) -> None:
-        """What sends a request that changes a platform says so right before, each time.
+        """Check that a changing request may be sent; called right before each such request.
 
-        Raises GpuformError when it may not be sent, or not any more.
+        Raises:
+            GpuformError: the process may only read, or another process has the lock of the stack.
         """
         if os.environ.get(READS_ONLY):
             raise ReadsOnly(
@@ -211,34 +229,34 @@ class ProviderContext:
         _before_change.get()()
 
     @contextmanager
-    def run_before_each_change(self, act: Callable[[], None]) -> Iterator[None]:
-        """Does `act` right before each request of the block (and thread) that changes something."""
-        token = _before_change.set(act)
+    def run_before_each_change(self, action: Callable[[], None]) -> Iterator[None]:
+        """Run `action` right before each changing request that this thread sends in the block."""
+        token = _before_change.set(action)
         try:
             yield
         finally:
             _before_change.reset(token)
 
     def refuse_creation(self, sought: Target | None = None) -> None:
-        """Raise NothingMade where the object `sought` is only to be found."""
+        """Raise NothingMade if the call only searches for the object `sought`."""
         if self.is_search_only:
             self.searched_target = sought
             raise NothingMade("an interrupted create has made nothing")
 
     def raise_if_cancelled(self) -> None:
-        """Raises Cancelled when the run was interrupted."""
+        """Raise Cancelled if the run was interrupted."""
         if self.cancelled.is_set():
             raise Cancelled
 
 
 @contextmanager
 def use_context(context: ProviderContext) -> Iterator[ProviderContext]:
-    """Makes `call` the current one of this thread (and task) for the length of the block."""
-    token = _current.set(context)
+    """Make `context` the current one of this thread (and task) in the block."""
+    reset_token = _current.set(context)
     try:
         yield context
     finally:
-        _current.reset(token)
+        _current.reset(reset_token)
 
 
 def get_current_context() -> ProviderContext:
@@ -246,19 +264,21 @@ def get_current_context() -> ProviderContext:
 
     Under Pulumi's own host, the new one knows the URN of the resource.
     """
-    found = _current.get()
-    if found is not None:
-        return found
-    urn = stock_host.urn_of_call()
+    current = _current.get()
+    if current is not None:
+        return current
+    urn = stock_host.find_request_urn()
     if urn is None:
         return ProviderContext()
     context = create_hosted_context(urn)
     context.can_store_unready = False
     host = stock_host.find_host()
-    return context if host is None else _told_to(host, context, urn)
+    return context if host is None else _connect_to_host(host, context, urn)
 
 
-def _told_to(host: stock_host.StockHost, context: ProviderContext, urn: str) -> ProviderContext:
+def _connect_to_host(
+    host: stock_host.StockHost, context: ProviderContext, urn: str
+) -> ProviderContext:
     """Return `call` with its interruption from `host`, and its messages shown at its resource."""
     context = replace(context, cancelled=host.cancelled)
     log = host.log
@@ -273,21 +293,23 @@ def _told_to(host: stock_host.StockHost, context: ProviderContext, urn: str) -> 
 
 
 def create_hosted_context(urn: str) -> ProviderContext:
-    """A call of a host of Pulumi's, whose process serves one run.
+    """Return a new context for a host of Pulumi's, whose process serves one run.
 
-    Its records lie with the state where that can be reached from here, else beside the project.
+    The records are stored with the state if this process can reach the state, else in the project's
+    folder.
     """
-    return ProviderContext(urn=urn, intents=_intents_of_host(urn), is_pulumi_host=True)
+    return ProviderContext(urn=urn, intents=_find_hosted_intents(urn), is_pulumi_host=True)
 
 
 _hosted: dict[tuple[str, str], Intents | None] = {}
 _hosted_lock = threading.Lock()
 
 
-def _intents_of_host(urn: str) -> Intents:
-    """What a room above this one, found by its entry point, can reach for the URN's stack."""
+def _find_hosted_intents(urn: str) -> Intents:
+    """Return the intents of the stack in `urn`, through the entry points of other packages."""
     head, project, *_ = [*urn.split("::"), ""]
     stack = head.rpartition(":")[2]
+    # One lookup per stack and process: an entry point may ask the state's backend.
     with _hosted_lock:
         if (project, stack) not in _hosted:
             _hosted[project, stack] = None
@@ -295,25 +317,25 @@ def _intents_of_host(urn: str) -> Intents:
                 records = entry.load()(project, stack, Path.cwd(), os.environ)
                 if records is not None:
                     _hosted[project, stack] = Intents(records)
-        return _hosted.get((project, stack)) or beside_the_project()
+        return _hosted.get((project, stack)) or create_project_intents()
 
 
 class HostBoundary(AbstractContextManager[ProviderContext]):
-    """The edge to the host: the current call, and only gpuform's errors, without causes or frames.
+    """The boundary to the host: inside is the current context, and only gpuform's errors get out.
 
-    Nothing that passes it says one of the `secrets`, or of those that the call hides besides.
-    The stock host prints tracebacks. This is a class because contextlib gives an exception that
-    passes a generator its old frames back.
+    No error that gets out contains a secret, a cause or a frame: the stock host prints tracebacks.
+    This is a class
+    because contextlib gives an exception that passes a generator its old frames back.
     """
 
     def __init__(self, verb: str, subject: str, secrets: Iterable[Any] = ()) -> None:
         self._verb, self._subject = verb, subject
         self._context = get_current_context()
         self._context.add_secrets(secrets)
-        self._serving = use_context(self._context)
+        self._use_context = use_context(self._context)
 
     def __enter__(self) -> ProviderContext:
-        return self._serving.__enter__()
+        return self._use_context.__enter__()
 
     def __exit__(
         self,
@@ -321,17 +343,19 @@ class HostBoundary(AbstractContextManager[ProviderContext]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._serving.__exit__(kind, error, trace)
+        self._use_context.__exit__(kind, error, trace)
         if isinstance(error, GpuformError):
             error.redact(self._context.redact)
             raise error.with_traceback(None) from None
         if isinstance(error, Exception):  # its text may hold values: none may pass
             subject = self._context.urn or self._subject
-            raise GpuformError(unexpected(f"{self._verb} of {subject}", error)) from None
+            raise GpuformError(
+                describe_unexpected_error(f"{self._verb} of {subject}", error)
+            ) from None
 
 
-def unexpected(what: str, error: Exception) -> str:
-    """What to say of an error that nobody foresaw: its type alone; the frames go to the log."""
+def describe_unexpected_error(label: str, error: Exception) -> str:
+    """Return the message for an unknown error: its type alone; the frames go to the log."""
     frames = "".join(traceback.format_tb(error.__traceback__))
-    logger.debug("%s failed with %s:\n%s", what, type(error).__name__, frames)
-    return f"{what} failed: unexpected {type(error).__name__} (this is an error in gpuform)"
+    logger.debug("%s failed with %s:\n%s", label, type(error).__name__, frames)
+    return f"{label} failed: unexpected {type(error).__name__} (this is an error in gpuform)"

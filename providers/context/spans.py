@@ -1,9 +1,12 @@
-"""Where a run spends its time, as a trace that the trace viewers of browsers open.
+"""Write a trace of where a run spends its time, for the trace viewers of browsers.
 
 The file is in the Trace Event Format (an array of complete events, `ph` X), which Perfetto,
-`chrome://tracing` and speedscope read: a track for each thread, spans that lie within each other,
-wall time and processor time of each. It grows while the run goes on, so that it can be read of a
-run that was killed, too. Spans say methods, paths, verbs and URNs, never a header, query or body.
+`chrome://tracing` and
+speedscope read: a track for each thread, nested spans, wall time and processor time of each. The
+file grows during
+the run, so that the trace of a killed run can be read, too. Spans contain methods, paths,
+operations and URNs, never
+a header, query or body.
 """
 
 import json
@@ -18,33 +21,33 @@ _tracer: "Tracer | None" = None
 
 
 class Tracer:
-    """Writes spans to a file; safe for many threads."""
+    """A writer of spans to a file; safe for many threads."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._named: set[int] = set()
+        self._named_threads: set[int] = set()
         self._file.write("[\n")
 
     def write(self, event: dict[str, object]) -> None:
-        """Adds an event of the calling thread."""
+        """Write an event of the calling thread."""
         thread = threading.current_thread()
         tid = threading.get_native_id()
         with self._lock:
-            if tid not in self._named:
-                self._named.add(tid)
-                named = {"name": "thread_name", "ph": "M", "args": {"name": thread.name}}
-                self._line({**named, "pid": os.getpid(), "tid": tid})
-            self._line({**event, "pid": os.getpid(), "tid": tid})
+            if tid not in self._named_threads:
+                self._named_threads.add(tid)
+                name_event = {"name": "thread_name", "ph": "M", "args": {"name": thread.name}}
+                self._write_line({**name_event, "pid": os.getpid(), "tid": tid})
+            self._write_line({**event, "pid": os.getpid(), "tid": tid})
 
-    def _line(self, event: dict[str, object]) -> None:
+    def _write_line(self, event: dict[str, object]) -> None:
         # The format allows the last comma, and to leave out the bracket at the end.
         self._file.write(json.dumps(event) + ",\n")
 
 
 @contextmanager
-def tracing(file: TextIO) -> Iterator[None]:
-    """Writes the spans of all threads to the file for the length of the block."""
+def write_trace(file: TextIO) -> Iterator[None]:
+    """Write the spans of all threads to `file` in the block."""
     global _tracer  # noqa: PLW0603 - one process, one trace
     before, _tracer = _tracer, Tracer(file)
     try:
@@ -54,10 +57,13 @@ def tracing(file: TextIO) -> Iterator[None]:
 
 
 @contextmanager
-def span(kind: str, name: str, urn: str | None = None) -> Iterator[None]:
-    """A piece of work of the calling thread; costs next to nothing when nobody traces.
+def trace_span(category: str, name: str, urn: str | None = None) -> Iterator[None]:
+    """Record the block as a span of the calling thread; cheap when no trace is written.
 
-    `kind` is the span's category, by which viewers colour and filter.
+    Args:
+        category: the span's category, by which viewers colour and filter.
+        name: the title of the span.
+        urn: the resource that the span belongs to.
     """
     tracer = _tracer
     if tracer is None:
@@ -68,6 +74,6 @@ def span(kind: str, name: str, urn: str | None = None) -> Iterator[None]:
         yield
     finally:
         took, work = time.perf_counter_ns() - began, time.thread_time_ns() - worked
-        event = {"name": name, "cat": kind, "ph": "X", "ts": began / 1000, "dur": took / 1000}
+        event = {"name": name, "cat": category, "ph": "X", "ts": began / 1000, "dur": took / 1000}
         about = {} if urn is None else {"args": {"urn": urn}}
         tracer.write({**event, "tts": worked / 1000, "tdur": work / 1000, **about})

@@ -1,8 +1,10 @@
-"""Pulumi's own host of dynamic providers (`python -m pulumi.dynamic`), where `pulumi up` runs ours.
+"""Adapt Pulumi's own host of dynamic providers, which `pulumi up` starts.
 
-The host passes on neither for which resource a call is, nor progress, nor an interruption, and it
-reports errors with their frames. `get_current_context` and lifecycles ask this module, which finds
-what it needs in the host's process. A host of another shape keeps its own behaviour.
+The host does not pass on the resource of a call, progress or interruptions, and prints errors with
+their frames.
+`get_current_context` and lifecycles call this module, which finds the missing facts in the host's
+process. A host of
+another shape keeps its own behaviour.
 """
 
 import logging
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
 
 HOST_MODULE = "pulumi.dynamic.__main__"
 THREADS = 256
-"""Waiting is cheap, requests are limited per platform: the engine's `--parallel` decides."""
+"""Threads of the host's pool: waits are cheap, and `--parallel` of the engine limits the calls."""
 _ADDRESS: Final = re.compile(r"[\w.\[\]:-]+:\d+")
 
 
 @dataclass(frozen=True)
 class StockHost:
-    """The host of this process: the log of the engine that started it, and its interruption."""
+    """The host of this process: its cancellation, and the log of the engine above it."""
 
     log: "EngineLog | None"
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -43,7 +45,7 @@ def find_host() -> StockHost | None:
 
     The engine gives the host its address as the first argument; without one there is no log.
     """
-    if not _is_that_host():
+    if not _is_stock_host():
         return None
     address = sys.argv[1] if len(sys.argv) > 1 else ""
     if not _ADDRESS.fullmatch(address):
@@ -54,16 +56,17 @@ def find_host() -> StockHost | None:
 
 
 def adapt_to_stock_host() -> None:
-    """Widen the host's pool, and make it report errors and interruptions as gpuform's plugin does.
+    """Widen the host's thread pool, and report errors and interruptions as gpuform's plugin does.
 
-    The host serves 4 calls at a time, so that 64 creates of a minute would take 16. The pool is
-    found on the stack of the thread that it runs; where that fails the host stays as it is.
-    Elsewhere nothing is done.
+    The host serves 4 calls at a time: 64 creates of one minute each would take 16 minutes. The pool
+    is found on the stack
+    of the running thread; if there is none, the host keeps its pool. Outside of the stock host
+    nothing changes.
     """
     host = find_host()
     if host is None:
         return
-    pool: Any = pool_of(sys._getframe())  # noqa: SLF001 - the one way to the caller's frames
+    pool: Any = find_thread_pool(sys._getframe())  # noqa: SLF001 - the one way to the caller's frames
     if pool is not None and getattr(pool, "_max_workers", THREADS) < THREADS:
         pool._max_workers = THREADS  # noqa: SLF001 - there is no public way to widen a pool
     _shadow_names(sys.modules["__main__"], host)
@@ -74,12 +77,12 @@ def adapt_to_stock_host() -> None:
         log.setLevel(logging.INFO if host.log is None else logging.WARNING)
 
 
-def urn_of_call() -> str | None:
-    """The URN of the resource that the host is called for, which it does not pass on.
+def find_request_urn() -> str | None:
+    """Return the URN of the resource that the host handles, from the request on the thread's stack.
 
-    It is in the request, found on the stack of the thread; None elsewhere.
+    None outside of the stock host, or without a request.
     """
-    if not _is_that_host():
+    if not _is_stock_host():
         return None
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the one way to the caller's frames
     while frame is not None:
@@ -90,13 +93,13 @@ def urn_of_call() -> str | None:
     return None
 
 
-def _is_that_host() -> bool:
+def _is_stock_host() -> bool:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return getattr(spec, "name", None) == HOST_MODULE
 
 
-def pool_of(frame: FrameType | None) -> Executor | None:
-    """The thread pool whose worker runs this frame, if any."""
+def find_thread_pool(frame: FrameType | None) -> Executor | None:
+    """Return the thread pool whose worker runs this frame, or None."""
     while frame is not None:
         reference: Callable[[], Executor | None] | None = frame.f_locals.get("executor_reference")
         if frame.f_code.co_name == "_worker" and reference is not None:
@@ -106,7 +109,7 @@ def pool_of(frame: FrameType | None) -> Executor | None:
 
 
 def _shadow_names(module: ModuleType, host: StockHost) -> None:
-    """Put stand-ins before two modules that the host's module uses by name, where it does."""
+    """Replace two modules that the host's module uses by name with stand-ins."""
     names = vars(module)
     if names.get("traceback") is traceback:
         names["traceback"] = _Traceback()
@@ -116,7 +119,7 @@ def _shadow_names(module: ModuleType, host: StockHost) -> None:
 
 
 class _Traceback:
-    """`traceback` as the host uses it: of one of gpuform's errors it shows the text alone."""
+    """A stand-in for `traceback` in the host: shows only the text of gpuform's errors."""
 
     def format_exc(self, *arguments: Any, **options: Any) -> str:
         error = sys.exc_info()[1]
@@ -129,9 +132,9 @@ class _Traceback:
 
 
 class _EmptyMessages:
-    """`empty_pb2` as the host uses it: its answer to `Cancel` sets `cancelled`.
+    """A stand-in for `empty_pb2` in the host: the answer to `Cancel` sets `cancelled`.
 
-    The host itself does nothing when a run is interrupted: it would wait for the whole create.
+    The host itself ignores an interruption: it would wait for the end of the create.
     """
 
     def __init__(self, messages: ModuleType, cancelled: threading.Event) -> None:

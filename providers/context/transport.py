@@ -1,4 +1,7 @@
-"""Servers in this process: addresses that are answered by an application, not by the network."""
+"""Answer requests to chosen addresses in this process, with an application instead of the network.
+
+The emulator and tests mount addresses; HTTP clients look up the transport of their address.
+"""
 
 import os
 from collections.abc import Iterator
@@ -15,8 +18,8 @@ _mounts: "dict[str, httpx.BaseTransport]" = {}
 
 
 @contextmanager
-def mount(url: str, transport: "httpx.BaseTransport") -> Iterator[None]:
-    """Serves every address under `url` by `transport`, for clients made in the block."""
+def mount_transport(url: str, transport: "httpx.BaseTransport") -> Iterator[None]:
+    """Serve every address under `url` by `transport`, for clients created in the block."""
     base = url.rstrip("/")
     _mounts[base] = transport
     try:
@@ -25,16 +28,16 @@ def mount(url: str, transport: "httpx.BaseTransport") -> Iterator[None]:
         del _mounts[base]
 
 
-def mounted(url: str) -> "httpx.BaseTransport | None":
-    """The transport that serves `url` in this process, if any."""
+def find_mounted_transport(url: str) -> "httpx.BaseTransport | None":
+    """Return the transport that serves `url` in this process, or None."""
     return next((_mounts[base] for base in _mounts if f"{url}/".startswith(f"{base}/")), None)
 
 
 def get_trust(url: str) -> "ssl.SSLContext | bool":
     """Return how clients verify the server of `url`: by this machine's authorities, or not at all.
 
-    Reading the authorities takes as long as ten requests: without TLS nobody reads them, and
-    all clients of a process share one context.
+    Reading the authorities takes as long as ten requests: they are read for TLS only, once per
+    process.
     """
     if url.startswith("http://"):
         return False
@@ -48,8 +51,8 @@ def _read_authorities(*_paths: str | None) -> "ssl.SSLContext":
     return httpx.create_ssl_context()
 
 
-def in_process(app: Any) -> "httpx.BaseTransport":
-    """A transport that calls a WSGI application; what it raises is a broken connection."""
+def create_wsgi_transport(app: Any) -> "httpx.BaseTransport":
+    """Return a transport to a WSGI application; an exception becomes a broken connection."""
     import httpx  # noqa: PLC0415 - only who serves in process pays for it
 
     class InProcess(httpx.WSGITransport):

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers import permissions
-from gpuform.providers.context import PASSING, ProviderContext
+from gpuform.providers.context import TRANSIENT_ERRORS, ProviderContext
 from gpuform.providers.creating.capacity import first_with_capacity
 from gpuform.providers.creating.evidence import (
     SKEW,
@@ -237,7 +237,7 @@ def _find_after_conflict(
     now, _ = context.get_platform_time(creation.clock_ahead())
     try:
         verdict = judge(context, intent, creation.candidates(), now)
-    except PASSING:
+    except TRANSIENT_ERRORS:
         raise error from None
     ours = verdict.ours
     if ours is not None and credible_time(ours, intent, now) is not None:
@@ -335,7 +335,7 @@ def find_made(context: ProviderContext, creation: Creation, intent: Intent) -> s
             try:
                 found, doubtful = _look_for(context, creation, intent, now)
                 failure = None
-            except PASSING as error:
+            except TRANSIENT_ERRORS as error:
                 failure = error
             if found is not None:
                 return found

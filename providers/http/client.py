@@ -14,7 +14,12 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
 
-from gpuform.providers.context import get_current_context, get_trust, mounted, span
+from gpuform.providers.context import (
+    find_mounted_transport,
+    get_current_context,
+    get_trust,
+    trace_span,
+)
 from gpuform.providers.errors import (
     ApiError,
     ForeignAnswer,
@@ -228,7 +233,7 @@ class ApiClient:
         if not (method in _ONLY_LOOK or (method == "POST" and path in self._looks)):
             get_current_context().authorize_change()
         with (
-            span("request", what),
+            trace_span("request", what),
             httpx_errors(what, self.base_url),
             self._connected() as http,
         ):
@@ -287,7 +292,7 @@ class ApiClient:
         connections = CONNECTIONS // _POOLS
         return httpx.Client(
             auth=self._sign,
-            transport=self._transport or mounted(self.base_url),
+            transport=self._transport or find_mounted_transport(self.base_url),
             verify=get_trust(self.base_url),
             timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),

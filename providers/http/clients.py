@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from gpuform.providers.context import mounted
+from gpuform.providers.context import find_mounted_transport
 from gpuform.providers.http.client import ApiClient, Retry
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
@@ -35,7 +35,7 @@ class Clients(Generic[C]):
 
         `make` gets what serves `url` in this process, if anything does.
         """
-        transport = mounted(url or "")
+        transport = find_mounted_transport(url or "")
         with self._lock:
             if (key, transport) not in self._made:
                 self._made[key, transport] = make(transport)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.context import get_trust, mounted
+from gpuform.providers.context import find_mounted_transport, get_trust
 from gpuform.providers.errors import ApiError, Conflict
 from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, at
 from gpuform.providers.kubernetes.kubeconfig import Access, access_by
@@ -242,7 +242,7 @@ def client_by(kubeconfig: str, cluster: str, secrets: tuple[str, ...] = ()) -> K
     `cluster` is what people call it; `secrets` are others that no message may contain.
     """
     access = _access(kubeconfig, cluster)
-    return _client(access, cluster, secrets, mounted(access.server))
+    return _client(access, cluster, secrets, find_mounted_transport(access.server))
 
 
 _access = lru_cache(maxsize=256)(access_by)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gpuform.providers.context import mounted
+from gpuform.providers.context import find_mounted_transport
 from gpuform.providers.environment import require_asked
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.schemas.kubeconfig import OF_THIS_MACHINE, Kubeconfig, UserPart
@@ -163,7 +163,7 @@ def _refuse_open_credential(parts: Kubeconfig, cluster: str) -> None:
     server, user = parts.cluster.server, parts.user
     if not (user.token or user.username) or server.startswith("https:"):
         return
-    if _is_loopback(urlsplit(server).hostname or "") or mounted(server):
+    if _is_loopback(urlsplit(server).hostname or "") or find_mounted_transport(server):
         return
     raise MissingCredentials(
         f"the kubeconfig of {cluster} signs in over http, where everybody on the way can read its "

@@ -1,6 +1,7 @@
-"""The lifecycle of a kind of resource: Pulumi's protocol once, typed verbs for each platform.
+"""Implement Pulumi's provider protocol once for every kind of resource.
 
-Platforms subclass `Lifecycle`; the engine, the plugin and Pulumi's stock host call it.
+Platforms subclass `Lifecycle` and write typed operations; the engine, the plugin and Pulumi's stock
+host call it.
 """
 
 from gpuform.providers.lifecycle.protocol import Lifecycle

@@ -1,4 +1,7 @@
-"""What has to change: old outputs against new inputs, field by field. Nobody is asked."""
+"""Compare old outputs with new inputs, field by field, without a request.
+
+`Lifecycle.diff` decides by the result, and plans show it.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,57 +22,68 @@ from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.values import is_equal
 
 
-def changes(
+def find_changes(
     kind: Traits,
     old: Properties,
     declared: Properties,
     *,
     is_interrupted: bool,
     is_unclaimed: bool,
-    begun: Sequence[str] = (),
+    begun_parts: Sequence[str] = (),
 ) -> list[FieldChange]:
-    """What a plan of this resource shows, and what decides about an update.
+    """Return the changes that a plan of this resource shows and that decide about an update.
 
-    `declared` is typed. `is_interrupted` says that a removal of nodes has begun and not ended,
-    `is_unclaimed` that the state, unlike the program, has no provider for the resource. `begun` are
-    the names of parts that an interrupted update may have created.
+    Args:
+        kind: the kind of the resource.
+        old: the stored outputs.
+        declared: the new inputs in their declared types.
+        is_interrupted: a removal of nodes has begun and has not ended.
+        is_unclaimed: the program names a provider for the resource, and the state does not.
+        begun_parts: the names of parts that an interrupted update may have created.
     """
-    found = compare(kind, old, declared)
+    found_changes = compare_inputs(kind, old, declared)
     if is_unclaimed:
-        because = "the state does not say which program manages the resource"
-        found.append(_recorded(PROVIDER_KEY, Action.ADD, None, None, because))
-    is_news = not requires_action(found) or kind.is_stuck(old)
-    if old.get("ready") is False and is_news and not any(change.replaces for change in found):
-        because = f"{RESUME_PREFIX}{old.get('not_ready_reason') or 'not ready yet'}"
-        found.append(_recorded("ready", Action.UPDATE, False, True, because))
-    if is_interrupted and not requires_action(found):
-        because = "a removal of nodes was interrupted: those that stay are uncordoned"
-        found.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=because))
-    if begun and not requires_action(found):
-        because = (
-            f"an interrupted update may have created {', '.join(begun)}: it is looked for, and "
-            "deleted where it is not declared"
+        reason = "the state does not say which program manages the resource"
+        found_changes.append(_create_recorded_change(PROVIDER_KEY, Action.ADD, None, None, reason))
+    is_news = not requires_action(found_changes) or kind.is_stuck(old)
+    if (
+        old.get("ready") is False
+        and is_news
+        and not any(change.replaces for change in found_changes)
+    ):
+        reason = f"{RESUME_PREFIX}{old.get('not_ready_reason') or 'not ready yet'}"
+        found_changes.append(_create_recorded_change("ready", Action.UPDATE, False, True, reason))
+    if is_interrupted and not requires_action(found_changes):
+        reason = "a removal of nodes was interrupted: those that stay are uncordoned"
+        found_changes.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=reason))
+    if begun_parts and not requires_action(found_changes):
+        reason = (
+            f"an interrupted update may have created {', '.join(begun_parts)}: it is looked for, "
+            "and deleted where it is not declared"
         )
-        found.append(
-            FieldChange(kind.parts_field, Action.UPDATE, "begun", "ended", because=because)
+        found_changes.append(
+            FieldChange(kind.parts_field, Action.UPDATE, "begun", "ended", because=reason)
         )
-    return found
+    return found_changes
 
 
-def _recorded(path: str, action: Action, before: Any, after: Any, because: str) -> FieldChange:
+def _create_recorded_change(
+    path: str, action: Action, before: Any, after: Any, because: str
+) -> FieldChange:
     return FieldChange(path, action, before, after, because=because, state_only=True)
 
 
-def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldChange]:
-    """The changes of the inputs, `declared` typed. A change that sends nothing replaces nothing.
+def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[FieldChange]:
+    """Return the changes of the inputs; a change that sends nothing replaces nothing.
 
-    Nothing is sent for three kinds of fields: for gpuform's own; for a required one (or
-    the kind's `asked`) that the platform never returns and that an import has left out, whose
-    declaration is believed; and for
-    one whose declared value an output already shows.
+    Nothing is sent for gpuform's own fields; for a required field (or the kind's import field) that
+    the platform never
+    returns and an import has left out, whose declaration is believed; and for a field whose
+    declared value an output
+    already shows.
     """
-    echoed, rules = echo(kind, old), get_field_rules(kind.inputs)
-    unread = {
+    echoed, rules = extract_inputs(kind, old), get_field_rules(kind.inputs)
+    unreadable_fields = {
         name
         for name, field in kind.inputs.model_fields.items()
         if (field.is_required() or name == kind.import_field)
@@ -77,75 +91,95 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
         and name not in echoed
     }
 
-    def judged(change: FieldChange) -> FieldChange:
+    def classify_change(change: FieldChange) -> FieldChange:
         only_recorded = partial(replace, change, state_only=True)
         if rules[change.path.split(".")[0].split("[")[0]].state_only:
             return only_recorded(because="gpuform's own: nothing is sent")
-        if change.path in unread:
+        if change.path in unreadable_fields:
             because = "recorded: the platform does not return it"
             return only_recorded(replaces=False, because=because)
-        shown = rules[change.path].observed_as if change.path in rules else ""
-        if shown and change.after is not None and change.after == old.get(shown):
+        visible_changes = rules[change.path].observed_as if change.path in rules else ""
+        if (
+            visible_changes
+            and change.after is not None
+            and change.after == old.get(visible_changes)
+        ):
             return only_recorded(replaces=False, because="recorded: it is there already")
         return change
 
-    now = at_this_hour(kind, old, declared)
+    current = apply_running_hours(kind, old, declared)
     # What was declared before is most often what is declared now, and was checked with it.
-    recorded = declared if echoed == declared else typed(kind, echoed)
-    planned = kind.get_planned_fields(now)
-    before, after = (_without(each, planned) for each in (recorded, now))
-    found = field_changes(kind.inputs, before, after)
-    resting = [_resting(kind.power, old, declared)] if kind.power and now is not declared else []
-    repairs = list(changes_of(kind.decide_repairs(old, now), replaces=kind.is_recreated_by_repair))
-    shown = [*map(judged, found), *kind.find_planned_changes(old, now)]
-    if any(change.replaces for change in (*shown, *repairs)):
-        before, after = (_only(each, planned) for each in (recorded, now))
-        shown = list(_of_a_new_object(shown, field_changes(kind.inputs, before, after)))
-    return [*shown, *resting, *repairs]
+    # Parsing is expensive, and most often the old declaration equals the new one.
+    previous = declared if echoed == declared else parse_inputs(kind, echoed)
+    planned = kind.get_planned_fields(current)
+    before, after = (_drop_fields(each, planned) for each in (previous, current))
+    field_changes_found = field_changes(kind.inputs, before, after)
+    resting = (
+        [_describe_rest(kind.power, old, declared)]
+        if kind.power and current is not declared
+        else []
+    )
+    repairs = list(
+        changes_of(kind.decide_repairs(old, current), replaces=kind.is_recreated_by_repair)
+    )
+    visible_changes = [
+        *map(classify_change, field_changes_found),
+        *kind.find_planned_changes(old, current),
+    ]
+    if any(change.replaces for change in (*visible_changes, *repairs)):
+        before, after = (_select_fields(each, planned) for each in (previous, current))
+        visible_changes = list(
+            _adjust_for_replacement(visible_changes, field_changes(kind.inputs, before, after))
+        )
+    return [*visible_changes, *resting, *repairs]
 
 
-def _of_a_new_object(
-    shown: Iterable[FieldChange], declared_otherwise: Iterable[FieldChange]
+def _adjust_for_replacement(
+    visible_changes: Iterable[FieldChange], declared_otherwise: Iterable[FieldChange]
 ) -> Iterator[FieldChange]:
-    """Yield what a plan shows of a replacement: the new object has what is declared, no more.
+    """Yield the changes of a replacement: a new object has what is declared, no more.
 
     Args:
-        shown: the changes as of an object that stays, whose platform keeps what is not declared.
-        declared_otherwise: the changes of what a kind compares with its parts. Parts that stay
-            show some of these; the parts of a new object are made as declared.
+        shown: the changes of an object that stays, whose platform keeps undeclared values.
+        declared_otherwise: the changes of what a kind compares with its parts. Parts that stay show
+            some of these; the
+            parts of a new object are created as declared.
     """
-    shown = list(shown)
-    told = {change.path for change in shown if change.action is not Action.KEEP}
+    visible_changes = list(visible_changes)
+    reported_paths = {change.path for change in visible_changes if change.action is not Action.KEEP}
     others = (replace(change, replaces=False) for change in declared_otherwise)
-    for change in (*shown, *(each for each in others if each.path not in told)):
+    for change in (
+        *visible_changes,
+        *(other_change for other_change in others if other_change.path not in reported_paths),
+    ):
         if change.action is not Action.KEEP:
             yield change
-        elif change.path not in told:
-            told.add(change.path)
-            because = "no longer declared: the new one is made without it"
-            yield replace(change, action=Action.DELETE, after=None, because=because)
+        elif change.path not in reported_paths:
+            reported_paths.add(change.path)
+            reason = "no longer declared: the new one is made without it"
+            yield replace(change, action=Action.DELETE, after=None, because=reason)
 
 
-def _only(values: Properties, names: Collection[str]) -> Properties:
+def _select_fields(values: Properties, names: Collection[str]) -> Properties:
     return {name: value for name, value in values.items() if name in names}
 
 
-def _resting(power: Power, old: Properties, declared: Properties) -> FieldChange:
-    """For a plan to say why it does not start what is off; it is no change."""
+def _describe_rest(power: Power, old: Properties, declared: Properties) -> FieldChange:
+    """Return the entry by which a plan says why it does not start a stopped object; no change."""
     if declared.get("schedule") is not None:
         return lifetime.resting(power, declared)
-    because = f"stopped by {old.get('stopped_by')}; --allow {Permission.START_TERMINATED} starts it"
-    return FieldChange(power.field, Action.KEEP, power.off, power.off, because=because)
+    reason = f"stopped by {old.get('stopped_by')}; --allow {Permission.START_TERMINATED} starts it"
+    return FieldChange(power.field, Action.KEEP, power.off, power.off, because=reason)
 
 
-def _without(values: Properties, names: Collection[str]) -> Properties:
+def _drop_fields(values: Properties, names: Collection[str]) -> Properties:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def at_this_hour(kind: Traits, old: Properties, declared: Properties) -> Properties:
-    """The declaration as it holds now: what is off outside of its running hours stays so.
+def apply_running_hours(kind: Traits, old: Properties, declared: Properties) -> Properties:
+    """Return the inputs as they hold now: a stopped object outside its running hours stays stopped.
 
-    So does what its kind leaves off.
+    The kind may keep an object stopped for other reasons (`should_stay_off`).
     """
     if kind.power is None or not kind.is_off(old):
         return declared
@@ -156,11 +190,11 @@ def at_this_hour(kind: Traits, old: Properties, declared: Properties) -> Propert
     return {**declared, kind.power.field: kind.power.off} if stays_off else declared
 
 
-def echo(kind: Traits, values: Mapping[str, Any]) -> Properties:
-    """The inputs in a property map.
+def extract_inputs(kind: Traits, values: Mapping[str, Any]) -> Properties:
+    """Return the inputs in a property map of outputs.
 
-    An input that shares its name with an output is left out: there the map has the platform's
-    value, and not what was declared.
+    An input with the name of an output is left out: there the map has the platform's value, not the
+    declared one.
     """
     rules, computed = get_field_rules(kind.inputs), kind.outputs.model_fields
     values = kind.inputs.rename_former_fields(values)
@@ -171,21 +205,24 @@ def echo(kind: Traits, values: Mapping[str, Any]) -> Properties:
     }
 
 
-def typed(kind: Traits, values: Properties) -> Properties:
-    """Inputs in their declared types; those that are not valid are left out."""
+def parse_inputs(kind: Traits, values: Properties) -> Properties:
+    """Return inputs in their declared types, without the invalid ones."""
     return check(kind.inputs, values)[0]
 
 
-def importable(kind: Traits, observed: Mapping[str, Any]) -> Properties:
-    """What a program would declare: what it must, and no zero, nothing off and no default."""
+def select_import_inputs(kind: Traits, observed: Mapping[str, Any]) -> Properties:
+    """Return the inputs that a program has to declare for an imported object.
+
+    Required inputs stay; zeros, empty values and defaults are left out.
+    """
     rules, fields = get_field_rules(kind.inputs), kind.inputs.model_fields
 
-    def is_worth_it(key: str, value: Any) -> bool:
+    def is_worth_declaring(key: str, value: Any) -> bool:
         default = rules[key].default
         return bool(value) and not (default and is_equal(default.value, value))
 
     return {
         key: value
         for key, value in observed.items()
-        if (fields[key].is_required() and value is not None) or is_worth_it(key, value)
+        if (fields[key].is_required() and value is not None) or is_worth_declaring(key, value)
     }

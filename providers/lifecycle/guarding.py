@@ -1,6 +1,6 @@
-"""What may not be done: refused by the models, by guards without a permission, or by what is gone.
+"""Refuse operations: by the models, for missing permissions, or because an object is gone.
 
-Everything here raises GpuformError, before anything is sent.
+`Lifecycle` calls these functions before it sends a request. All raise GpuformError.
 """
 
 import threading
@@ -12,7 +12,7 @@ from gpuform.providers.context import ProviderContext, format_duration
 from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import FORGET_OBJECT
-from gpuform.providers.lifecycle.comparing import at_this_hour, echo
+from gpuform.providers.lifecycle.comparing import apply_running_hours, extract_inputs
 from gpuform.providers.lifecycle.traits import Traits, shown
 from gpuform.providers.operations import ForeignObjectLookup, Observed, ResourceOperations
 from gpuform.providers.permissions import Permission
@@ -21,53 +21,62 @@ from gpuform.providers.properties import Properties
 from gpuform.providers.records import SETTLE
 from gpuform.schemas.changes import find_refused_changes
 
-LOOK_AGAIN = 20.0
-"""Seconds between looks for an object that the platform does not show."""
+RECHECK_INTERVAL_S = 20.0
+"""Seconds between reads of an object that the platform does not show."""
 
-Reach: TypeAlias = Callable[[], ResourceOperations[Any, Any]]
-"""What finds the platform. Raises WrongEnvironment."""
+OpenOperations: TypeAlias = Callable[[], ResourceOperations[Any, Any]]
+"""Returns the operations of a kind. Raises WrongEnvironment."""
 
 
 def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> None:
-    """Refuses changes that the platform would refuse."""
-    problems = find_refused_changes(kind.inputs, echo(kind, old), declared)
+    """Raise GpuformError for changes that the platform would refuse."""
+    problems = find_refused_changes(kind.inputs, extract_inputs(kind, old), declared)
     if problems:
         raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
 
 
-def require_for_destruction(kind: Traits, old: Properties, what: str) -> None:
-    """Requires the permission that deleting or replacing an object of these outputs needs."""
+def require_deletion_permission(kind: Traits, old: Properties, action: str) -> None:
+    """Raise if deleting or replacing an object needs a permission that is missing."""
     guard = kind.find_deletion_guard(old)
     if guard is not None:
-        permissions.require(guard.permission, f"{guard.because}: {what}")
+        permissions.require(guard.permission, f"{guard.because}: {action}")
 
 
-def require_for_change(kind: Traits, old: Properties, declared: Properties) -> None:
-    """Requires the permission that this change in place needs; `declared` is typed."""
-    guard = kind.find_change_guard(old, at_this_hour(kind, old, declared))
+def require_change_permission(kind: Traits, old: Properties, declared: Properties) -> None:
+    """Raise if this change in place needs a permission that is missing."""
+    guard = kind.find_change_guard(old, apply_running_hours(kind, old, declared))
     if guard is not None:
         permissions.require(guard.permission, guard.because)
 
 
-def look_before_deletion(
-    kind: Traits, reach: Reach, context: ProviderContext, id_: str, known: Properties
+def check_before_deletion(
+    kind: Traits,
+    open_operations: OpenOperations,
+    context: ProviderContext,
+    object_id: str,
+    known_inputs: Properties,
 ) -> None:
-    """Refuses what the platform itself shows as guarded, whatever was declared or stored.
+    """Raise if the platform itself shows the object as protected, whatever was declared or stored.
 
-    Raises as well when the platform does not tell. Sets `was_already_deleted` of the context.
+    Sets `was_already_deleted` of the context.
+
+    Raises:
+        GpuformError: the object is protected, or the platform does not answer.
     """
-    seen = read_until_settled(kind, reach, context, id_, known)
-    context.was_already_deleted = seen is None
-    if seen is not None:
-        current = {**context.stored_properties, **seen.inputs, **shown(kind, context, seen)}
-        require_for_destruction(kind, current, "the platform says so, and this deletes it")
-        actions = reach()
-        if isinstance(actions, ForeignObjectLookup):
-            require_for_others(actions.find_foreign_objects(context, id_, known), kind.kind)
+    observed = read_with_settle_time(kind, open_operations, context, object_id, known_inputs)
+    context.was_already_deleted = observed is None
+    if observed is not None:
+        current = {**context.stored_properties, **observed.inputs, **shown(kind, context, observed)}
+        require_deletion_permission(kind, current, "the platform says so, and this deletes it")
+        operations = open_operations()
+        if isinstance(operations, ForeignObjectLookup):
+            require_foreign_deletion_permission(
+                operations.find_foreign_objects(context, object_id, known_inputs), kind.kind
+            )
 
 
-def require_for_others(others: Sequence[str], kind: str) -> None:
-    """Require the permission to delete `others`, what others have put into an object of a kind."""
+def require_foreign_deletion_permission(others: Sequence[str], kind: str) -> None:
+    """Raise if an object contains `others` and the permission to delete them is missing."""
     if others:
         permissions.require(
             Permission.DESTROY_OTHERS,
@@ -75,65 +84,77 @@ def require_for_others(others: Sequence[str], kind: str) -> None:
         )
 
 
-def read_until_settled(
-    kind: Traits, reach: Reach, context: ProviderContext, id_: str, known: Properties
+def read_with_settle_time(
+    kind: Traits,
+    open_operations: OpenOperations,
+    context: ProviderContext,
+    object_id: str,
+    known_inputs: Properties,
 ) -> Observed[Any] | None:
-    """Return the object, or None when the platform has not shown it for the settle time.
+    """Return the object, or None if the platform has not shown it during the settle time.
 
-    A replica that lags behind does not show an object for a while, with a list that agrees. Only
-    looked at once is what no state has, and what a preview reads: neither is forgotten.
+    A replica that lags behind hides an object for a while, and its list agrees. An object that no
+    state has, and a
+    preview, is read only once: neither is forgotten.
 
     Raises:
-        NotEnoughEvidence: the call's time was over before.
+        NotEnoughEvidence: the deadline passed before the settle time.
     """
-    seen = reach().read(context, id_, known)
+    observed_object = open_operations().read(context, object_id, known_inputs)
     if (
-        seen is not None
+        observed_object is not None
         or not kind.is_eventually_consistent
         or context.preview
         or "ready" not in context.stored_properties
     ):
-        return seen
+        return observed_object
     missed_at = context.clock.now()
     context.on_progress(
-        f"{kind.platform} does not show {id_}: looking again before it counts as gone"
+        f"{kind.platform} does not show {object_id}: looking again before it counts as gone"
     )
     with context.extend_deadline(SETTLE):
-        while seen is None:
-            left = missed_at + SETTLE - context.clock.now()
-            missing = [f"it was missed {format_duration(SETTLE - left)} ago for the first time"]
-            observed = Observation("its list and its lookup", missing if left > 0 else [])
-            if left <= 0 or context.compute_remaining_seconds() == 0:
-                require_evidence(FORGET_OBJECT, f"{kind.platform}: {id_}", observed)
+        while observed_object is None:
+            remaining = missed_at + SETTLE - context.clock.now()
+            missing = [
+                f"it was missed {format_duration(SETTLE - remaining)} ago for the first time"
+            ]
+            observed = Observation("its list and its lookup", missing if remaining > 0 else [])
+            if remaining <= 0 or context.compute_remaining_seconds() == 0:
+                require_evidence(FORGET_OBJECT, f"{kind.platform}: {object_id}", observed)
                 break
-            context.sleep(min(LOOK_AGAIN, left))
-            seen = reach().read(context, id_, known)
-    return seen
+            context.sleep(min(RECHECK_INTERVAL_S, remaining))
+            observed_object = open_operations().read(context, object_id, known_inputs)
+    return observed_object
 
 
-def delete_when_shown(
-    kind: Traits, reach: Reach, context: ProviderContext, id_: str, known: Properties
+def delete_and_confirm(
+    kind: Traits,
+    open_operations: OpenOperations,
+    context: ProviderContext,
+    object_id: str,
+    known_inputs: Properties,
 ) -> None:
     """Delete the object and wait until it is gone, although the platform may hide it for a moment.
 
-    Gone at once is what the platform has accepted to delete.
+    Only a deletion that the platform accepted, or an object that stays hidden for the settle time,
+    counts as gone.
     """
     while True:
         accepted = context.accepted_deletions
-        reach().delete(context, id_, known)
+        open_operations().delete(context, object_id, known_inputs)
         if context.accepted_deletions > accepted or not kind.is_eventually_consistent:
             return
-        if read_until_settled(kind, reach, context, id_, known) is None:
+        if read_with_settle_time(kind, open_operations, context, object_id, known_inputs) is None:
             return
 
 
-def refuse_to_leave(context: ProviderContext) -> None:
-    """Refuse a `pulumi destroy` in the dynamic form that would leave what no state has.
+def refuse_interrupted_creates(context: ProviderContext) -> None:
+    """Refuse a `pulumi destroy` in the dynamic form that would leave objects which no state has.
 
-    Decided at the first delete of the process, for all: the destroy itself changes the state.
+    The first delete of the process decides for all: the destroy itself changes the state.
 
     Raises:
-        GpuformError: an interrupted create has, or may have, made an object.
+        GpuformError: an interrupted create has made, or may have made, an object.
     """
     if context.can_store_unready or not context.is_pulumi_host:
         return
@@ -150,15 +171,17 @@ def refuse_to_leave(context: ProviderContext) -> None:
         raise GpuformError(refusal.message, hint=refusal.hint)
 
 
-def refuse_to_forget_others(context: ProviderContext) -> None:
-    """Raise UnknownOutcome if the resource has a create of another object than the call sought.
+def refuse_other_interrupted_creates(context: ProviderContext) -> None:
+    """Raise UnknownOutcome if the resource has an interrupted create of another object.
 
-    The declaration has changed since that create, its region for example, and nobody has looked for
-    what it made.
+    The declaration, for example its region, has changed since that create, and nobody has searched
+    for its object.
     """
     intents = context.intents.of_urn(context.urn) if context.urn and context.searched_target else []
     others = [
-        each for each in intents if each.target != context.searched_target and not each.outcome
+        intent_item
+        for intent_item in intents
+        if intent_item.target != context.searched_target and not intent_item.outcome
     ]
     if not others or permissions.creates_anew():
         return
@@ -180,16 +203,18 @@ _decided: list[GpuformError | None] = []
 
 
 class ObjectGone(GpuformError):
-    """The object of an id is not there: it was deleted, or does not show yet."""
+    """The object of an id does not exist: it was deleted, or the platform does not show it yet."""
 
 
-def refuse_gone(reach: Reach, context: ProviderContext, id_: str, reason: str) -> None:
-    """Raises ObjectGone when another look finds nothing, too; unanswered, the object may exist."""
+def raise_if_gone(
+    open_operations: OpenOperations, context: ProviderContext, object_id: str, reason: str
+) -> None:
+    """Raise ObjectGone if another read finds nothing; without an answer the object may exist."""
     try:
-        found = reach().read(context, id_, {})
+        observed = open_operations().read(context, object_id, {})
     except GpuformError:
         return
-    if found is None:
+    if observed is None:
         raise ObjectGone(
             reason,
             hint="somebody deleted it. Run it again to make it anew; if the state has it "

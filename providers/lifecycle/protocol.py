@@ -29,27 +29,27 @@ from gpuform.providers.environment import enter
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade, Unfinished
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.comparing import (
-    at_this_hour,
-    changes,
-    compare,
-    echo,
-    importable,
-    typed,
+    apply_running_hours,
+    compare_inputs,
+    extract_inputs,
+    find_changes,
+    parse_inputs,
+    select_import_inputs,
 )
 from gpuform.providers.lifecycle.guarding import (
     ObjectGone,
-    delete_when_shown,
-    look_before_deletion,
-    read_until_settled,
-    refuse_gone,
+    check_before_deletion,
+    delete_and_confirm,
+    raise_if_gone,
+    read_with_settle_time,
     refuse_impossible,
-    refuse_to_forget_others,
-    refuse_to_leave,
-    require_for_change,
-    require_for_destruction,
-    require_for_others,
+    refuse_interrupted_creates,
+    refuse_other_interrupted_creates,
+    require_change_permission,
+    require_deletion_permission,
+    require_foreign_deletion_permission,
 )
-from gpuform.providers.lifecycle.settling import INTERRUPTED, settle
+from gpuform.providers.lifecycle.settling import INTERRUPTED, wait_and_build_outputs
 from gpuform.providers.lifecycle.traits import Traits, shown
 from gpuform.providers.operations import (
     ForeignObjectLookup,
@@ -119,7 +119,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 if news.get(name) is not None:
                     context.on_warning(f"{name} is called {now} now: write {now}")
             problems = problems or find_refused_changes(
-                self.inputs, echo(self, context.stored_properties), values
+                self.inputs, extract_inputs(self, context.stored_properties), values
             )
             problems = problems or list(
                 lifetime.problems(self.power, values, is_new=not context.stored_properties)
@@ -139,19 +139,21 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Pure, but for the records of a removal and of creates of nodes of the object of this id that
         did not end.
         """
-        return self._changes(id_, plain(olds), typed(self, plain(news)), _is_unclaimed(olds, news))
+        return self._changes(
+            id_, plain(olds), parse_inputs(self, plain(news)), _is_unclaimed(olds, news)
+        )
 
     def _changes(
         self, id_: str, old: Properties, declared: Properties, is_unclaimed: bool
     ) -> list[FieldChange]:
         context = get_current_context()
-        return changes(
+        return find_changes(
             self,
             old,
             declared,
             is_interrupted=_was_interrupted(context, id_),
             is_unclaimed=is_unclaimed,
-            begun=self._find_begun_parts(context, id_, old),
+            begun_parts=self._find_begun_parts(context, id_, old),
         )
 
     def _find_begun_parts(
@@ -180,7 +182,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             is_planning = (
                 context.urn is not None and not context.refreshing and not context.is_pulumi_host
             )
-            old, declared = plain(_olds), typed(self, plain(_news))
+            old, declared = plain(_olds), parse_inputs(self, plain(_news))
             recorded_for = "" if context.refreshing else _id
             found = self._changes(recorded_for, old, declared, _is_unclaimed(_olds, _news))
             if context.refreshing:  # that a node is broken is news, and no drift
@@ -189,11 +191,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if is_planning:
                 refuse_impossible(self, old, declared)
                 if replaces:
-                    require_for_destruction(
+                    require_deletion_permission(
                         self, old, f"this change replaces it ({', '.join(replaces)})"
                     )
                 else:
-                    require_for_change(self, old, declared)
+                    require_change_permission(self, old, declared)
             decided = DiffResult(
                 changes=requires_action(found),
                 replaces=replaces,
@@ -239,7 +241,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         while True:
             context.just_created = True
             try:
-                return id_, settle(self, self._open_operations, context, id_, declared, {})
+                return id_, wait_and_build_outputs(
+                    self, self._open_operations, context, id_, declared, {}
+                )
             except ObjectGone as gone:
                 if context.clock.now() - began > SETTLE:
                     raise
@@ -274,7 +278,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 try:
                     id_ = actions.create(context, want)
                 except NothingMade:
-                    refuse_to_forget_others(context)
+                    refuse_other_interrupted_creates(context)
                     return None
             context.stored_properties = {**declared, "ready": False}
             observed = actions.read(context, id_, declared)
@@ -305,8 +309,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         with self._serving("read", props) as context:
             context.stored_properties = plain(props)
-            known = typed(self, echo(self, context.stored_properties))
-            observed = read_until_settled(self, self._open_operations, context, id_, known)
+            known = parse_inputs(self, extract_inputs(self, context.stored_properties))
+            observed = read_with_settle_time(self, self._open_operations, context, id_, known)
             self._forget_stored(context, id_)
             if observed is None:
                 self._release_if_possible(context, id_, known)
@@ -314,7 +318,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if known:
                 inputs = select_declared_fields(self.inputs, observed.inputs, known)
             else:
-                inputs = importable(self, observed.inputs)
+                inputs = select_import_inputs(self, observed.inputs)
             return ReadResult(id_, {**inputs, **shown(self, context, observed)}, inputs)
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
@@ -325,24 +329,26 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         with self._serving("update", _olds, _news) as context:
             context.start_deadline(self.timeouts.update)
             old = plain(_olds)
-            declared = at_this_hour(self, old, self._declared(_news))
+            declared = apply_running_hours(self, old, self._declared(_news))
             context.stored_properties = old
             self._forget_stored(context, _id)
             refuse_impossible(self, old, declared)
-            require_for_change(self, old, declared)
-            found = compare(self, old, declared)
+            require_change_permission(self, old, declared)
+            found = compare_inputs(self, old, declared)
             sent = [change for change in found if change.is_sent]
             if sent or _was_interrupted(context, _id) or self._find_begun_parts(context, _id, old):
                 want = self.inputs.model_validate(declared)
                 try:
                     self._open_operations().update(context, _id, want, sent)
                 except NotFound as error:
-                    refuse_gone(self._open_operations, context, _id, error.message)
+                    raise_if_gone(self._open_operations, context, _id, error.message)
                     raise
                 except Unfinished as error:
                     return UpdateResult(self._unfinished(context, old, error))
             computed = {key: old[key] for key in self.outputs.model_fields if key in old}
-            outs = settle(self, self._open_operations, context, _id, declared, computed)
+            outs = wait_and_build_outputs(
+                self, self._open_operations, context, _id, declared, computed
+            )
             self._refuse_unready(context, outs)
             return UpdateResult(outs)
 
@@ -368,16 +374,16 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         with self._serving("delete", _props) as context:
             context.stored_properties = plain(_props)
-            known = typed(self, echo(self, context.stored_properties))
-            require_for_destruction(self, context.stored_properties, "this deletes it")
-            refuse_to_leave(context)
+            known = parse_inputs(self, extract_inputs(self, context.stored_properties))
+            require_deletion_permission(self, context.stored_properties, "this deletes it")
+            refuse_interrupted_creates(context)
             context.start_deadline(self.timeouts.delete)
             if not self.is_bound:
-                look_before_deletion(self, self._open_operations, context, _id, known)
+                check_before_deletion(self, self._open_operations, context, _id, known)
             if context.was_already_deleted:
                 self._release(context, _id, known)
             else:
-                delete_when_shown(self, self._open_operations, context, _id, known)
+                delete_and_confirm(self, self._open_operations, context, _id, known)
                 Drains.beside(context.intents).forget(_id)
             context.intents.forget(urn=context.urn, id_=_id)
 
@@ -426,7 +432,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             context.stored_properties = plain(olds)
             actions, known = (
                 self._open_operations(),
-                typed(self, echo(self, context.stored_properties)),
+                parse_inputs(self, extract_inputs(self, context.stored_properties)),
             )
             if not isinstance(actions, NodeRemovalOperations):
                 return None
@@ -451,7 +457,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             try:
                 actions, known = (
                     self._open_operations(),
-                    typed(self, echo(self, context.stored_properties)),
+                    parse_inputs(self, extract_inputs(self, context.stored_properties)),
                 )
                 if not isinstance(actions, ForeignObjectLookup):
                     return ()
@@ -468,8 +474,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         `others` are what `others_within` names. Tells the call what will remain. Asks nobody.
         """
         with self._serving("delete", props) as context:
-            require_for_destruction(self, plain(props), "this deletes it")
-            require_for_others(others, self.kind)
+            require_deletion_permission(self, plain(props), "this deletes it")
+            require_foreign_deletion_permission(others, self.kind)
             if self.deletion_note:
                 context.on_warning(self.deletion_note)
 

@@ -1,53 +1,72 @@
-"""Waiting until an object is as wanted, and the outputs whatever comes of it."""
+"""Wait until an object is ready, and build its outputs even when the wait fails.
+
+`Lifecycle.create` and `Lifecycle.update` call `wait_and_build_outputs`.
+"""
 
 from typing import Any, Final
 
-from gpuform.providers.context import ProviderContext, unexpected
+from gpuform.providers.context import ProviderContext, describe_unexpected_error
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
-from gpuform.providers.lifecycle.guarding import Reach, refuse_gone
+from gpuform.providers.lifecycle.guarding import OpenOperations, raise_if_gone
 from gpuform.providers.lifecycle.traits import Traits, shown
 from gpuform.providers.operations import Observed
 from gpuform.providers.properties import Properties
 
 INTERRUPTED: Final = "its create was interrupted"
-"""Why what an earlier run made is not ready."""
+"""The `not_ready_reason` of an object whose create was interrupted."""
 
 
-def settle(
+def wait_and_build_outputs(
     kind: Traits,
-    reach: Reach,
+    open_operations: OpenOperations,
     context: ProviderContext,
-    id_: str,
+    object_id: str,
     declared: Properties,
     computed: Properties,
 ) -> Properties:
-    """Waits, and makes the outputs whatever comes of it: the id must not be lost.
+    """Wait until the object is ready, and return its outputs even if the wait fails.
 
-    `computed` are the outputs last seen. Raises GpuformError when the object is gone: then there is
-    no id to keep. The intent of a create stays, so that the next attempt looks once more before it
-    makes another one. An id that is only in the answer to a create is no id to keep either: the
-    intent has it, and the state gets it when the platform has shown the object.
+    The id must not be lost: a failed wait returns `ready: false` with the reason, and adds the
+    reason to
+    `context.init_errors`. The intent of a create stays, so that the next attempt searches again
+    before it creates.
+
+    Args:
+        kind: the kind of the resource.
+        open_operations: returns the operations of the kind.
+        context: the context of the call.
+        object_id: the id of the object.
+        declared: the inputs in their declared types.
+        computed: the outputs that were observed last.
+
+    Raises:
+        GpuformError: the object is gone, or only the answer to a create has the id and the platform
+            does not show the
+            object yet. The intent keeps such an id until the platform shows the object.
     """
     observed: Observed[Any] | None = None
     interruption: Cancelled[Any] | None = None
     try:
-        want = kind.inputs.model_validate(declared)
-        settled = reach().wait_until_ready(context, id_, want)
-        observed, reason = settled, settled.outputs.not_ready_reason
+        inputs = kind.inputs.model_validate(declared)
+        ready_object = open_operations().wait_until_ready(context, object_id, inputs)
+        observed, reason = ready_object, ready_object.outputs.not_ready_reason
     except NotReady as error:
         observed, reason = error.last, error.reason
         interruption = error if isinstance(error, Cancelled) else None
         if observed is None and interruption is None:
-            refuse_gone(reach, context, id_, reason)
+            raise_if_gone(open_operations, context, object_id, reason)
     except GpuformError as error:
         reason = str(error)
+    # The object exists: an unexpected error must not lose its id.
     except Exception as error:  # noqa: BLE001 - the object exists: say so, whatever happened
-        reason = unexpected("waiting", error)
+        reason = describe_unexpected_error("waiting", error)
     if observed is not None:
         computed = shown(kind, context, observed)
-    elif _is_hearsay(context, id_) and not _is_shown(reach, context, id_):
+    elif _is_id_unconfirmed(context, object_id) and not _is_object_visible(
+        open_operations, context, object_id
+    ):
         raise interruption or GpuformError(
-            f"{reason}; it was created as {id_}, and the platform has not shown it yet",
+            f"{reason}; it was created as {object_id}, and the platform has not shown it yet",
             hint="run it again: it looks for it before anything is made",
         )
     computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
@@ -59,15 +78,17 @@ def settle(
     return outs
 
 
-def _is_hearsay(context: ProviderContext, id_: str) -> bool:
-    """Return whether only the answer to this call's create, which its intent has, tells the id."""
+def _is_id_unconfirmed(context: ProviderContext, object_id: str) -> bool:
+    """Return True if only the answer to this call's create, stored in its intent, has the id."""
     intents = context.intents.of_urn(context.urn) if context.urn else context.intents.all()
-    return context.just_created and any(each.id == id_ and not each.names for each in intents)
+    return context.just_created and any(
+        intent.id == object_id and not intent.names for intent in intents
+    )
 
 
-def _is_shown(reach: Reach, context: ProviderContext, id_: str) -> bool:
-    """Return whether the platform shows the object now; an interrupted call waits for nothing."""
+def _is_object_visible(reach: OpenOperations, context: ProviderContext, object_id: str) -> bool:
+    """Return True if the platform shows the object now; an interrupted call does not wait."""
     try:
-        return reach().read(context, id_, {}) is not None
+        return reach().read(context, object_id, {}) is not None
     except GpuformError:
         return False

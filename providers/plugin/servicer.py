@@ -20,7 +20,7 @@ from pulumi.dynamic import ReadResult
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from gpuform.providers.context import ProviderContext as LifecycleCall
-from gpuform.providers.context import create_hosted_context, unexpected, use_context
+from gpuform.providers.context import create_hosted_context, describe_unexpected_error, use_context
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.importing import imported
@@ -67,7 +67,7 @@ def answering(method: Method[Request, Answer]) -> Method[Request, Answer]:
         except GpuformError as error:
             status = Status(str(error))
         except Exception as error:  # noqa: BLE001 - its text may hold values: none may pass
-            status = Status(unexpected(method.__name__, error))
+            status = Status(describe_unexpected_error(method.__name__, error))
         context.abort_with_status(status)
         raise AssertionError("the call has ended")
 

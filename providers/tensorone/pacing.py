@@ -124,19 +124,19 @@ class RateLimitedPollSchedule(PollSchedule):
 
     SHORTEST = 7.5
 
-    def __init__(self, longest: float, rate_limits: RateLimits) -> None:
-        super().__init__(longest)
+    def __init__(self, longest_interval: float, rate_limits: RateLimits) -> None:
+        super().__init__(longest_interval)
         self._rate_limits = rate_limits
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
         """Return the seconds until the next shared poll that the limits allow."""
         pause = super().compute_delay(now, waited)
         spacing = self._rate_limits.compute_read_spacing(now)
-        if spacing <= self._longest or self._first is None:
+        if spacing <= self._longest_interval or self._started_at is None:
             return pause
         # a multiple of the shared interval, so that waiters still meet at one request
-        interval = self._longest * math.ceil(spacing / self._longest)
-        remaining_s = interval - (now - self._first) % interval
+        interval = self._longest_interval * math.ceil(spacing / self._longest_interval)
+        remaining_s = interval - (now - self._started_at) % interval
         # a poll that would be due right now is skipped: the request for it is being sent already
         return remaining_s if remaining_s > interval / 10 else remaining_s + interval
 

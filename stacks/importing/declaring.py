@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, Final
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.providers.context import ProviderContext, clock_from, use_context
+from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, Unkept
@@ -110,7 +110,7 @@ def read(wanted: Sequence[ImportChoice], settings: Settings) -> list[Found]:
         intents, began = Intents(Unkept()), time.monotonic()
 
         def call() -> ProviderContext:
-            return ProviderContext(clock=clock_from(os.environ), intents=intents, fresh_since=began)
+            return ProviderContext(clock=get_clock(os.environ), intents=intents, fresh_since=began)
 
         one = partial(_read, settings=settings, new_call=call)
         found = list(pool.map(one, wanted))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.providers.catalog import lifecycle_class, platform_of
-from gpuform.providers.context import clock_from
+from gpuform.providers.context import get_clock
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.offering import Held, held_by
 from gpuform.providers.operations import Settings
@@ -99,7 +99,7 @@ def find(question: Question) -> Orphans:
     made_by = {id_: each for each in intents for id_ in (each.id, *each.ids) if id_}
     owned_ids = {id_ for _, _, id_ in owned}
     found.unsettled = [each for each in intents if not _is_settled(each, owned_ids)]
-    now = clock_from(os.environ).now()
+    now = get_clock(os.environ).now()
     for each in _still_held([each for each in held if _key(each) not in owned], question):
         age = None if each.created_at is None else max(0.0, now - each.created_at)
         if age is None or age >= question.older_than:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.catalog import Summary, summary_of
-from gpuform.providers.context import CLOCK_VARIABLE, clock_from, synchronised
+from gpuform.providers.context import CLOCK_VARIABLE, get_clock, synchronize_clock
 from gpuform.providers.environment import Live
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
@@ -95,7 +95,7 @@ def status_of(
         _read_resources(stack, config, entries) if refresh else [_Seen(entry) for entry in entries]
     )
     settings = Settings(config=config.get, environ=environ)
-    clock = synchronised(clock_from(environ))
+    clock = synchronize_clock(get_clock(environ))
     measured = _measured(seen, settings) if refresh else {}
     watch = IdleWatch(settings, clock, Intents(Unkept(stack.intents().records)))
     found = [_status(each, book, measured.get(each.entry.urn)) for each in seen]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers import permissions
-from gpuform.providers.context import in_process, mount
+from gpuform.providers.context import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.environment import KNOWN_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.permissions import Permission
@@ -136,7 +136,7 @@ def _on_emulator(part: Part) -> Iterator[Server]:
         for name in ("home", "state", "settings"):
             (part.folder / name).mkdir(exist_ok=True)
         # The clock is asked for every step of a wait, which HTTP would make slow.
-        with mount(f"{server.url}/_emulator", in_process(server.app)):
+        with mount_transport(f"{server.url}/_emulator", create_wsgi_transport(server.app)):
             yield server
 
 

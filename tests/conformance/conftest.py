@@ -13,7 +13,7 @@ from conformance.stacks import CalledStack, EmbeddedStack, Stack
 from conformance.stock import StockHost, running_host
 from conformance.verbs import EngineVerbs, StockVerbs, Verbs
 
-from gpuform.providers.context import ProviderContext, clock_from
+from gpuform.providers.context import ProviderContext, get_clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import FolderRecords, Intents
@@ -116,7 +116,7 @@ def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None]
     def new(urn: str, timeout: float | None) -> ProviderContext:
         intents = Intents(FolderRecords(tmp_path / ".gpuform" / "records"))
         return ProviderContext(
-            urn=urn, timeout=timeout, clock=clock_from(os.environ), intents=intents
+            urn=urn, timeout=timeout, clock=get_clock(os.environ), intents=intents
         )
 
     return new

@@ -36,7 +36,7 @@ from conformance.together_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
 from gpuform.providers.catalog import resource_class
-from gpuform.providers.context.transport import in_process, mount
+from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
@@ -292,9 +292,9 @@ class World:
     def open(cls, folder: Path, held: ExitStack, hook: Hook | None = None) -> "World":
         store = held.enter_context(Store(folder / "emulator.db", seed="crashes"))
         app = create_app(store, HastyClock(store, hook))
-        transport = in_process(app)
+        transport = create_wsgi_transport(app)
         served = transport if hook is None else Counting(transport, hook)
-        held.enter_context(mount(URL, served))
+        held.enter_context(mount_transport(URL, served))
         # Slurm's commands of this machine are those of the emulator: see `run_commands`.
         os.environ.update({**environment(URL), "GPUFORM_ALLOW": "real-schedulers"})
         os.chdir(folder)

@@ -16,7 +16,7 @@ from conformance.described import Described, Request
 from processes.limits import LAST_RESORT
 from served import rewrite_answers, watch_requests
 
-from gpuform.providers.context import clock_from
+from gpuform.providers.context import get_clock
 from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.operations import Settings
@@ -36,7 +36,7 @@ def emulated(**options: Any) -> Iterator["Platform"]:
         variables = environment(server.url)
         for each in platforms().values():
             each.module("client").client_for(Settings(environ=variables)).close()
-        clock = clock_from(variables)
+        clock = get_clock(variables)
         if isinstance(clock, EmulatorClock):
             clock.close()
 

@@ -21,7 +21,7 @@ from conformance.crash_points import CRYPTER, START, URL, Counting, Hook, in_chi
 from conformance.tensorone_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
-from gpuform.providers.context.transport import in_process, mount
+from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
@@ -59,8 +59,10 @@ def gpuform(*arguments: str) -> str:
 
 def world(folder: Path, held: ExitStack, hook: Hook | None = None) -> httpx.Client:
     store = held.enter_context(Store(folder / "emulator.db", seed="crashes"))
-    transport = in_process(create_app(store, Clock(store, start=START)))
-    held.enter_context(mount(URL, transport if hook is None else Counting(transport, hook)))
+    transport = create_wsgi_transport(create_app(store, Clock(store, start=START)))
+    held.enter_context(
+        mount_transport(URL, transport if hook is None else Counting(transport, hook))
+    )
     os.environ.update(environment(URL))
     os.environ.update({"PULUMI_CONFIG_PASSPHRASE": "test only", "PULUMI_STACK": "dev"})
     os.chdir(folder / "project")

@@ -11,7 +11,7 @@ import pytest
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock
-from gpuform.providers.context.transport import in_process, mount
+from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock as VirtualClock
 from gpuform.providers.emulator.store import Store
@@ -135,13 +135,13 @@ def emulator(
     """An emulator in this process, with the environment and directory of a project that uses it."""
     store = Store(None, seed="tests")
     app = create_app(store, VirtualClock(store, start=1_800_000_000.0))
-    transport = in_process(app)
+    transport = create_wsgi_transport(app)
     monkeypatch.setenv("TOGETHER_BASE_URL", f"{URL}/together")
     monkeypatch.setenv("TOGETHER_API_KEY", ADMIN_KEY)
     monkeypatch.setenv("GPUFORM_CLOCK", URL)
     monkeypatch.chdir(tmp_path)
     with (
-        mount(URL, transport),
+        mount_transport(URL, transport),
         httpx.Client(base_url=URL, transport=transport) as http,
     ):
         yield Emulator(http, intents, told)

@@ -10,12 +10,12 @@ from processes.limits import LAST_RESORT
 from gpuform.providers.context import (
     ProviderContext,
     SystemClock,
-    clock_from,
+    get_clock,
     get_current_context,
     use_context,
 )
 from gpuform.providers.context.clock import EmulatorClock
-from gpuform.providers.context.transport import mount
+from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import Cancelled, Unreachable
 
@@ -135,7 +135,7 @@ def test_a_broken_connection_to_the_emulator_is_tried_again(broken: int, is_reac
             raise httpx.ReadError("reset", request=request)
         return httpx.Response(200, json={"now": 30.0})
 
-    with mount("http://clock.test", httpx.MockTransport(answer)):
+    with mount_transport("http://clock.test", httpx.MockTransport(answer)):
         clock = EmulatorClock("http://clock.test")
         with nullcontext() if is_reached else pytest.raises(Unreachable, match="ReadError"):
             assert clock.now() == 30.0
@@ -153,8 +153,8 @@ def free_port() -> int:
 
 
 def test_the_environment_chooses_the_clock() -> None:
-    assert isinstance(clock_from({}), SystemClock)
-    assert isinstance(clock_from({"GPUFORM_CLOCK": ""}), SystemClock)
-    first = clock_from({"GPUFORM_CLOCK": "http://127.0.0.1:1"})
+    assert isinstance(get_clock({}), SystemClock)
+    assert isinstance(get_clock({"GPUFORM_CLOCK": ""}), SystemClock)
+    first = get_clock({"GPUFORM_CLOCK": "http://127.0.0.1:1"})
     assert isinstance(first, EmulatorClock)
-    assert clock_from({"GPUFORM_CLOCK": "http://127.0.0.1:1"}) is first
+    assert get_clock({"GPUFORM_CLOCK": "http://127.0.0.1:1"}) is first

@@ -47,9 +47,9 @@ def _dict(struct: Struct) -> dict[str, Any]:
 
 def test_the_pool_of_a_worker_is_found() -> None:
     with ThreadPoolExecutor(max_workers=1) as pool:
-        found: Future[object] = pool.submit(lambda: stock_host.pool_of(sys._getframe()))
+        found: Future[object] = pool.submit(lambda: stock_host.find_thread_pool(sys._getframe()))
         assert found.result() is pool
-    assert stock_host.pool_of(sys._getframe()) is None
+    assert stock_host.find_thread_pool(sys._getframe()) is None
 
 
 def test_nothing_is_touched_outside_that_host() -> None:

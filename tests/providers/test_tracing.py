@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.context import span, tracing
+from gpuform.providers.context import trace_span, write_trace
 
 
 def read(text: str) -> list[dict[str, Any]]:
@@ -19,14 +19,14 @@ def read(text: str) -> list[dict[str, Any]]:
 
 def traced(*work: Any) -> list[dict[str, Any]]:
     file = io.StringIO()
-    with tracing(file):
+    with write_trace(file):
         for each in work:
             each()
     return read(file.getvalue())
 
 
 def nested() -> None:
-    with span("step", "create", "urn:x"), span("request", "POST /clusters"):
+    with trace_span("step", "create", "urn:x"), trace_span("request", "POST /clusters"):
         pass
 
 
@@ -57,7 +57,7 @@ def test_every_thread_has_its_track() -> None:
 
 def test_work_that_fails_is_in_the_trace() -> None:
     def fail() -> None:
-        with pytest.raises(ValueError, match="x"), span("step", "create"):
+        with pytest.raises(ValueError, match="x"), trace_span("step", "create"):
             raise ValueError("x")
 
     assert [e["name"] for e in traced(fail)] == ["thread_name", "create"]
@@ -65,7 +65,7 @@ def test_work_that_fails_is_in_the_trace() -> None:
 
 def test_nothing_is_written_outside() -> None:
     file = io.StringIO()
-    with tracing(file):
+    with write_trace(file):
         pass
     nested()
     assert read(file.getvalue()) == []

@@ -14,7 +14,7 @@ from conformance.together_kinds import SHARED_VOLUME
 from processes.commands import PASSPHRASE, SALT, Cli, Result, pulumi
 
 from gpuform.providers import permissions
-from gpuform.providers.context import ProviderContext, clock_from, use_context
+from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
@@ -32,7 +32,7 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
 
 def made(described: Described) -> str:
     """The id of an object of the kind, made past any stack."""
-    call = ProviderContext(clock=clock_from(os.environ), intents=Intents(Unkept()))
+    call = ProviderContext(clock=get_clock(os.environ), intents=Intents(Unkept()))
     with use_context(call):
         return str(described.lifecycle().create(dict(described.good)).id)
 

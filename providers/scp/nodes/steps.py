@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from gpuform.providers import permissions
-from gpuform.providers.context import PASSING
+from gpuform.providers.context import TRANSIENT_ERRORS
 from gpuform.providers.errors import ApiError, Cancelled, GpuformError, NotFound
 from gpuform.providers.http import contradicted
 from gpuform.providers.permissions import Permission
@@ -208,7 +208,7 @@ class NodeSteps:
                 return
             self._record_refusal(nodes, contradicted(error, "it still shows them all"))
         except ApiError as error:
-            if isinstance(error, PASSING):
+            if isinstance(error, TRANSIENT_ERRORS):
                 raise
             self._record_refusal(nodes, error)
         else:

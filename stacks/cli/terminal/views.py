@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from gpuform.providers.context import clock_from
+from gpuform.providers.context import get_clock
 from gpuform.schemas.resource_facts import NoticeKind
 from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
 from gpuform.stacks.cli.terminal.screen import Screen, Showing
@@ -125,7 +125,7 @@ class HumanView(_OnScreen):
         self,
         screen: Screen,
         showing: Showing,
-        make_watch: Callable[[], Stopwatch] = lambda: Stopwatch(clock_from(os.environ)),
+        make_watch: Callable[[], Stopwatch] = lambda: Stopwatch(get_clock(os.environ)),
     ) -> None:
         super().__init__(screen)
         self._make_watch = make_watch

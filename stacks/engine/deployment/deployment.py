@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuform.providers.context import ProviderContext, clock_from, span
+from gpuform.providers.context import ProviderContext, get_clock, trace_span
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent, Intents, Unkept
 from gpuform.schemas.plan import PlanAction
@@ -140,7 +140,7 @@ class Deployment:
         self._warn_of_pending_operations()
         try:
             with (
-                span("run", "preview" if options.preview else options.operation),
+                trace_span("run", "preview" if options.preview else options.operation),
                 import_project_modules(program.directory),
                 print_to_events(self.events),
             ):
@@ -438,7 +438,7 @@ class Deployment:
             urn=urn,
             preview=self.options.preview,
             timeout=timeout,
-            clock=clock_from(os.environ),
+            clock=get_clock(os.environ),
             cancelled=self._cancelled,
             intents=self._intents,
             check_lock=self._guard,

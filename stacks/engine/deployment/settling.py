@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from gpuform.providers import permissions
-from gpuform.providers.context import ProviderContext, clock_from
+from gpuform.providers.context import ProviderContext, get_clock
 from gpuform.providers.lifecycle import INTERRUPTED
 from gpuform.providers.records import ANEW, NOTHING, Intent, Intents, Unkept, in_dynamic_form
 from gpuform.stacks.engine import values
@@ -265,7 +265,7 @@ class _Search:
             urn=urn,
             preview=self.looks_only,
             timeout=timeout,
-            clock=clock_from(os.environ),
+            clock=get_clock(os.environ),
             cancelled=self.cancelled,
             intents=self.intents,
             check_lock=self._guard,

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from gpuform.providers.context import span
+from gpuform.providers.context import trace_span
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import DeletionsOutside
@@ -230,7 +230,7 @@ class StepExecutor:
         planning = self.preview
         began = time.monotonic()
         try:
-            with span("step", str(step.op), step.urn):
+            with trace_span("step", str(step.op), step.urn):
                 warnings = self._apply(step)
         except EngineError as error:
             self.fail_step(step, error, time.monotonic() - began)

@@ -27,7 +27,7 @@ from pulumi.runtime import config as pulumi_config
 from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
-from gpuform.providers.context import span
+from gpuform.providers.context import trace_span
 from gpuform.stacks.engine.language_host.program_errors import (
     Gate,
     ProgramError,
@@ -223,7 +223,7 @@ def _topology_run(
 def _failure_of(run_topology: TopologyRunner, run: TopologyRun) -> Exception | None:
     """Why the topology did not come to its end; None when it did, or there is nothing to say."""
     try:
-        with span("program", "program"):
+        with trace_span("program", "program"):
             run_topology(run)
     except Ended:
         return None
@@ -255,7 +255,7 @@ class _Run:
         def work() -> None:
             try:
                 self._configure(Gate(monitor, self.refusals), engine, preview)
-                with span("program", "program"), self.refusals.refuse_functions():
+                with trace_span("program", "program"), self.refusals.refuse_functions():
                     self._run_loop(preview)
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 failures.append(error)

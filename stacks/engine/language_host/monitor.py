@@ -14,7 +14,7 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import resource_pb2
 
-from gpuform.providers.context import span
+from gpuform.providers.context import trace_span
 from gpuform.schemas.errors import UserError
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
@@ -192,7 +192,7 @@ class Monitor:
         asked = replace(asked, inputs=with_file_hashes(asked.inputs))
         if isinstance(asked, Read):
             return self._plan_read(asked)
-        with span("step", "plan", asked.urn), self._lock:
+        with trace_span("step", "plan", asked.urn), self._lock:
             if self._needs_a_failure(asked):
                 if not self.preview:
                     self.generator.leave(asked)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pulumi.dynamic import ResourceProvider
 
-from gpuform.providers.context import ProviderContext, span, use_context
+from gpuform.providers.context import ProviderContext, trace_span, use_context
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.properties import plain
@@ -420,7 +420,7 @@ class ProviderHost:
         call = self.new_call(urn, timeout)
         for properties in given:
             call.add_secrets(values.secret_texts(properties))
-        with span("provider", verb, urn), use_context(call), user_errors(call.redact):
+        with trace_span("provider", verb, urn), use_context(call), user_errors(call.redact):
             yield call
 
 

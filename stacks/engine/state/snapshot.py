@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from gpuform.providers.context import span
+from gpuform.providers.context import trace_span
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import edits
 from gpuform.stacks.engine.state.checkpoint import (
@@ -94,7 +94,7 @@ class SnapshotManager:
             token = self._entries.begin(operation)
             change = self._record("begin", {"token": token}, operation=operation)
         if kind == "creating" and self._writer is not None:
-            with span("state", "wait for a checkpoint", resource.urn):
+            with trace_span("state", "wait for a checkpoint", resource.urn):
                 self._writer.wait(change)
             self.check()
         return token
@@ -235,7 +235,7 @@ class SnapshotManager:
 
     def _wait_logged(self, change: int) -> None:
         if self._writer is not None:
-            with span("state", "wait for the journal"):
+            with trace_span("state", "wait for the journal"):
                 self._writer.wait_logged(change)
 
     def _as_snapshot(
@@ -251,10 +251,10 @@ class SnapshotManager:
         with self._lock:
             changes, self._changes = self._changes, []
         if changes:
-            with span("state", "append to the journal"):
+            with trace_span("state", "append to the journal"):
                 self.journal.append([self._encoded(change) for change in changes])
 
-    @span("state", "write a checkpoint")
+    @trace_span("state", "write a checkpoint")
     def _checkpoint(self) -> None:
         """Everything that led to the checkpoint is in the journal before it is replaced."""
         if self.write is None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from gpuform.providers.context import Clock, clock_from, synchronised
+from gpuform.providers.context import Clock, get_clock, synchronize_clock
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.planning import Step
@@ -38,14 +38,16 @@ class Appraiser:
         gates = project_gates(directory)
         monitoring = Monitoring(settings, ids)
         keeper = Keeper(gates, allowed, stack.project.program, monitoring)
-        return cls(PriceBook.read(directory), keeper, synchronised(clock_from(environ)))
+        return cls(PriceBook.read(directory), keeper, synchronize_clock(get_clock(environ)))
 
     @classmethod
     def of_prices(cls, stack: Stack) -> Self:
         """The price book alone, for runs that change nothing on a platform."""
         keeper = Keeper((), (), stack.project.program)
         return cls(
-            PriceBook.read(stack.project.directory), keeper, synchronised(clock_from(os.environ))
+            PriceBook.read(stack.project.directory),
+            keeper,
+            synchronize_clock(get_clock(os.environ)),
         )
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from gpuform.providers.context import Clock, synchronised
+from gpuform.providers.context import Clock, synchronize_clock
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, Unkept
@@ -43,7 +43,7 @@ class Expiry:
         dependents = options.selection.target_dependents
         kept = self.stack.intents()
         self.idle.intents = Intents(Unkept(kept.records)) if options.preview else kept
-        later = synchronised(self.clock).now()
+        later = synchronize_clock(self.clock).now()
         table = TimeTable(
             self.now, self._shown, self.idle, later, is_emulated=self.clock.is_platforms
         )

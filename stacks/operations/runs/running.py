@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from gpuform.providers import permissions
-from gpuform.providers.context import clock_from, tracing
+from gpuform.providers.context import get_clock, write_trace
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.deployment import (
@@ -202,7 +202,7 @@ def _profile(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    with _opened_file(path, "profile") as file, tracing(file):
+    with _opened_file(path, "profile") as file, write_trace(file):
         yield
 
 
@@ -271,7 +271,7 @@ class PlannedRun:
             raise AssertionError("a run that only previews, or holds no lock, applies nothing")
         origin = origin_of(self.stack, os.environ, options.message, self.saved)
         run = self.stack.begin(options.operation, origin)
-        keeper = LogKeeper(Stopwatch(clock_from(os.environ)))
+        keeper = LogKeeper(Stopwatch(get_clock(os.environ)))
         ended, outcome = self._deploy(preview=False, bound=bound, keeper=keeper)
         log = keeper.log(ended.plan, self.stack, outcome)
         self.stack.finish(run, outcome, log.model_dump_json(exclude_defaults=True).encode())

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-from gpuform.providers.context import clock_from
+from gpuform.providers.context import get_clock
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.engine.deployment import (
     Operation,
@@ -65,7 +65,7 @@ def origin_of(
 
 def made_now() -> dict[str, str]:
     """What a plan says of when and by whom it was made."""
-    now = datetime.fromtimestamp(clock_from(os.environ).now(), UTC)
+    now = datetime.fromtimestamp(get_clock(os.environ).now(), UTC)
     return {
         "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "made_by": f"gpuform {version('gpuform')}",

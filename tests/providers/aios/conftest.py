@@ -13,7 +13,7 @@ from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.gpu_node import GpuNodeLifecycle
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock
-from gpuform.providers.context.transport import in_process, mount
+from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
@@ -83,11 +83,11 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
     monkeypatch.setenv("AIOS_PARSER_URL", f"{URL}/aios/")
     monkeypatch.chdir(tmp_path)
     with Store(None, seed="tests") as store:
-        transport = in_process(create_app(store, Clock(store, start=1_800_000_000.0)))
+        transport = create_wsgi_transport(create_app(store, Clock(store, start=1_800_000_000.0)))
         client = AiosClient(f"{URL}/aios", f"{URL}/aios", transport)
         http = httpx.Client(base_url=URL, transport=transport)
         registry = Registry(http, client, Intents(FolderRecords(tmp_path / "intents")))
-        with mount(URL, transport), http, use_context(registry.call()):
+        with mount_transport(URL, transport), http, use_context(registry.call()):
             yield registry
         client.close()
 

@@ -15,7 +15,7 @@ from aios_document import DECLARED
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.gpu_node import GpuNodeLifecycle
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.transport import mount
+from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.errors import AdoptionQuestion, GpuformError
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.schemas.aios.documents import entry_of
@@ -143,7 +143,10 @@ class Course:
 
     def play(self, acts: int = 12) -> None:
         transport = self.registry.transport()
-        with mount(self.stacks[0].url, transport), mount(self.stacks[1].url, transport):
+        with (
+            mount_transport(self.stacks[0].url, transport),
+            mount_transport(self.stacks[1].url, transport),
+        ):
             self._play(acts)
 
     def _play(self, acts: int) -> None:

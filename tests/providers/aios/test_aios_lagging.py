@@ -12,7 +12,7 @@ from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.records import SENT, compared
 from gpuform.providers.context import use_context
-from gpuform.providers.context.transport import mount
+from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.errors import GpuformError
 
 from .lagging_courses import EAST, NODE, RECORD, WEST, Course, Stack, wired
@@ -31,7 +31,7 @@ def stack(
     registry: LaggingRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stack]:
     made = Stack("alone", registry, tmp_path)
-    with mount(made.url, registry.transport()), made.working(monkeypatch):
+    with mount_transport(made.url, registry.transport()), made.working(monkeypatch):
         yield made
 
 

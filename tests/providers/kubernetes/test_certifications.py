@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuform.providers.context import ProviderContext, clock_from, use_context
+from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import at
@@ -36,7 +36,7 @@ class World:
         self._records = FolderRecords(tmp_path / "records")
 
     def call(self, urn: str = URN) -> ProviderContext:
-        call = ProviderContext(urn=urn, clock=clock_from(environment(self.cluster.server.url)))
+        call = ProviderContext(urn=urn, clock=get_clock(environment(self.cluster.server.url)))
         call.intents = Intents(self._records)
         return call
 

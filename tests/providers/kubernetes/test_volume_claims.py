@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.context import ProviderContext, clock_from, use_context
+from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError, NameTaken
 from gpuform.providers.http import at
@@ -27,7 +27,7 @@ def lifecycle(
     """Called as an engine calls it, for one resource."""
     for name, value in environment(cluster.server.url).items():
         monkeypatch.setenv(name, value)
-    call = ProviderContext(urn=URN, clock=clock_from(environment(cluster.server.url)))
+    call = ProviderContext(urn=URN, clock=get_clock(environment(cluster.server.url)))
     call.intents = Intents(FolderRecords(tmp_path / "intents"))
     with use_context(call):
         yield VolumeClaimLifecycle()

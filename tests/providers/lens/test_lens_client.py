@@ -9,7 +9,7 @@ import pytest
 from lens_document import CONSUMERS, ERROR, HEATMAP, OVERVIEW, typed
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.transport import mount
+from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.errors import InvalidRequest, MissingCredentials, ServerError
 from gpuform.providers.lens import capacity, get_consumers, get_heatmap, get_overview
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
@@ -121,7 +121,7 @@ def test_where_it_is() -> None:
         client_for(Settings(environ={})).overview()
     assert "lens:url" in str(caught.value)
     for url in (URL, f"{URL}/", f"{URL}/api", f"{URL}/api/"):
-        with mount(URL, httpx.MockTransport(always(OVERVIEW))):
+        with mount_transport(URL, httpx.MockTransport(always(OVERVIEW))):
             settings = Settings(config={"lens:url": url}.get, environ={})
             assert is_configured(settings)
             assert client_for(settings).overview().total_nodes == 10
@@ -136,7 +136,7 @@ def test_programs_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         return httpx.Response(200, json=content)
 
     monkeypatch.setenv("LENS_URL", URL)
-    with mount(URL, httpx.MockTransport(answer)), use_context(ProviderContext()):
+    with mount_transport(URL, httpx.MockTransport(answer)), use_context(ProviderContext()):
         assert get_overview().rdma_cluster_stat.active_ports == 76
         assert [each.stat.gpu_request for each in get_consumers()] == [8, 4]
         assert get_heatmap().utilization.data[0].value == 98.5

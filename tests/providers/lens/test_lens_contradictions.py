@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lens_document import HEATMAP, OVERVIEW
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.transport import mount
+from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import LensClient
 from gpuform.providers.lens.health_gate import HealthGateLifecycle
@@ -34,7 +34,7 @@ def passed(condition: Any, answers: dict[str, Any]) -> tuple[bool, str]:
         call = ProviderContext(
             urn="urn:pulumi:dev::p::t::gate", clock=FakeClock(is_platforms=False)
         )
-        with mount(URL, httpx.MockTransport(answer)), use_context(call):
+        with mount_transport(URL, httpx.MockTransport(answer)), use_context(call):
             outs = HealthGateLifecycle().create(inputs).outs
     return outs["ready"], outs.get("not_ready_reason", "")
 
@@ -265,7 +265,7 @@ def test_a_gate_opens_on_the_first_answer_that_is_evidence(course: list[str]) ->
         call = ProviderContext(
             urn="urn:pulumi:dev::p::t::gate", clock=FakeClock(is_platforms=False)
         )
-        with mount(URL, httpx.MockTransport(answer)), use_context(call):
+        with mount_transport(URL, httpx.MockTransport(answer)), use_context(call):
             outs = HealthGateLifecycle().create(inputs).outs
     assert outs["ready"] is True
     assert left == []

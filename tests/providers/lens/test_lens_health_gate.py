@@ -10,7 +10,7 @@ from lens_document import HEATMAP, OVERVIEW
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock
-from gpuform.providers.context.transport import in_process, mount
+from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
@@ -79,8 +79,11 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
     monkeypatch.setenv("LENS_URL", f"{URL}/lens")
     monkeypatch.chdir(tmp_path)
     with Store(None, seed="gate") as store:
-        transport = in_process(create_app(store, Clock(store, start=1_800_000_000.0)))
-        with mount(URL, transport), httpx.Client(base_url=URL, transport=transport) as http:
+        transport = create_wsgi_transport(create_app(store, Clock(store, start=1_800_000_000.0)))
+        with (
+            mount_transport(URL, transport),
+            httpx.Client(base_url=URL, transport=transport) as http,
+        ):
             world = World(http, tmp_path)
             world.show()
             yield world

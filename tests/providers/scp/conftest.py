@@ -16,7 +16,7 @@ import pytest
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock
-from gpuform.providers.context.transport import in_process, mount
+from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
@@ -233,7 +233,7 @@ URL = "http://scp.test"
 @pytest.fixture(scope="session")
 def scp_transport() -> Iterator[httpx.BaseTransport]:
     with closing(Store(None, seed="scp")) as store:
-        yield in_process(create_app(store, Clock(store, start=1_800_000_000.0)))
+        yield create_wsgi_transport(create_app(store, Clock(store, start=1_800_000_000.0)))
         client_for(Settings(environ=environment(URL))).close()
 
 
@@ -247,7 +247,7 @@ def world(
     monkeypatch.delenv("GPUFORM_ALLOW", raising=False)
     monkeypatch.chdir(tmp_path)
     with (
-        mount(URL, scp_transport),
+        mount_transport(URL, scp_transport),
         httpx.Client(base_url=URL, transport=scp_transport, verify=False) as http,
         closing(EmulatorClock(URL)) as clock,
     ):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.context import synchronised
+from gpuform.providers.context import synchronize_clock
 from gpuform.providers.errors import NotAllowed
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
@@ -23,7 +23,7 @@ def hours(world: Any) -> Properties:
 
 def advance(world: Any, **time: float) -> None:
     world.advance(timedelta(**time).total_seconds())
-    synchronised(world.clock)
+    synchronize_clock(world.clock)
 
 
 def planned(world: Any, thing: Any, inputs: Properties) -> dict[str, Any]:

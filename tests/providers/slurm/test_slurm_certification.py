@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
-from gpuform.providers.context import ProviderContext, clock_from, use_context
+from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
@@ -33,7 +33,7 @@ class World:
         self.lifecycle = CertificationLifecycle()
 
     def call(self) -> ProviderContext:
-        call = ProviderContext(urn="urn:fabric", clock=clock_from(environment(self.cluster.url)))
+        call = ProviderContext(urn="urn:fabric", clock=get_clock(environment(self.cluster.url)))
         call.intents = Intents(self.records)
         return call
 

@@ -12,7 +12,7 @@ import pytest
 
 from gpuform.providers.context import Clock, ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock
-from gpuform.providers.context.transport import in_process, mount
+from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock as VirtualClock
 from gpuform.providers.emulator.server import environment
@@ -190,8 +190,11 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     with Store(None, seed="tensorone") as store:
-        transport = in_process(create_app(store, VirtualClock(store, start=START)))
-        with mount(URL, transport), httpx.Client(base_url=URL, transport=transport) as http:
+        transport = create_wsgi_transport(create_app(store, VirtualClock(store, start=START)))
+        with (
+            mount_transport(URL, transport),
+            httpx.Client(base_url=URL, transport=transport) as http,
+        ):
             clock = EmulatorClock(URL)
             yield World(http, Intents(FolderRecords(tmp_path / "intents")), clock)
             client_for(Settings()).close()

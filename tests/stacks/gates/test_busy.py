@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.transport import mount
+from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import Leaving, LeavingNode, RunningJob
@@ -69,6 +69,6 @@ def test_an_empty_list_counts_only_where_lens_shows_that_it_is_all(
         return httpx.Response(200, json={"code": 0, "data": data})
 
     settings = Settings(environ={"LENS_URL": URL})
-    with mount(URL, httpx.MockTransport(answer)), use_context(ProviderContext()):
+    with mount_transport(URL, httpx.MockTransport(answer)), use_context(ProviderContext()):
         found = list(Monitoring(settings, {}).findings([shrinking(None)], {}))
     assert (found == []) if said is None else (said in found[0])
