@@ -21,16 +21,22 @@ _UnixSeconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _AdvanceBody(BaseModel):
+    """The body that moves the clock by seconds."""
+
     model_config = ConfigDict(extra="forbid")
     advance: Annotated[_UnixSeconds, Field(ge=0)]
 
 
 class _UntilBody(BaseModel):
+    """The body that moves the clock to a time."""
+
     model_config = ConfigDict(extra="forbid")
     until: _UnixSeconds
 
 
 class _StopBody(BaseModel):
+    """The body that ends the emulator of an identity."""
+
     model_config = ConfigDict(extra="forbid")
     emulator: str
 

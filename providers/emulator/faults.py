@@ -159,6 +159,7 @@ class Faults:
         return _COUNTS.validate_json(stored_counts) if isinstance(stored_counts, str) else {}
 
     def list_live(self) -> list[LiveFaultRule]:
+        """Return the rules with requests left, oldest first."""
         stored_rules = self._store.get_setting(_RULES_SETTING)
         return _RULES.validate_json(stored_rules) if isinstance(stored_rules, str) else []
 

@@ -43,10 +43,17 @@ class EmulatedPlatform(Protocol):
     def name(self) -> str: ...
     @property
     def prefix(self) -> str: ...
-    def create_blueprint(self) -> Blueprint: ...
-    def refuse_unauthorized(self, client_request: Request) -> Response | None: ...
-    def answer_error(self, status: int, message: str) -> Response: ...
-    def list_objects(self) -> dict[str, list[dict[str, Any]]]: ...
+    def create_blueprint(self) -> Blueprint:
+        """Return the routes of the platform, to be mounted at `prefix`."""
+
+    def refuse_unauthorized(self, client_request: Request) -> Response | None:
+        """Return the answer to a client without the right key, or None for any other client."""
+
+    def answer_error(self, status: int, message: str) -> Response:
+        """Return the platform's answer for an error outside of views: an unknown route, a fault."""
+
+    def list_objects(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the users' objects by kind, each with `id`, `name` and `status`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from gpuform.providers.emulator.routing import PlatformControls, RouteTable, ans
 
 
 class _PodBody(BaseModel):
+    """A pod for the API to run."""
+
     model_config = ConfigDict(extra="forbid")
     name: str
     namespace: str = "default"
@@ -35,6 +37,8 @@ class _PodBody(BaseModel):
 
 
 class _NodeBody(BaseModel):
+    """The readiness of a node."""
+
     model_config = ConfigDict(extra="forbid")
     ready: bool
 

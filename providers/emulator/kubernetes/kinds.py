@@ -26,6 +26,7 @@ class Kind:
 
     @property
     def api_version(self) -> str:
+        """Return the `apiVersion` of objects: group and version, or the version alone."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property

@@ -48,6 +48,7 @@ class ClusterObjects:
         self.version = int(store.get(f"{self._object_kind}/version", "") or 0)
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        """Return an object, or None."""
         return self._objects.get(kind.plural, {}).get((namespace, name))
 
     def list_objects(self, kind: Kind, namespace: str | None = None) -> list[Object]:
@@ -56,6 +57,7 @@ class ClusterObjects:
         return [item for (item_namespace, _), item in items if namespace in {None, item_namespace}]
 
     def list_all(self) -> Iterator[tuple[Kind, Object]]:
+        """Yield every object with the object's kind; objects may be removed meanwhile."""
         for plural in list(self._objects):
             for item in list(self._objects[plural].values()):
                 yield KIND_BY_PLURAL[plural], item
@@ -131,6 +133,7 @@ class ClusterObjects:
 
 
 def get_version(content: Object) -> int:
+    """Return the `resourceVersion` of an object as a number."""
     return int(content["metadata"]["resourceVersion"])
 
 

@@ -27,6 +27,7 @@ _FINAL_PHASES = ("Succeeded", "Failed")
 
 
 def is_done(pod: Object) -> bool:
+    """Return whether the pod has succeeded or failed."""
     return pod.get("status", {}).get("phase") in _FINAL_PHASES
 
 
@@ -120,6 +121,7 @@ def place_pods(objects: ClusterObjects) -> None:
 
 
 def count_gpus(pod: Object) -> int:
+    """Return the number of GPUs of all containers; limits win over requests."""
     resources = (container.get("resources", {}) for container in pod["spec"].get("containers", []))
     return sum(
         int(

@@ -209,6 +209,7 @@ def create_object(objects: ClusterObjects, address: ObjectAddress, body: Object)
 
 
 def replace_object(objects: ClusterObjects, address: ObjectAddress, body: Object) -> Object:
+    """Replace an object by the body. Raises `StatusError` 404, 409 or 422."""
     old = get_object(objects, address)
     return _store_change(objects, address, old, body)
 
@@ -216,6 +217,7 @@ def replace_object(objects: ClusterObjects, address: ObjectAddress, body: Object
 def patch_object(
     objects: ClusterObjects, address: ObjectAddress, body: Any, content_type: str
 ) -> Object:
+    """Patch an object. Raises `StatusError` 404, 409, 415 or 422."""
     old = get_object(objects, address)
     return _store_change(objects, address, old, apply_patch(old, body, content_type))
 

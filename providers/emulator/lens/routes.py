@@ -120,6 +120,8 @@ def _set_overridden_value(view: dict[str, Any], status: str) -> None:
 
 
 class LensControls(PlatformControls):
+    """What tests do to Lens: settings alone."""
+
     settings = LensSettings
 
 

@@ -23,6 +23,8 @@ _GPUS_PER_SCP_NODE = 8
 
 @dataclass(frozen=True)
 class Node:
+    """A monitored node: a worker, a server or a cluster of one of the platforms."""
+
     name: str
     gpu_model: str
     gpus: int
@@ -63,6 +65,8 @@ def _list_tensorone_nodes(store: Store, now: float) -> Iterator[Node]:
 
 
 class Stat(BaseModel):
+    """The GPUs of a workload, and how busy they are, from 0 to 1."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpuRequest: int = Field(ge=0)  # noqa: N815 - the document's name
@@ -84,6 +88,8 @@ class Consumer(BaseModel):
 
 
 class Failure(BaseModel):
+    """The code and the message of a failed answer."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     code: int

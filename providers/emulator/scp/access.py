@@ -44,6 +44,7 @@ class Version:
     """The date on which a deprecated version may end."""
 
     def to_json(self, url: str) -> dict[str, Any]:
+        """Return the version as the list of versions shows versions; `url` is the API's address."""
         return {
             "id": f"v{self.number}",
             "links": [{"href": f"{url}/v1", "rel": "self"}],
@@ -92,6 +93,8 @@ def choose_version(header: str | None) -> Version:
 
 
 class KeyPair(BaseModel):
+    """A pair of keys; the access key is the name of the pair in the settings."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     secret_key: SecretStr = Field(min_length=1)

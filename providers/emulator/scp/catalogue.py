@@ -15,6 +15,8 @@ _SINCE = "2024-05-17T00:23:17Z"
 
 @dataclass(frozen=True)
 class Image:
+    """An image of an operating system; `priority` orders the list."""
+
     image_id: str
     name: str
     os_distro: str
@@ -75,6 +77,8 @@ class Product:
 
 @dataclass(frozen=True)
 class Subnet:
+    """A subnet of a VPC; both are objects of other services of the platform."""
+
     subnet_id: str
     vpc_id: str
     region: str

@@ -100,9 +100,11 @@ class GpuNode(BaseModel, frozen=True):
         return get_value_at(self.states, now)
 
     def has_appeared(self, now: float) -> bool:
+        """Return whether lists and GET show the node by now."""
         return self.appears_at <= now
 
     def is_live(self, now: float) -> bool:
+        """Return whether the node is not TERMINATED yet."""
         return self.get_state(now) != "TERMINATED"
 
     def get_membership(self, now: float) -> Membership:
@@ -126,17 +128,21 @@ class GpuNode(BaseModel, frozen=True):
         }
 
     def plan_stop(self, change: ChangeTiming) -> Self:
+        """Return the node with a planned stop: STOPPING, then STOPPED."""
         return self._plan_states(change, _STOP_STAGES)
 
     def plan_start(self, change: ChangeTiming) -> Self:
+        """Return the node with a planned start: STARTING, then RUNNING."""
         return self._plan_states(change, _START_STAGES)
 
     def set_lock(self, now: float, *, enabled: bool) -> Self:
+        """Return the node locked or unlocked; unchanged if already so."""
         if self.lock_enabled == enabled:
             return self
         return self.model_copy(update={"lock_enabled": enabled, "modified_at": now})
 
     def plan_nat(self, change: ChangeTiming, nat: Nat | None) -> Self:
+        """Return the node with a planned NAT, or with a planned release of the NAT for None."""
         node, done_at = self._plan_edit(change, _NAT_SECONDS)
         # A later change replaces a planned one: only what has happened stays.
         nats = select_past_steps(self.nats, change.now)
@@ -145,6 +151,7 @@ class GpuNode(BaseModel, frozen=True):
         )
 
     def plan_move(self, change: ChangeTiming, target: Membership) -> Self:
+        """Return the node with a planned move to another fabric."""
         node, done_at = self._plan_edit(change, _MOVE_SECONDS)
         past_memberships = select_past_steps(self.memberships, change.now)
         memberships = (
@@ -245,6 +252,8 @@ FABRIC_CREATION_SECONDS = 30.0
 
 
 class Fabric(BaseModel, frozen=True):
+    """A cluster fabric as it is stored."""
+
     fabric_id: str
     name: str
     node_pool_id: str
@@ -259,12 +268,14 @@ class Fabric(BaseModel, frozen=True):
         return self.states[0][0]
 
     def has_appeared(self, now: float) -> bool:
+        """Return whether the fabric is visible by now."""
         return self.appears_at <= now
 
     def get_state(self, now: float) -> str:
         return get_value_at(self.states, now)
 
     def to_membership(self) -> Membership:
+        """Return the membership of nodes in this fabric."""
         return Membership(fabric_id=self.fabric_id, fabric_name=self.name)
 
     def to_pool_json(self) -> dict[str, str]:

@@ -91,6 +91,7 @@ def check_each_node(
 
 
 def check_states(nodes: Sequence[GpuNode], now: float, *allowed: str) -> None:
+    """Refuse nodes in other states than the `allowed` ones."""
     allowed_states = ", ".join(allowed)
     check_each_node(
         nodes,
@@ -189,6 +190,7 @@ class AddressAllocator:
 
 
 def build_identity(body: CreateGpuNodes, server: ServerDetails, address: str) -> Identity:
+    """Return the unchanging part of a new node, with `address` in the subnet."""
     product = PRODUCTS[server.server_type_id]
     return Identity(
         gpu_node_name=server.gpu_node_name,
@@ -241,6 +243,7 @@ def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
 
 
 def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
+    """Stop RUNNING and unlocked nodes. Raises `ApiError` for any other node."""
     nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)
     check_states(nodes, context.now, "RUNNING")
@@ -249,6 +252,7 @@ def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
 
 
 def start_nodes(context: RequestContext, ids: Sequence[str]) -> None:
+    """Start STOPPED nodes. Raises `ApiError` for any other node."""
     nodes = require_nodes(context.inventory, ids)
     check_states(nodes, context.now, "STOPPED")
     for node in nodes:
@@ -262,6 +266,7 @@ def lock_node(context: RequestContext, node_id: str, *, enabled: bool) -> None:
 
 
 def assign_nat(context: RequestContext, node_id: str, public_ip_address_id: str) -> None:
+    """Assign a public IP to a stable node without NAT. Raises `ApiError`."""
     (node,) = require_nodes(context.inventory, [node_id])
     check_states([node], context.now, *_STABLE_STATES)
     if node.get_nat(context.now) is not None:
@@ -281,6 +286,7 @@ def assign_nat(context: RequestContext, node_id: str, public_ip_address_id: str)
 
 
 def release_nat(context: RequestContext, node_id: str) -> None:
+    """Release the NAT of a stable node. Raises `ApiError`."""
     (node,) = require_nodes(context.inventory, [node_id])
     check_states([node], context.now, *_STABLE_STATES)
     if node.get_nat(context.now) is None:

@@ -90,6 +90,7 @@ class ListQuery:
         return matches
 
     def select_page(self, views: list[JsonObject]) -> list[JsonObject]:
+        """Return the requested page of `views`; empty beyond the last one."""
         start = self.page * self.size
         return views[start : start + self.size]
 
@@ -130,12 +131,14 @@ def list_images(args: Args) -> dict[str, Any]:
 
 
 def list_products(args: Args) -> dict[str, Any]:
+    """List the server types of a type and for an image. Raises `ApiError` 400."""
     filters = read_parameters(args, "type", "image_id")
     products = find_products(filters.get("type"), filters.get("image_id"))
     return {"products": [product.to_json() for product in products]}
 
 
 def list_node_pools(args: Args, inventory: ScpInventory) -> dict[str, Any]:
+    """List the node pools, filtered by subnet, fabric or id. Raises `ApiError` 400."""
     filters = read_parameters(args, "subnet_id", "cluster_fabric_id", "node_pool_id")
     pool_views = [_pool_to_json(pool, filters, inventory) for pool in POOLS.values()]
     pools = [view for view in pool_views if view is not None]

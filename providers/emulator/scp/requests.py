@@ -41,6 +41,8 @@ class ClusterFabricDetails(Body):
 
 
 class ServerDetails(Body):
+    """A server of a create."""
+
     gpu_node_name: str
     ip_address: str | None = None
     nat_enabled: bool | None = None
@@ -54,6 +56,8 @@ class Tag(Body):
 
 
 class CreateGpuNodes(Body):
+    """The body of a create."""
+
     cluster_fabric_details: ClusterFabricDetails
     image_id: str
     init_script: str | None = Field(default=None, repr=False)
@@ -74,12 +78,16 @@ class GpuNodeIds(Body):
 
 
 class ModifyMembers(Body):
+    """The body that moves nodes between fabrics."""
+
     before_cluster_fabric_id: str
     after_cluster_fabric_id: str
     gpu_node_id_list: list[str] = Field(min_length=1)
 
 
 class AssignPublicNatIp(Body):
+    """The body that assigns a public IP to a node."""
+
     public_ip_address_id: str
 
 
@@ -131,6 +139,7 @@ def check_new_nodes(body: CreateGpuNodes) -> None:
 
 
 def check_count(count: int, minimum: int) -> None:
+    """Raise `ApiError` 400 unless `count` servers are allowed: from `minimum` to MAX_SERVERS."""
     if not minimum <= count <= MAX_SERVERS:
         raise make_bad_request(
             "InvalidServerCount",

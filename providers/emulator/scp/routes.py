@@ -282,6 +282,8 @@ class ScpApi(PlatformApi):
 
 
 class _StateBody(BaseModel):
+    """The state that a test sets."""
+
     model_config = ConfigDict(extra="forbid")
     state: str
 

@@ -28,16 +28,22 @@ from gpuform.providers.emulator.together.operations import TogetherOperations
 
 
 class _CommandBody(BaseModel):
+    """A command with its arguments."""
+
     model_config = ConfigDict(extra="forbid")
     command: list[str]
 
 
 class _ControllerBody(BaseModel):
+    """Whether the controller answers."""
+
     model_config = ConfigDict(extra="forbid")
     is_answering: bool
 
 
 class _MeasureBody(Measure):
+    """A measure with its node; "" is every node without a measure of its own."""
+
     node: str = ""
 
 

@@ -99,9 +99,11 @@ class Job(BaseModel, frozen=True):
 
     @property
     def holds_nodes(self) -> bool:
+        """Return whether other jobs have to wait for the job's nodes."""
         return self.state in ("RUNNING", "COMPLETING")
 
     def start(self, nodes: list[str], now: float) -> Self:
+        """Return the job RUNNING on `nodes`, and ending in time if the length is known."""
         runs_for = self.wanted.runs_for
         ends_at = None if runs_for is None else now + runs_for
         changes = {"state": "RUNNING", "nodes": nodes, "started_at": now, "changes_at": ends_at}

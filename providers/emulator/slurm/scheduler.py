@@ -54,6 +54,7 @@ class SlurmCluster:
         self._play_events()
 
     def save(self) -> None:
+        """Store the state; nothing is kept without a call of this method."""
         cluster = self.cluster
         self._store.put(
             _KIND, cluster.cluster_id, self._state.model_dump_json(), gone_at=cluster.gone_at
@@ -78,15 +79,18 @@ class SlurmCluster:
         return [base, *(flag for flag, is_set in flags.items() if is_set)]
 
     def get_reason(self, name: str) -> Reason | None:
+        """Return why a node is drained or down, or None."""
         return self._state.reasons.get(name)
 
     def list_jobs_on(self, name: str) -> list[Job]:
+        """Return the running and completing jobs of a node."""
         return [job for job in self._state.jobs if job.holds_nodes and name in job.nodes]
 
     def set_reason(self, name: str, reason: str) -> None:
         self._state.reasons[name] = Reason(text=reason, at=self.now)
 
     def drain(self, name: str) -> None:
+        """Drain a node: running jobs go on, new ones do not start there."""
         self._state.drained[name] = True
 
     def resume(self, name: str, *, also_down: bool) -> None:
@@ -193,6 +197,7 @@ class SlurmCluster:
 
     @property
     def is_answering(self) -> bool:
+        """Return whether slurmctld answers commands."""
         return self._state.is_answering
 
     def set_answering(self, *, is_answering: bool) -> None:

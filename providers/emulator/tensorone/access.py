@@ -51,6 +51,7 @@ class Budget:
     reset: int
 
     def build_headers(self) -> dict[str, str]:
+        """Return the documented headers of the rate limit."""
         return {
             "X-RateLimit-Limit": str(self.limit),
             "X-RateLimit-Remaining": str(max(0, self.remaining)),

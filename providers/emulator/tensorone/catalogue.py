@@ -49,6 +49,8 @@ SMALLEST_STORAGE_GB = 50
 
 
 class Template(BaseModel, frozen=True):
+    """A template for new clusters, with an image."""
+
     name: str
     version: str
     docker_image: str
@@ -83,6 +85,8 @@ OWNER = {"owner_id": "user_789", "owner_email": "researcher@company.com"}
 
 
 class ApiKey(BaseModel):
+    """The tier and the rights of a key."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tier: Literal["free", "pro", "enterprise"] = "enterprise"

@@ -58,10 +58,13 @@ class Spec(BaseModel, frozen=True):
 
     @property
     def hourly(self) -> float:
+        """Return the price of an hour in USD."""
         return round(sum(self.compute_costs().values()), 2)
 
 
 class Port(BaseModel, frozen=True):
+    """A port mapping with both ports assigned."""
+
     internal_port: int
     external_port: int
     protocol: str
@@ -137,9 +140,11 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return get_value_at(self.statuses, now)
 
     def get_last_change(self, now: float) -> float:
+        """Return when the present status began, in unix seconds."""
         return select_past_steps(self.statuses, now)[-1][0]
 
     def get_updated_at(self, now: float) -> float:
+        """Return the time of the last update or change of status, in unix seconds."""
         return max(self.changed_at, self.get_last_change(now))
 
     def list_sessions(self, now: float) -> list[tuple[float, float]]:
@@ -214,17 +219,21 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return self._plan_statuses(now, stages, is_stuck=is_stuck, message=message, idle_since=None)
 
     def plan_stopped_creation(self, now: float, *, is_stuck: bool) -> Self:
+        """Return the new cluster on the way to `stopped`, without a start."""
         return self._plan_statuses(now, (_PENDING, ("stopped", 0.0)), is_stuck=is_stuck)
 
     def plan_stop(self, now: float, *, is_forced: bool, is_stuck: bool) -> Self:
+        """Return the cluster with a planned stop, faster if forced."""
         stages = (_FORCED_STOPPING if is_forced else _STOPPING, ("stopped", 0.0))
         return self._plan_statuses(now, stages, is_stuck=is_stuck, message="")
 
     def plan_deletion(self, now: float, *, is_stuck: bool) -> Self:
+        """Return the cluster `deleting`, to be removed after a minute, or never if stuck."""
         gone_at = None if is_stuck else now + _DELETION_SECONDS
         return self._plan_statuses(now, (("deleting", 0.0),), is_stuck=False, gone_at=gone_at)
 
     def apply_changes(self, now: float, **changes: Any) -> Self:
+        """Return the cluster with changed fields, and `now` as the time of the change."""
         return self.model_copy(update={"changed_at": now, **changes})
 
     def _plan_statuses(
@@ -236,6 +245,8 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
 
 
 class Snapshot(BaseModel, frozen=True):
+    """A snapshot of a cluster's storage."""
+
     snapshot_id: str
     cluster_id: str
     name: str
@@ -290,6 +301,7 @@ class TensorOneInventory:
         self._store.put(_SNAPSHOT, snapshot.snapshot_id, snapshot.model_dump_json())
 
     def delete_snapshots(self, cluster_id: str) -> None:
+        """Delete all snapshots of a cluster."""
         for snapshot in self.list_snapshots(cluster_id):
             body = snapshot.model_dump_json()
             self._store.put(_SNAPSHOT, snapshot.snapshot_id, body, gone_at=self.now)

@@ -25,6 +25,8 @@ class Body(BaseModel):
 
 
 class NewPortMapping(Body):
+    """A port mapping; without an external port the platform chooses one."""
+
     internal_port: _Port
     external_port: _Port | None = None
     protocol: Literal["tcp", "udp"] = "tcp"
@@ -32,6 +34,8 @@ class NewPortMapping(Body):
 
 
 class AutoTerminate(Body):
+    """Limits of a cluster; missing ones stay as they are."""
+
     enabled: bool | None = None
     idle_minutes: Annotated[int, Field(ge=1)] | None = None
     max_runtime_hours: Annotated[int, Field(ge=1)] | None = None
@@ -39,6 +43,8 @@ class AutoTerminate(Body):
 
 
 class CreateCluster(Body):
+    """The body of a create."""
+
     name: _Name
     gpu_type: str
     gpu_count: int = Field(ge=1)
@@ -73,6 +79,8 @@ class UpdateCluster(Body):
 
 
 class Configuration(Body):
+    """New hardware or a new image at a start; missing fields stay."""
+
     cpu_cores: int | None = Field(default=None, ge=1)
     memory_gb: int | None = Field(default=None, ge=1)
     storage_gb: int | None = Field(default=None, ge=1)
@@ -93,6 +101,8 @@ class StartCluster(Body):
 
 
 class StopCluster(Body):
+    """The body of a stop. Most fields are accepted without an effect."""
+
     force: bool = False
     grace_period_minutes: int = Field(default=5, ge=0, le=30)
     save_state: bool = False
@@ -105,6 +115,8 @@ class StopCluster(Body):
 
 
 class DeleteCluster(Body):
+    """The body of a delete; `confirm_deletion` has to be "DELETE"."""
+
     confirm_deletion: str | None = None
     force: bool = False
     create_final_snapshot: bool = False

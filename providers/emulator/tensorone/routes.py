@@ -269,6 +269,8 @@ def _parse_flag(name: str) -> bool:
 
 
 class _ChangeBody(BaseModel):
+    """What a test changes of a cluster: work, replaced members, hidden members."""
+
     model_config = ConfigDict(extra="forbid")
     idle: bool | None = None
     shown: Json | None = None

@@ -47,6 +47,8 @@ class DriverVersion:
 
 @dataclass(frozen=True)
 class Region:
+    """A region with the GPU types and drivers that it offers."""
+
     name: str
     gpu_types: tuple[str, ...]
     drivers: tuple[DriverVersion, ...]

@@ -113,6 +113,8 @@ def status_to_phase(status: str) -> str | None:
 
 
 class AddOn(BaseModel, frozen=True):
+    """An add-on of a cluster as it is stored."""
+
     add_on_type: str
     name: str
     config: dict[str, dict[str, bool]]
@@ -172,6 +174,7 @@ class Cluster(BaseModel, frozen=True):
         return get_value_at(self.statuses, now)
 
     def has_control_plane(self, now: float) -> bool:
+        """Return whether all control plane nodes run, and thus an API server answers."""
         return bool(self.control_plane) and all(node.is_running(now) for node in self.control_plane)
 
     def is_progressing(self) -> bool:

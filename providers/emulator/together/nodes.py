@@ -84,6 +84,7 @@ class Node(BaseModel, frozen=True):
         return "-".join(["slurm", *self.host_name.rsplit("-", 2)[1:]])
 
     def is_running(self, now: float) -> bool:
+        """Return whether the node has joined and not left."""
         return self.has_joined(now) and not self.has_left(now)
 
     def is_down(self, now: float) -> bool:
@@ -91,13 +92,16 @@ class Node(BaseModel, frozen=True):
         return any(start <= now < end for start, end in self.down)
 
     def has_joined(self, now: float) -> bool:
+        """Return whether the node has come up by now."""
         return self.running_at is not None and self.running_at <= now
 
     def has_left(self, now: float) -> bool:
+        """Return whether the node has been removed by now."""
         # A planned removal in the future does not count.
         return self.removed_at is not None and self.removed_at <= now
 
     def to_control_plane_json(self, now: float) -> dict[str, Any]:
+        """Return the SDK's control plane node."""
         return {
             "node_id": self.node_id,
             "host_name": self.host_name,
@@ -111,6 +115,7 @@ class Node(BaseModel, frozen=True):
         }
 
     def to_worker_json(self, now: float, gpu_type: str) -> dict[str, Any]:
+        """Return the SDK's GPU worker node."""
         machine = MACHINES[gpu_type]
         view: dict[str, Any] = {
             "node_id": self.node_id,

@@ -64,6 +64,7 @@ class TogetherOperations:
     # Clusters.
 
     def create_cluster(self, body: CreateCluster, effects: FaultEffects) -> Cluster:
+        """Create a cluster, with a new or an existing volume. Raises `ApiError`."""
         now = self.now
         self._refuse_without_credit()
         check_new_cluster(body, now)
@@ -97,12 +98,14 @@ class TogetherOperations:
         return planned
 
     def get_cluster(self, cluster_id: str) -> Cluster:
+        """Return a cluster. Raises `ApiError` 404."""
         body = self._store.get(_CLUSTER, cluster_id)
         if body is None:
             raise make_not_found("cluster", cluster_id)
         return _parse_cluster(body)
 
     def list_clusters(self, project: str | None = None) -> list[Cluster]:
+        """Return the clusters of a project or all, oldest first."""
         clusters = (_parse_cluster(body) for body in self._store.list_all(_CLUSTER))
         return [cluster for cluster in clusters if project in {None, cluster.settings.project_id}]
 
@@ -133,6 +136,7 @@ class TogetherOperations:
     def create_remediation(
         self, cluster_id: str, instance_id: str, remediation_id: str | None, body: CreateRemediation
     ) -> Remediation:
+        """Begin the repair of a machine on a user's request. Raises `ApiError`."""
         cluster = self.get_cluster(cluster_id)
         remediation, planned = self.remediations.create(cluster, instance_id, remediation_id, body)
         self._save_cluster(planned)
@@ -141,6 +145,7 @@ class TogetherOperations:
     def approve_remediation(
         self, remediation: Remediation, body: ApproveRemediation
     ) -> Remediation:
+        """Begin a proposed repair. Raises `ApiError`."""
         approved, planned = self.remediations.approve(
             self.get_cluster(remediation.cluster_id), remediation, body
         )
@@ -148,6 +153,7 @@ class TogetherOperations:
         return approved
 
     def cancel_remediation(self, remediation: Remediation) -> Remediation:
+        """Cancel a repair before the run. Raises `ApiError`."""
         cancelled, planned = self.remediations.cancel(
             self.get_cluster(remediation.cluster_id), remediation
         )
@@ -220,6 +226,7 @@ class TogetherOperations:
     # Volumes.
 
     def create_volume(self, body: CreateVolume, effects: FaultEffects) -> Volume:
+        """Create a volume. Raises `ApiError`."""
         now = self.now
         self._refuse_without_credit()
         require_region(body.region)
@@ -241,16 +248,19 @@ class TogetherOperations:
         return volume
 
     def get_volume(self, volume_id: str) -> Volume:
+        """Return a volume. Raises `ApiError` 404."""
         body = self._store.get(_VOLUME, volume_id)
         if body is None:
             raise make_not_found("volume", volume_id)
         return _parse_volume(body)
 
     def list_volumes(self, project: str | None = None) -> list[Volume]:
+        """Return the volumes of a project or all, oldest first."""
         volumes = (_parse_volume(body) for body in self._store.list_all(_VOLUME))
         return [volume for volume in volumes if project in {None, volume.project_id}]
 
     def update_volume(self, body: UpdateVolume, effects: FaultEffects) -> Volume:
+        """Resize a volume; an equal or missing size changes nothing. Raises `ApiError`."""
         now = self.now
         volume = self.get_volume(body.volume_id)
         size = get_value_at(volume.sizes, now)

@@ -75,6 +75,7 @@ class Remediation(BaseModel, frozen=True):
         return get_value_at(self.states, now)
 
     def is_open(self, now: float) -> bool:
+        """Return whether the repair has not ended."""
         return self.get_state(now) not in _FINAL_STATES
 
     def plan_run(self, now: float) -> Self:

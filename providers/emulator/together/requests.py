@@ -32,6 +32,8 @@ class AddOnConfig(Body):
 
 
 class NewAddOn(Body):
+    """An add-on of a new cluster."""
+
     add_on_type: str
     name: str
     config: AddOnConfig | None = None
@@ -107,11 +109,15 @@ class CreateVolume(Body):
 
 
 class UpdateVolume(Body):
+    """The body that resizes a volume."""
+
     volume_id: str
     size_tib: int | None = Field(default=None, ge=1)
 
 
 class CreateCluster(Body):
+    """The body of a create."""
+
     cluster_name: str = Field(min_length=1)
     region: str
     gpu_type: str
@@ -167,6 +173,8 @@ _Mode = Literal[
 
 
 class CreateRemediation(Body):
+    """A user's request for a repair."""
+
     mode: _Mode
     reason: str | None = None
 
@@ -179,6 +187,8 @@ class ApproveRemediation(Body):
 
 
 class RejectRemediation(Body):
+    """A rejection of a proposed repair."""
+
     comment: str | None = None
 
 

@@ -302,11 +302,15 @@ def _parse_number(name: str, default: int) -> int:
 
 
 class _WorkerBody(BaseModel):
+    """The message with which repairs of a worker fail."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
     repair_fails: str = ""
 
 
 class _CreditBody(BaseModel):
+    """Whether the account is without credit."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
     exhausted: bool
 

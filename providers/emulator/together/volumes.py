@@ -49,15 +49,18 @@ class Volume(BaseModel, frozen=True):
         return "bound" if status == "available" and self.is_held(now) else status
 
     def is_held(self, now: float) -> bool:
+        """Return whether a cluster has the volume now."""
         return any(
             released_at is None or now < released_at for released_at in self.holders.values()
         )
 
     def is_settled(self, now: float) -> bool:
+        """Return whether the volume is available, also with clusters."""
         # The timeline alone: `bound` is an available volume as well.
         return get_value_at(self.statuses, now) == "available"
 
     def attach(self, cluster_id: str) -> Self:
+        """Return the volume held by a cluster, until further notice."""
         return self.model_copy(update={"holders": {**self.holders, cluster_id: None}})
 
     def release(self, cluster_id: str, moment: float | None) -> Self:
@@ -71,6 +74,7 @@ class Volume(BaseModel, frozen=True):
         )
 
     def plan_resize(self, size_tib: int, now: float, *, is_stuck: bool) -> Self:
+        """Return the volume with a planned resize; a stuck one never ends."""
         # The old size shows until the new one is there: a resize takes time, and the status stays.
         sizes = [(now, get_value_at(self.sizes, now))]
         if not is_stuck:
@@ -88,6 +92,7 @@ class Volume(BaseModel, frozen=True):
         return self
 
     def plan_deletion(self, now: float, *, is_stuck: bool) -> Self:
+        """Return the volume `deleting`; a stuck one never disappears."""
         return self.model_copy(
             update={
                 # A deletion forgets the history: no answer shows it.
@@ -107,4 +112,5 @@ class Volume(BaseModel, frozen=True):
 
 
 def plan_creation(now: float, *, is_stuck: bool) -> Timeline[str]:
+    """Return the statuses of a new volume."""
     return schedule_stages(_CREATION_STAGES[:1] if is_stuck else _CREATION_STAGES, now)

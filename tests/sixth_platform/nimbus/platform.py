@@ -10,6 +10,6 @@ PLATFORM = Platform(
     settings=(Setting("nimbus:apiKey", "NIMBUS_API_KEY", "API key of Nimbus.", secret=True),),
     address="NIMBUS_URL",
     is_priced=True,
-    emulator="nimbus.emulator:parts",
+    emulator="nimbus.emulator:create_parts",
     emulated={"NIMBUS_URL": "{url}/nimbus", "NIMBUS_API_KEY": "emulator-nimbus-key"},
 )
