@@ -1,4 +1,7 @@
-"""Samsung SCP's GPU nodes and fabrics as Pulumi resources, and what there is to make them of."""
+"""Declare Samsung SCP's GPU nodes, node pools and fabrics as Pulumi resources, and look up offers.
+
+Programs import this package; names are loaded when they are used.
+"""
 
 from typing import TYPE_CHECKING
 

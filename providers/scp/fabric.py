@@ -61,7 +61,7 @@ class FabricActions:
         def probe() -> PollResult[Seen]:
             return look_at(name, find_fabric(client, inputs.node_pool_id, name))
 
-        rhythm = client.rhythm(INTERVAL)
+        rhythm = client.get_poll_schedule(INTERVAL)
         return wait_until_done(context, probe, label=f"fabric {name}", interval=rhythm)
 
     def read(
@@ -105,7 +105,7 @@ class FabricActions:
             _refuse_members(fabric)
             return PollResult(None, "its last nodes are being deleted")
 
-        wait_until_gone(context, probe, label=f"fabric {name}", interval=client.rhythm(INTERVAL))
+        wait_until_gone(context, probe, label=f"fabric {name}", interval=client.get_poll_schedule(INTERVAL))
 
     def _client(self, region: Any) -> ScpClient:
         return client_for(self._settings, region if isinstance(region, str) else None)

@@ -134,7 +134,7 @@ class GpuNodeActions:
                     context,
                     lambda: PollResult(None, "its name is still in use", is_done=not candidates()),
                     label=f"GPU node {inputs.gpu_node_name}",
-                    interval=client.rhythm(POLL_INTERVAL_S),
+                    interval=client.get_poll_schedule(POLL_INTERVAL_S),
                 )
 
         def has_name(id_: str) -> bool:
@@ -189,7 +189,7 @@ class GpuNodeActions:
             )
 
         what = f"GPU node {inputs.gpu_node_name}"
-        seen = wait_until_done(context, probe, label=what, interval=client.rhythm(POLL_INTERVAL_S))
+        seen = wait_until_done(context, probe, label=what, interval=client.get_poll_schedule(POLL_INTERVAL_S))
         try:
             _taking(context, object_id, inputs.dump_declared()).uncordon_nodes(
                 _present(node.refresh())
@@ -308,7 +308,7 @@ class GpuNodeActions:
             return PollResult(None, seen.state)
 
         what = f"GPU node {known_inputs.get('gpu_node_name') or object_id}"
-        wait_until_gone(context, probe, label=what, interval=client.rhythm(POLL_INTERVAL_S))
+        wait_until_gone(context, probe, label=what, interval=client.get_poll_schedule(POLL_INTERVAL_S))
         taking.uncordon_nodes(())
         forget_idleness(context, object_id)
 
@@ -324,7 +324,7 @@ class GpuNodeActions:
             )
 
         what = f"fabric {inputs.cluster_fabric_id}"
-        rhythm = client.rhythm(POLL_INTERVAL_S)
+        rhythm = client.get_poll_schedule(POLL_INTERVAL_S)
         if context.is_search_only:
             return _existing(client, inputs.cluster_fabric_id)
         try:

@@ -13,7 +13,7 @@ from gpuform.schemas.scp.wire import ClusterFabric, GpuNode, Image, Product, Ven
 
 
 def images(region_id: str) -> Sequence[Image]:
-    """List the operating-system images that nodes of a region can have."""
+    """List the operating-system images for nodes of a region."""
     return _get_client(region_id).list_images(region_id)
 
 
@@ -38,7 +38,7 @@ def node_pools(
     *,
     region: str | None = None,
 ) -> Sequence[VendorPool]:
-    """List the vendor's pools that serve a subnet, have a fabric, or have an id; else all pools."""
+    """List the vendor's pools, or only the pools of a subnet, a fabric or an id."""
     return _get_client(region).list_node_pools(subnet_id, cluster_fabric_id, node_pool_id)
 
 
@@ -49,7 +49,7 @@ def fabrics(
     *,
     region: str | None = None,
 ) -> Sequence[ClusterFabric]:
-    """List the fabrics that match every given value, with their nodes, sorted by name."""
+    """List the fabrics matching every given value, with members, sorted by name."""
     return _get_client(region).list_fabrics(
         cluster_fabric_name=cluster_fabric_name, state=state, node_pool_id=node_pool_id
     )
@@ -65,7 +65,7 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
     *,
     region: str | None = None,
 ) -> Sequence[GpuNode]:
-    """List the nodes that match every given value, sorted by name."""
+    """List the nodes matching every given value, sorted by name."""
     return _get_client(region).list_nodes(
         gpu_node_name=gpu_node_name,
         state=state,

@@ -89,7 +89,7 @@ def _list_observed_states(outputs: Mapping[str, Any]) -> Iterable[str]:
 
 
 def describe_pool_placement(outputs: Mapping[str, Any]) -> Placement:
-    """Describe the placement of a pool's nodes, each with the fabric that it is in itself."""
+    """Describe the placement of a pool's nodes, each with the node's own fabric."""
     nodes = outputs.get("gpu_nodes")
     node_outputs = nodes.values() if isinstance(nodes, Mapping) else ()
     name = text_of(outputs, "gpu_node_name_prefix")

@@ -237,7 +237,7 @@ class NodePoolActions:
             return PollResult(None, f"{len(nodes.nodes_by_id)} nodes left")
 
         steps = NodeSteps(client, nodes)
-        wait_until_gone(context, probe, label=what, interval=client.rhythm(POLL_INTERVAL_S))
+        wait_until_gone(context, probe, label=what, interval=client.get_poll_schedule(POLL_INTERVAL_S))
         taking.uncordon_nodes(())
         forget_idleness(context, object_id)
         Repairs.beside(context.intents).forget(object_id)

@@ -17,7 +17,7 @@ _SCP_REGIONS = tuple(dict.fromkeys(region for regions in REGIONS.values() for re
 
 
 def offered(settings: Settings, regions: Sequence[str]) -> Iterator[Offer]:
-    """List the offers of those `regions` that are SCP's; without any, of the default region.
+    """List the offers of SCP's regions among `regions`, or of the default region.
 
     Without a default region, the one address that is set (an override) is asked for the images of
     each region.

@@ -58,7 +58,7 @@ def yield_while_answered(
 
 
 def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what the platform's lists say against `values`, which may be UNKNOWN in parts."""
+    """Yield contradictions between `values` and SCP's lists; values may be UNKNOWN."""
     image_id, product_id, node_pool_id, region_id, subnet_id = (
         value if isinstance(value := values.get(name), str) else None
         for name in ("image_id", "server_type_id", "node_pool_id", "region_id", "subnet_id")
@@ -194,7 +194,7 @@ def _get_cached_list(
 
 
 def report_unchecked(client: ScpClient, context: ProviderContext, reason: str) -> None:
-    """Report that the lists could not be requested, and why."""
+    """Report why the lists could not be requested."""
     # An engine collects these; Pulumi's hosts would show one per resource.
     if context.urn is None or context.is_pulumi_host:
         with _lock:
@@ -212,7 +212,7 @@ Values = Mapping[str, Any]
 def add_server_type(
     settings: Settings, context: ProviderContext, values: Values
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Return declared values with the server_type_id of their gpu_type, and the problems of that.
+    """Add the server_type_id of a declared gpu_type; return values and problems.
 
     An id that was found for the same GPU stays, and nothing is requested. When the platform does
     not answer, a new resource stays without an id: its create asks again (`get_server_type_id`).
@@ -255,7 +255,7 @@ def add_server_type(
 
 
 def get_server_type_id(client: ScpClient, inputs: GpuNodeInputs | NodePoolInputs) -> str:
-    """Return the server_type_id that a create sends.
+    """Return the server_type_id for a create.
 
     Raises:
         GpuformError: no server type has the GPU, or several have it.
@@ -315,7 +315,7 @@ Out = TypeVar("Out", GpuNodeOutputs, NodePoolOutputs)
 def add_newer_image(
     client: ScpClient, context: ProviderContext, values: Mapping[str, Any], seen: Observed[Out]
 ) -> Observed[Out]:
-    """Add the newest image of the same kind to the observed outputs, if there is a newer one.
+    """Add the newest image of the node's kind to the outputs, if there is a newer one.
 
     The list is requested once for each region and process. Without an answer the stored value
     stays.
@@ -331,7 +331,7 @@ def add_newer_image(
 
 
 def find_newer_image(images: Sequence[wire.Image], image_id: str) -> NewerImageOutputs | None:
-    """Return the newest image of the same kind; None if `image_id` is the newest."""
+    """Return the newest image of one kind; None if `image_id` is the newest."""
     current_image = next((image for image in images if image.id == image_id), None)
     current_version = _parse_image_version(current_image) if current_image else None
     if current_image is None or current_version is None:
@@ -372,7 +372,7 @@ def _get_image_kind(image: wire.Image) -> Iterable[str]:
 
 
 def _parse_image_version(image: wire.Image) -> tuple[int, ...] | None:
-    """Parse the version of an image; None without a distribution, or if it is no version."""
+    """Parse the version of an image; None without a distribution or a numeric version."""
     has_version = image.os_distro and re.fullmatch(
         r"[0-9]{1,9}(\.[0-9]{1,9})*", image.scp_os_version
     )

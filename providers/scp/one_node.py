@@ -28,7 +28,7 @@ class SingleNode:
         self.last = wire.GpuNode.model_construct(id=id_)
 
     def refresh(self) -> NodeOutputs | None:
-        """Read the node again, and return it; None if it is gone.
+        """Read and return the node; None after the deletion.
 
         Many readers at a time share their requests.
         """
@@ -62,7 +62,7 @@ def parse_declared_node(declared: Mapping[str, Any]) -> DeclaredNode:
 def build_create_request(
     inputs: GpuNodeInputs, fabric: wire.ClusterFabric, server_type_id: str
 ) -> wire.CreateGpuNodes:
-    """Build the request that creates the node in an existing fabric."""
+    """Build the request to create the node in an existing fabric."""
     declared_node = parse_declared_node(inputs.dump_declared())
     return wire.CreateGpuNodes(
         cluster_fabric_details=wire.ClusterFabricDetails(
@@ -110,7 +110,7 @@ def parse_stored_node(outputs: Mapping[str, Any]) -> NodeOutputs | None:
 def build_node_outputs(
     node: wire.GpuNode, seen: NodeOutputs, reason: str | None, faults: Sequence[NodeFault] = ()
 ) -> GpuNodeOutputs:
-    """Build the outputs of the node; `reason` says why it is not ready, None if it is."""
+    """Build the outputs of the node; `reason` is None if the node is ready."""
     fields = seen.model_dump(exclude={"id", "gpu_node_name", "cluster_fabric_id"})
     return GpuNodeOutputs(
         ready=reason is None,
@@ -122,7 +122,7 @@ def build_node_outputs(
 
 
 def build_observed_inputs(node: wire.GpuNode) -> dict[str, Any]:
-    """Build the inputs that the platform returns; an empty text counts as no value."""
+    """Build the inputs from SCP's answer; an empty text counts as no value."""
     values = {
         "gpu_node_name": node.gpu_node_name,
         "cluster_fabric_id": node.cluster_fabric_id,

@@ -1,4 +1,7 @@
-"""Samsung Cloud Platform, as gpuform knows it."""
+"""Describe Samsung Cloud Platform to gpuform: its kinds, look-ups, settings and emulator.
+
+`providers.platform` finds `PLATFORM` by the name of the package.
+"""
 
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.providers.platform import Platform, Setting

@@ -39,7 +39,7 @@ class ScpClient:
         self._send_request = connection.send_request
         self._lock = threading.Lock()
         self._node_listings: dict[str | None, Listing[wire.GpuNode]] = {}
-        self._rhythms: dict[float, PollSchedule] = {}
+        self._poll_schedules: dict[float, PollSchedule] = {}
 
     # GPU nodes.
 
@@ -70,7 +70,7 @@ class ScpClient:
         cluster_fabric_name: str | None = None,
         cluster_fabric_id: str | None = None,
     ) -> list[wire.GpuNode]:
-        """List all nodes, or the nodes that match every given value, sorted by name.
+        """List the nodes matching every given value, sorted by name.
 
         A TERMINATED node is gone: only a filter by `state` returns it.
         """
@@ -131,7 +131,7 @@ class ScpClient:
             return self._node_listings[cluster_fabric_name]
 
     def delete_nodes(self, node_ids: Sequence[str]) -> None:
-        """Begin to delete nodes.
+        """Delete nodes, without waiting.
 
         Raises:
             NotFound: one of the nodes is gone and others are not.
@@ -142,13 +142,13 @@ class ScpClient:
         )
 
     def start_nodes(self, node_ids: Sequence[str]) -> None:
-        """Begin to start stopped nodes; nodes that all run already are no error."""
+        """Start stopped nodes, without waiting; running nodes are no error."""
         body = wire.chosen_nodes(node_ids)
         has_effect = _has_state(NodeState.STARTING, NodeState.RUNNING)
         self._send_repeatable_request("POST", f"{_NODES}/start", body, node_ids, has_effect)
 
     def stop_nodes(self, node_ids: Sequence[str]) -> None:
-        """Begin to stop running nodes; nodes that are all stopped already are no error."""
+        """Stop running nodes, without waiting; stopped nodes are no error."""
         body = wire.chosen_nodes(node_ids)
         has_effect = _has_state(NodeState.STOPPING, NodeState.STOPPED)
         self._send_repeatable_request("POST", f"{_NODES}/stop", body, node_ids, has_effect)
@@ -162,7 +162,7 @@ class ScpClient:
         self._send_request(wire.NodeAnswer, "PUT", f"{_NODES}{at(node_id)}/unlock")
 
     def assign_nat(self, node_id: str, public_ip_address_id: str) -> None:
-        """Begin to assign the address of a public IP to a node that has no public address."""
+        """Assign the address of a public IP to a node without one; do not wait."""
         # Which public IP a node has is never told: only a change under way is taken for this one.
         body, has_effect = wire.public_nat_ip(public_ip_address_id), _has_state(NodeState.EDITING)
         self._send_repeatable_request(
@@ -170,7 +170,7 @@ class ScpClient:
         )
 
     def release_nat(self, node_id: str) -> None:
-        """Begin to remove the public address of a node; a node without one is no error."""
+        """Remove the public address of a node, without waiting; a node without one is no error."""
 
         def has_effect(node: wire.GpuNode) -> bool:
             return node.state == NodeState.EDITING or not node.policy_use_nat
@@ -184,7 +184,7 @@ class ScpClient:
     def modify_members(
         self, before_fabric_id: str, after_fabric_id: str, node_ids: Sequence[str]
     ) -> None:
-        """Begin to move nodes from one fabric to another fabric of the same vendor pool."""
+        """Move nodes from one fabric to another fabric of one vendor pool, without waiting."""
 
         def has_effect(node: wire.GpuNode) -> bool:
             # The move is asynchronous (202): a node is EDITING, or is in the new fabric already.
@@ -196,7 +196,7 @@ class ScpClient:
         )
 
     def get_fabric(self, fabric_id: str) -> wire.ClusterFabric:
-        """Get one fabric with its members.
+        """Get one fabric and the members.
 
         Raises:
             NotFound: the fabric is gone.
@@ -210,7 +210,7 @@ class ScpClient:
         state: str | None = None,
         node_pool_id: str | None = None,
     ) -> list[wire.ClusterFabric]:
-        """List all fabrics, or the fabrics that match every given value, sorted by name."""
+        """List the fabrics matching every given value, sorted by name."""
         common_filters = {"state": state, "node_pool_id": node_pool_id}
         filters = {
             **common_filters,
@@ -246,7 +246,7 @@ class ScpClient:
         image_id: str | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Sequence[wire.Product]:
-        """List the server types, filtered by `type`, such as SCALE, and by the image they run."""
+        """List the server types, filtered by `type` (example: SCALE) and by a supported image."""
         path, params = f"{_NODES}/products", _drop_undefined(type=type, image_id=image_id)
         return self._send_request(
             wire.ProductList, "GET", path, params=params, retry=retry
@@ -268,10 +268,11 @@ class ScpClient:
             wire.VendorPoolList, "GET", path, params=params, retry=retry
         ).node_pools
 
-    def rhythm(self, interval: float) -> PollSchedule:
-        """The beat of all that wait for this client's objects at an interval, in seconds."""
+    def get_poll_schedule(self, interval: float) -> PollSchedule:
+        """Return the poll schedule shared by all waiters of this client, by interval in seconds."""
+        # Shared: waiters that poll together share the requests for their lists.
         with self._lock:
-            return self._rhythms.setdefault(interval, PollSchedule(interval))
+            return self._poll_schedules.setdefault(interval, PollSchedule(interval))
 
     @property
     def clock_ahead(self) -> float | None:
@@ -279,7 +280,7 @@ class ScpClient:
         return self._connection.clock_ahead
 
     def probe(self) -> Answered:
-        """Send the cheapest request that needs the keys; raise if keys or connection are wrong."""
+        """Check keys and connection by the cheapest signed request; raise if one is wrong."""
         return self._connection.send_probe(_NODES)
 
     def close(self) -> None:
@@ -296,7 +297,7 @@ class ScpClient:
         *,
         accepts_gone: bool = False,
     ) -> None:
-        """Send a request that may be repeated, unless `node_ids` is empty.
+        """Send a repeatable request, unless `node_ids` is empty.
 
         A lost answer makes the transport repeat the request, and SCP refuses the repetition when
         the first one had its effect. Such a refusal is no error if `has_effect` is true of every
@@ -324,7 +325,7 @@ _clients: Clients[ScpClient] = Clients()
 
 
 def address(settings: Settings) -> str:
-    """Return the address that these settings lead to; `*` stands for the region.
+    """Return the address of the API by `settings`, with `*` in place of the region.
 
     Raises:
         GpuformError: the settings name no region or a wrong address.
@@ -333,7 +334,7 @@ def address(settings: Settings) -> str:
 
 
 def client_for(settings: Settings, region: str | None = None) -> ScpClient:
-    """Return the client for these settings: one for each process and credentials.
+    """Return the client for `settings`: one for each process and credentials.
 
     The client speaks to the address of `region`; None is the default region. Wrong settings raise
     no error here: every method of the client raises it.
@@ -361,7 +362,7 @@ def _build_page_params(params: Mapping[str, str | None], number: int) -> dict[st
 
 
 def _has_values(model: WireModel, values: Mapping[str, str | None]) -> bool:
-    """Return True if `model` has every value that is not None.
+    """Return True if `model` has every value of `values`, None excepted.
 
     The reference does not say how exactly the platform compares its filters.
     """

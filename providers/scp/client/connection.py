@@ -49,7 +49,7 @@ _OTHER_LIMIT_PATTERN = re.compile(
 
 
 def is_out_of_capacity(status: int, message: str) -> bool:
-    """Return True if a refusal means that no servers are free, in Korean or English.
+    """Return True if a refusal reports a shortage of servers, in Korean or English.
 
     The platform documents neither a status nor a text for a shortage. A quota is no shortage:
     waiting does not help there.
@@ -94,7 +94,7 @@ def build_unauthorized_hint(source: str, clock_ahead_s: float | None) -> str:
 
 
 def find_version_end(response: "httpx.Response") -> str | None:
-    """Return when the API version of an answer ends; None if it is not marked as deprecated.
+    """Return the end of an answer's API version; None without a mark of deprecation.
 
     The mark is the Deprecation header (RFC 9745) with Sunset (RFC 8594), or the word DEPRECATED in
     one of the platform's own headers about the version: its document names none.
@@ -175,7 +175,7 @@ class Connection:
         params: Mapping[str, str] | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Answer:
-        """Send one request and return its answer as `model`; raise as `ApiClient.ask`."""
+        """Send one request and return the answer as `model`; raise as `ApiClient.ask`."""
         return self._api.ask(model, method, path, body=body, params=params, retry=retry)
 
     @property
@@ -216,7 +216,7 @@ class Connection:
         return build_unauthorized_hint(self._credentials.source, clock_ahead_s)
 
     def _warn_about_version_end(self, response: "httpx.Response") -> None:
-        """Log once that the API version in use is deprecated and may end."""
+        """Log a warning, once, if the API version in use is deprecated and may end."""
         end = find_version_end(response)
         if end is None and self._version in statuses.DEPRECATED:
             end = statuses.DEPRECATED[self._version].isoformat()
@@ -252,7 +252,7 @@ def compute_signature(credentials: Credentials, method: str, url: str, timestamp
 def build_signed_headers(
     credentials: Credentials, method: str, url: str, now: float
 ) -> dict[str, str]:
-    """Build the headers that identify and sign a request; `now` is in Unix seconds."""
+    """Build the headers to identify and sign a request; `now` is in Unix seconds."""
     timestamp = str(int(now * 1000))
     headers = {
         "Scp-Accesskey": credentials.access_key,

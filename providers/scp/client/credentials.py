@@ -73,7 +73,7 @@ def find_credentials(settings: Settings, region: str | None = None) -> Credentia
 
 
 def find_default_region(settings: Settings) -> str | None:
-    """Return the region that is used where a resource names none, or None."""
+    """Return the region of resources without one, or None."""
     return _select_default_region(settings, _ConfigFiles(_find_home(settings) / ".scpconf"))
 
 
@@ -157,7 +157,7 @@ class _ConfigFiles:
 
 
 def _find_home(settings: Settings) -> Path:
-    """Return the user's home; without one, a path that does not exist."""
+    """Return the user's home; without one, a nonexistent path."""
     home = settings.environ.get("HOME")
     try:
         return Path(home) if home else Path.home()
@@ -252,7 +252,7 @@ def _parse_environment(url: str, name: str) -> str:
 
 
 def _normalize_url(url: str, name: str) -> str:
-    """Return the address without `/v1` and without a slash at its end.
+    """Return the address without `/v1` and without a final slash.
 
     Raises:
         GpuformError: `url` is not the address of an API.

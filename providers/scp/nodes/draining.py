@@ -40,7 +40,7 @@ KeptNode = tuple[NodeOutputs, DeclaredNode]
 def find_interruptions(
     kept_nodes: Sequence[KeptNode], fabric: TargetFabric
 ) -> Iterator[tuple[str, str]]:
-    """Yield the names of kept nodes whose jobs would end all the same, and what is done to them."""
+    """Yield name and action (stopped or moved) of each kept node whose jobs would end."""
     for node, declared_node in kept_nodes:
         changes = {
             difference.field: difference.after
@@ -71,21 +71,21 @@ class NodeDrainer:
     def for_pool(
         cls, context: ProviderContext, id_: str, declared: Mapping[str, Any]
     ) -> "NodeDrainer":
-        """Create the drainer of a pool with these canonical inputs."""
+        """Create the drainer of a pool from canonical inputs."""
         return cls(context, id_, f"pool {declared.get('gpu_node_name_prefix') or id_}", declared)
 
     @property
     def earlier_drain(self) -> Drain | None:
-        """Return the record of a drain that this run or an earlier one has begun, or None."""
+        """Return the record of a drain begun by this run or an earlier one, or None."""
         return Drains.beside(self._context.intents).find(self._id)
 
     @property
     def chosen_names(self) -> Sequence[str]:
-        """Return the names of the nodes that are removed first, because no job runs on them."""
+        """Return the names of drained nodes: the first to be removed."""
         return self.earlier_drain.chosen if self.earlier_drain else ()
 
     def build_eviction(self, plan: PoolPlan, fabric: TargetFabric) -> NodeEviction:
-        """Build the eviction that a plan for the nodes means."""
+        """Build the eviction from a plan for the nodes."""
         reasons = {replacement.name: "replaced" for replacement in plan.replace}
         reasons |= find_interruptions(plan.keep, fabric)
         # A pool with a count does not say which nodes are removed: the idle ones are chosen.
@@ -96,7 +96,7 @@ class NodeDrainer:
     def drain_nodes(
         self, taking: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> Sequence[str] | None:
-        """Choose the nodes to remove, and wait until no job runs on them.
+        """Choose the nodes to remove, and wait until no job runs there.
 
         Returns the names of the nodes that may be removed now; None if no scheduler is declared.
 
@@ -113,7 +113,7 @@ class NodeDrainer:
         return None if drain is None else draining.asking(drain).chosen
 
     def observe_workers(self, nodes: Sequence[NodeOutputs]) -> Sequence[Worker] | None:
-        """Return the nodes as their scheduler shows them; None if no scheduler is declared."""
+        """Return the scheduler's view of the nodes; None if no scheduler is declared."""
         if not self._drain_inputs.has_scheduler:
             return None
         return self._build_draining(NodeEviction(), nodes).seen()
@@ -134,7 +134,7 @@ class NodeDrainer:
         return self._build_draining(taking, nodes).leaving(taking)
 
     def uncordon_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Uncordon the drained nodes, also under names of nodes that are gone.
+        """Uncordon the drained nodes, also under the names of deleted nodes.
 
         A node that comes back under such a name takes jobs again. While one of `nodes`, the
         existing ones, is being deleted, nothing happens.
@@ -178,7 +178,7 @@ class NodeDrainer:
 
 
 def _nodes_to_workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:
-    """Convert nodes that could be removed to workers, the oldest first."""
+    """Convert removable nodes to workers, the oldest first."""
     live_nodes = [node for node in nodes if not is_terminating(node.state)]
     live_nodes.sort(key=lambda node: (node.created_at or "", node.gpu_node_name))
     return [

@@ -70,12 +70,12 @@ class NodeLedger:
 
     @property
     def uncertain_names(self) -> set[str]:
-        """Return the names of nodes that a create may have made, or not."""
+        """Return the names of nodes whose create has an unknown outcome."""
         return {name for intent in self._intents.values() for name in intent.open_names}
 
     @property
     def has_uncertain_nodes(self) -> bool:
-        """Return True if nobody knows of some node whether it exists."""
+        """Return True if the existence of a node is unknown."""
         return bool(self.uncertain_names or self._absent_since)
 
     @property
@@ -103,7 +103,7 @@ class NodeLedger:
         return self._context.get_platform_time(self._clock_ahead())[0]
 
     def get_seconds_to_wait(self, asked_at: float) -> float:
-        """Return for how many seconds the platform may still lack nodes that exist.
+        """Return for how many seconds the platform may still lack existing nodes.
 
         `asked_at` is the platform's time when the last list was requested.
         """
@@ -128,7 +128,7 @@ class NodeLedger:
         return max(seconds, first_missed_at + SETTLE - asked_at)
 
     def adopt_created_nodes(self, listed: Collection[wire.GpuNode], asked_at: float) -> None:
-        """Find the nodes of creates in a complete list, and forget creates that made nothing.
+        """Find the nodes of creates in a complete list, and forget creates without nodes.
 
         Raises:
             AdoptionQuestion: nobody can say which of the nodes are the pool's.
@@ -184,7 +184,7 @@ class NodeLedger:
             self._forget_missing(intent, seconds)
 
     def _forget_missing(self, intent: Intent, seconds_left: float) -> None:
-        """Forget the nodes of a create that neither the list nor their ids show."""
+        """Forget the nodes of a create after neither the list nor lookups have shown one."""
         missing_names = intent.open_names
         require_absence(intent, missing_names, seconds_left)
         self._context.on_warning(
@@ -199,7 +199,7 @@ class NodeLedger:
     def record_create(
         self, names: Sequence[str], present_ids: Iterable[str], body: wire.CreateGpuNodes
     ) -> Timed:
-        """Record durably that nodes of these names are about to be created.
+        """Record durably which nodes are about to be created.
 
         `present_ids` are the nodes that had the names before. A run that finds the intent knows
         which nodes the request may have made.
@@ -228,22 +228,22 @@ class NodeLedger:
         self.store_intent(self._context.intents.record_answer(replace(intent, hints=tuple(ids))))
 
     def store_intent(self, intent: Intent) -> None:
-        """Keep the intent of a create that may have made nodes, in memory for this call."""
+        """Keep in memory the intent of a create with an unknown or known outcome."""
         with self._lock:
             self._intents[record_name(intent)] = intent
 
     def forget_create(self, intent: Intent) -> None:
-        """Forget a create that made nothing, here and on disk."""
+        """Forget a create without effect, here and on disk."""
         with self._lock:
             self._intents.pop(record_name(intent), None)
         self._context.intents.forget(intent=intent)
 
     def expect_deletion(self, ids: Iterable[str]) -> None:
-        """Note nodes that are being deleted: once SCP shows them no more, they are gone."""
+        """Note the nodes under deletion: a node missing from later lists is gone."""
         self._ending_ids.update(ids)
 
     def record_absent(self, ids: Collection[str], asked_at: float) -> None:
-        """Record which nodes neither the list nor a lookup of their id has shown.
+        """Record which nodes neither the list nor a lookup has shown.
 
         A node whose deletion was seen or requested is gone; another node only when the platform has
         not shown it for the settle time, in several lists.
@@ -258,7 +258,7 @@ class NodeLedger:
 
     @property
     def absent_ids(self) -> Collection[str]:
-        """Return the ids of nodes that were not shown and may still exist."""
+        """Return the ids of absent nodes; each may still exist."""
         return self._absent_since.keys()
 
     @property
@@ -268,7 +268,7 @@ class NodeLedger:
         return bool(recorded & self._absent_since.keys())
 
     def _remove_node(self, id_: str) -> None:
-        """Remove a node that is gone from the pool and from the records."""
+        """Remove a deleted node from the pool and from the records."""
         self.ids.discard(id_)
         for intent in list(self._intents.values()):
             if id_ not in intent.ids:
@@ -292,7 +292,7 @@ def _find_sibling(
     sibling_times: Iterable[float | None],
     now: float,
 ) -> str | None:
-    """Return the id of the one node that the platform says was created with others of its create.
+    """Return the id of the one node created at the time of other nodes of the create.
 
     The platform's own times agree whatever our clock says. `doubtful` are the nodes of one name
     that the create may have made, `sibling_times` the creation times of the nodes that the answer's
@@ -321,7 +321,7 @@ def node_to_candidate(node: wire.GpuNode) -> Candidate:
 
 
 def request_to_node_fields(body: wire.CreateGpuNodes) -> Mapping[str, Any]:
-    """Return a request's properties under the names that nodes show them by."""
+    """Return a request's properties under the field names of nodes."""
     return {
         "image_id": body.image_id,
         "vpc_id": body.vpc_id,

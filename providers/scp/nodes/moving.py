@@ -51,7 +51,7 @@ def find_fabric_by_id(client: ScpClient, fabric_id: str) -> wire.ClusterFabric |
 
 
 def describe_empty_fabric(name: str) -> str:
-    """Say why no node can move to a fabric that does not exist."""
+    """Say why no node can move to a nonexistent fabric."""
     return (
         f"fabric {name} has no members, so it does not exist: nodes move to a fabric that has "
         "members; make one there first"
@@ -75,7 +75,7 @@ def describe_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
 def find_pool_problems(
     client: ScpClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with the fabrics that a pool declares, joins or leaves."""
+    """Yield problems of the fabrics declared, joined or left by a pool."""
     node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
     fabric_id, stored = values.get("cluster_fabric_id"), context.stored_properties
     if (
@@ -111,7 +111,7 @@ def find_pool_problems(
 def find_node_problems(
     client: ScpClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a node's fabrics: the one to join, and the one to leave."""
+    """Yield problems of a node's fabrics: the one to join, and the one to leave."""
     fabric_id, name = values.get("cluster_fabric_id"), values.get("gpu_node_name")
     old_fabric_id = context.stored_properties.get("cluster_fabric_id")
     if not isinstance(fabric_id, str) or fabric_id == old_fabric_id:
@@ -132,7 +132,7 @@ def find_move_obstacle(
     fabric: wire.ClusterFabric,
     names: Collection[str | None],
 ) -> str | None:
-    """Return why nodes cannot move from one fabric to another, or None if they can.
+    """Return why nodes cannot move from one fabric to another, or None.
 
     `names` are the names of the nodes, `source_id` is the fabric that they leave.
     """
@@ -152,7 +152,7 @@ def find_move_obstacle(
 
 
 def describe_missing_fabric(fabric_id: str) -> str:
-    """Say why a node cannot join a fabric that does not exist."""
+    """Say why a node cannot join a nonexistent fabric."""
     return (
         f"there is no fabric {fabric_id}: a fabric exists from its first node to its last, and "
         f"{ALONE}"
@@ -227,7 +227,7 @@ def _find_emptied_fabric_problems(
     name: str,
     own_names: Collection[str],
 ) -> Iterator[Problem]:
-    """Yield a problem if a move takes all members of a fabric that the program declares."""
+    """Yield a problem if a move empties a fabric declared by the program."""
     if is_declared(context, node_pool_id, name):
         fabric = find_fabric(client, node_pool_id, name)
         if fabric is not None and not _has_other_members(fabric, own_names):
@@ -242,12 +242,12 @@ def _describe_emptied_fabric(name: str) -> str:
 
 
 def _has_other_members(fabric: wire.ClusterFabric, own_names: Collection[str | None]) -> bool:
-    """Return True if a fabric has members with other names than these."""
+    """Return True if a fabric has members with names outside of `own_names`."""
     return any(member.gpu_node_name not in own_names for member in fabric.gpu_node_details)
 
 
 def _list_possible_names(values: Mapping[str, Any]) -> set[str]:
-    """Return the names that the nodes of a pool can have."""
+    """Return all possible names of the nodes of a pool."""
     prefix, nodes = values.get("gpu_node_name_prefix"), values.get("nodes")
     if isinstance(nodes, Mapping):
         named_nodes = ((key, node) for key, node in nodes.items() if isinstance(node, Mapping))

@@ -23,7 +23,7 @@ MIN_FABRIC_SIZE: Final = 2
 
 
 def split_into_batches(items: Sequence[T]) -> list[Sequence[T]]:
-    """Split the items into as few batches as possible, in their order, as even as possible.
+    """Split the items, in order, into few and even batches.
 
     No batch has one item, unless there is only one.
     """
@@ -52,7 +52,7 @@ def is_terminating(state: str) -> bool:
 
 
 def get_power_state(state: str) -> str | None:
-    """Return RUNNING or STOPPED, which a node of this state is or becomes; None if that is open."""
+    """Return the power state, RUNNING or STOPPED, of a node state; None if open."""
     return _POWER.get(state)
 
 
@@ -94,7 +94,7 @@ class TargetFabric:
     id: str | None = None
 
     def contains(self, node: NodeOutputs) -> bool:
-        """Return True if the node is in the fabric, or its fabric is not shown yet."""
+        """Return True if the node is in the fabric, or shows no fabric yet."""
         # A new fabric has no id in the first answers (`cluster_fabric_id` is absent).
         if self.id is not None:
             return node.cluster_fabric_id in (None, self.id)
@@ -231,14 +231,14 @@ class PoolPlan:
 
     @property
     def deleted_nodes(self) -> list[NodeOutputs]:
-        """Return the nodes that are deleted: removed ones, and replaced ones."""
+        """Return the deleted nodes: removed ones, and replaced ones."""
         return [*self.delete, *(replacement.node for replacement in self.replace)]
 
 
 def plan_pool(
     declared: DeclaredPool, nodes: Sequence[NodeOutputs], spared_ids: Collection[str] = ()
 ) -> PoolPlan:
-    """Plan the creates, deletions and replacements that turn `nodes` into the declared pool.
+    """Plan the creates, deletions and replacements from `nodes` to the declared pool.
 
     Nodes whose ids are in `spared_ids` are not replaced.
     """
@@ -269,7 +269,7 @@ def plan_pool(
 
 
 def find_replacement(node: NodeOutputs, declared_node: DeclaredNode) -> Replacement | None:
-    """Return the replacement of a node that has to be created again, or None.
+    """Return the replacement of a node with a value fixed at creation, or None.
 
     A value that the platform does not show counts as right.
     """
@@ -308,7 +308,7 @@ def sort_for_removal(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> li
 
 
 def _choose_names(declared: DeclaredPool, live: Sequence[NodeOutputs], count: int) -> Iterator[str]:
-    """Yield the existing names, then the lowest free names that are not to be removed."""
+    """Yield the existing names, then the lowest free names, without removed ones."""
     existing_names = {node.gpu_node_name for node in live}
     yield from existing_names
     missing_count = count - len(live)
@@ -334,7 +334,7 @@ class Difference:
 def find_differences(
     node: NodeOutputs, declared_node: DeclaredNode, fabric: TargetFabric
 ) -> Iterator[Difference]:
-    """Yield the declared values that a node does not have, in the order in which plans show them.
+    """Yield the differences between a node and the declaration, in the order of plans.
 
     A node whose power state is open (such as EDITING) has no difference of state.
     """
@@ -376,6 +376,6 @@ def format_locked_nodes(names: Sequence[str]) -> str:
 
 
 def is_stopped_by_force(node: NodeOutputs, declared_node: DeclaredNode) -> bool:
-    """Return True if the declaration stops a node that is locked and stays locked."""
+    """Return True if the declaration stops a locked node without unlocking."""
     is_to_be_stopped = declared_node.state == "STOPPED" and get_power_state(node.state) == "RUNNING"
     return is_to_be_stopped and node.lock_enabled and declared_node.lock_enabled is not False

@@ -45,7 +45,7 @@ _MODES: Final = (REMAKE,)
 def decide_repairs(
     policy: RepairPolicy | None, outputs: Mapping[str, Any], nodes: Sequence[NodeOutputs]
 ) -> Decision:
-    """Decide what a run does about these nodes, whose known faults are in `outputs`.
+    """Decide which of the nodes a run recreates, by the known faults in `outputs`.
 
     Without a policy every update recreates failed nodes, and none is left as broken.
     """
@@ -72,7 +72,7 @@ def decide_repairs(
 def find_failed_nodes(
     nodes: Iterable[NodeOutputs], known_faults: Sequence[NodeFault], now: str = ""
 ) -> list[NodeFault]:
-    """Return a fault for each node that the platform calls broken.
+    """Return a fault for each node in a failed state.
 
     A fault that `known_faults` does not have begins at `now`: the platform gives no time.
     """
@@ -95,7 +95,7 @@ def find_failed_nodes(
 def keep_known_faults(
     nodes: Iterable[NodeOutputs], known_faults: Sequence[NodeFault]
 ) -> list[NodeFault]:
-    """Return the known faults of existing nodes that not the platform, but others have reported."""
+    """Return the known faults of existing nodes, without faults reported by SCP."""
     existing_ids = {node.id for node in nodes}
     return [
         fault
@@ -107,7 +107,7 @@ def keep_known_faults(
 def find_unusable_nodes(
     nodes: Iterable[NodeOutputs], patience_s: float, now: float
 ) -> Iterator[NodeFault]:
-    """Yield a fault for each node that was unusable for its scheduler for `patience_s` seconds."""
+    """Yield a fault for each node unusable for the scheduler for `patience_s` seconds."""
     for node in nodes:
         since, created_at = unix_time(node.unusable_since), unix_time(node.created_at)
         if node.trouble and is_unusable_for(patience_s, since=since, now=now, created=created_at):
@@ -123,7 +123,7 @@ def find_unusable_nodes(
 def find_uncertified_nodes(
     nodes: Iterable[NodeOutputs], verdicts: Iterable[Verdict]
 ) -> Iterator[NodeFault]:
-    """Yield a fault for each node that has failed a certification."""
+    """Yield a fault for each node with a failed certification."""
     failures = [
         NodeFailure.model_validate(failure) for verdict in verdicts for failure in verdict.failures
     ]
@@ -145,7 +145,7 @@ def find_overheated_nodes(
     known_faults: Sequence[NodeFault],
     now: str,
 ) -> list[NodeFault]:
-    """Return a fault for each node that is too hot; `reasons` has the measurement by node name."""
+    """Return a fault for each overheated node; `reasons` has the measurement by name."""
     first_seen = {
         fault.instance: fault.since for fault in known_faults if fault.cause == Cause.OVERHEATED
     }
@@ -177,7 +177,7 @@ class NodeInspection:
     def find_faults(
         self, nodes: Sequence[NodeOutputs]
     ) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
-        """Return the nodes with their scheduler's complaints, and the faults of broken nodes.
+        """Return the nodes with the scheduler's complaints, and the faults of broken nodes.
 
         Only a call that only looks asks others than the platform, and only for a declared `repair`.
         A source that cannot be asked is reported as unchecked and finds no fault.
@@ -210,7 +210,7 @@ class NodeInspection:
         return nodes, faults
 
     def list_verdicts(self) -> list[Verdict]:
-        """List what certifications of the stack hold against nodes of SCP."""
+        """List the failed certifications of nodes of SCP."""
         return Verdicts.beside(self.context.intents).of(VERDICT_OWNER)
 
     def get_conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, Condition]:
@@ -244,7 +244,7 @@ class NodeInspection:
     def _add_conditions(
         self, running_nodes: Sequence[NodeOutputs], known_faults: Sequence[NodeFault], now: str
     ) -> dict[str, NodeOutputs]:
-        """Return unusable nodes by id, with the scheduler's reason and the time of its start."""
+        """Return unusable nodes by id, with the scheduler's reason and the start time."""
         try:
             conditions = self.get_conditions(running_nodes)
         except Cancelled:
@@ -275,7 +275,7 @@ class NodeInspection:
 
     @staticmethod
     def _validate_since(node: NodeOutputs, since: str | None, now: str) -> str:
-        """Return `since` if the machine existed then; its name may have been another machine's."""
+        """Return `since` if the machine existed then: machines may share a name over time."""
         created, latest = unix_time(node.created_at), unix_time(now)
         assert latest is not None  # noqa: S101 - we have written it
         return time_within(since, created, latest)

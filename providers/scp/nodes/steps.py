@@ -56,10 +56,10 @@ class NodeObserver(Protocol):
     """Observer of the nodes: it also remembers what the platform does not return."""
 
     def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
-        """Record the public IP that was assigned to the node."""
+        """Record the public IP assigned to the node."""
 
     def expect_deletion(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Note nodes that are about to be deleted."""
+        """Note the nodes of a deletion before the request."""
 
 
 class NodeSteps:
@@ -96,7 +96,7 @@ class NodeSteps:
     def send_next_steps(
         self, kept_nodes: Sequence[KeptNode], fabric: TargetFabric, fabric_id: str | None
     ) -> bool:
-        """Send each node its next step towards its declaration, and return True if any was sent."""
+        """Send to each node the next step towards the declaration; return True if any was sent."""
         steps: dict[str, list[KeptNode]] = defaultdict(list)
         for node, declared_node in kept_nodes:
             step = self.find_next_step(node, declared_node, fabric)
@@ -109,7 +109,7 @@ class NodeSteps:
     def find_next_step(
         self, node: NodeOutputs, declared_node: DeclaredNode, fabric: TargetFabric
     ) -> str:
-        """Return the next step of a node; empty if it is as declared, or cannot take a step now."""
+        """Return the next step of a node; empty if no step is needed or possible now."""
         if node.state not in NODE_AT_REST:
             return ""
         fields = {difference.field for difference in find_differences(node, declared_node, fabric)}
@@ -155,7 +155,7 @@ class NodeSteps:
             self._send("move", members, send)
 
     def _send_to_each(self, step: str, pairs: Sequence[KeptNode]) -> None:
-        """Send a step that the platform accepts for one node at a time."""
+        """Send a step to several nodes, each by a request of its own."""
 
         def send_to_node(node: NodeOutputs, wanted: DeclaredNode) -> None:
             if step == "assign_nat":
@@ -174,7 +174,7 @@ class NodeSteps:
         _raise_first(run_in_parallel(jobs))
 
     def _unlock_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Unlock nodes that are about to be deleted or stopped.
+        """Unlock nodes before deleting or stopping.
 
         Raises:
             GpuformError: the run has no permission to unlock.
@@ -194,7 +194,7 @@ class NodeSteps:
         return (node.id, step) not in self._sent_steps and node.gpu_node_name not in self.refusals
 
     def _send(self, step: str, nodes: Sequence[NodeOutputs], send: Callable[[], None]) -> None:
-        """Send a request; record a refusal, so that the step is not repeated.
+        """Send a request; record a refusal, to prevent a repetition of the step.
 
         A second NotFound for the same nodes is a refusal, too: the platform still shows all of
         them.

@@ -36,7 +36,7 @@ Values = Mapping[str, Any]
 
 
 def list_planned_fields(declared: Values) -> frozenset[str]:
-    """Return the inputs of a pool that are compared with its nodes."""
+    """Return the inputs compared with a pool's nodes."""
     return (
         _PLANNED_FIELDS | {*ROLLOUT_FIELDS}
         if declared.get("rollout") is not None
@@ -45,7 +45,7 @@ def list_planned_fields(declared: Values) -> frozenset[str]:
 
 
 def has_stopped_nodes(outputs: Values) -> bool:
-    """Return True if a node that declares no state of its own is stopped."""
+    """Return True if a node without a separately declared state is stopped."""
     declared_nodes = outputs.get("nodes")
     declared_nodes = declared_nodes if isinstance(declared_nodes, Mapping) else {}
     keys_by_name = {
@@ -59,7 +59,7 @@ def has_stopped_nodes(outputs: Values) -> bool:
 
 
 def find_pool_changes(stored: Values, declared: Values) -> Iterator[FieldChange]:
-    """Yield the changes of the planned inputs, and of each node that is not as declared."""
+    """Yield the changes of the planned inputs and of single nodes."""
     nodes, planned_fields = parse_stored_nodes(stored), list_planned_fields(declared)
     unknown_fields = [
         name for name in sorted(planned_fields) if contains_unknown(declared.get(name))
@@ -102,7 +102,7 @@ def find_pool_changes(stored: Values, declared: Values) -> Iterator[FieldChange]
 
 
 def find_deletion_guard(outputs: Values) -> Guard | None:
-    """Return the permission that deleting a pool with locked nodes needs, or None."""
+    """Return the permission needed to delete a pool with locked nodes, or None."""
     locked_names = [
         node.gpu_node_name for node in parse_stored_nodes(outputs) or () if node.lock_enabled
     ]
@@ -110,7 +110,7 @@ def find_deletion_guard(outputs: Values) -> Guard | None:
 
 
 def find_change_guard(stored: Values, declared: Values) -> Guard | None:
-    """Return the permission that changing a pool in place needs, or None."""
+    """Return the permission needed to change a pool in place, or None."""
     nodes = parse_stored_nodes(stored)
     planned_fields = list_planned_fields(declared)
     # Without known values the update asks again, before it sends anything.
@@ -125,7 +125,7 @@ def find_change_guard(stored: Values, declared: Values) -> Guard | None:
 
 
 def list_locked_nodes(plan: PoolPlan) -> list[str]:
-    """Return the names of locked nodes that the plan deletes or stops."""
+    """Return the names of locked nodes deleted or stopped by the plan."""
     deleted_names = [node.gpu_node_name for node in plan.deleted_nodes if node.lock_enabled]
     stopped_names = [
         node.gpu_node_name
@@ -158,7 +158,7 @@ def _find_shared_changes(stored: Values, declared: Values) -> Iterator[FieldChan
 def _find_rollout_changes(
     stored: Values, declared: Values, plan: PoolPlan, rollout_note: str
 ) -> Iterator[FieldChange]:
-    """Yield the changed inputs that a rollout applies node by node."""
+    """Yield the changed inputs of a rollout, applied node by node."""
     for name in ROLLOUT_FIELDS if declared.get("rollout") is not None else ():
         before, after = stored.get(name), declared.get(name)
         if before == after or after is None:

@@ -78,7 +78,7 @@ class PoolPreconditions:
     def _find_fabric_to_join(
         self, terminating_nodes: Sequence[wire.GpuNode]
     ) -> wire.ClusterFabric | None:
-        """Return the existing fabric that is declared or about to end, or None.
+        """Return the existing fabric, declared or about to end, or None.
 
         Raises:
             NameTaken: the fabric of the name is not declared by its id.
@@ -115,7 +115,7 @@ class PoolPreconditions:
     def find_taken_names(
         self, listed_nodes: Sequence[wire.GpuNode], declared_nodes: Sequence[DeclaredNode]
     ) -> dict[str, str]:
-        """Return the ids, by name, of somebody else's nodes that have the names."""
+        """Return the ids, by name, of somebody else's nodes with declared names."""
         new_names = {declared_node.name for declared_node in declared_nodes}
         return {
             node.gpu_node_name: node.id
@@ -126,7 +126,7 @@ class PoolPreconditions:
         }
 
     def build_name_error(self, taken_names: Mapping[str, str]) -> NameTaken:
-        """Build the error for names that nodes of others have."""
+        """Build the error for names already taken by nodes of others."""
         listed_nodes = ", ".join(f"{name} {id_}" for name, id_ in sorted(taken_names.items()))
         return NameTaken(
             f"scp already has nodes of the pool {self._inputs.gpu_node_name_prefix!r} "
@@ -140,7 +140,7 @@ class PoolPreconditions:
 def _has_lasting_member(
     fabric: wire.ClusterFabric, terminating_nodes: Sequence[wire.GpuNode]
 ) -> bool:
-    """Return True if the fabric has a member that is not being deleted."""
+    """Return True if the fabric has a member outside of the nodes under deletion."""
     terminating_ids = {node.id for node in terminating_nodes}
     return any(member.gpu_node_id not in terminating_ids for member in fabric.gpu_node_details)
 
@@ -198,7 +198,7 @@ class PoolCreator:
         if not result.is_done:
             what, rhythm = (
                 f"pool {self._inputs.gpu_node_name_prefix}",
-                self._client.rhythm(POLL_INTERVAL_S),
+                self._client.get_poll_schedule(POLL_INTERVAL_S),
             )
             wait_until_done(
                 self._context,
@@ -222,7 +222,7 @@ class PoolCreator:
             self._find_lost_nodes(error)
 
     def create_missing_nodes(self, declared_nodes: Sequence[DeclaredNode]) -> None:
-        """Create the missing nodes that can be created now; the others wait for a later look."""
+        """Create missing nodes, as far as possible now; the others wait for a later look."""
         self._record_taken_names(declared_nodes)
         existing_names = {node.gpu_node_name for node in self._nodes.all}
         existing_names |= {
@@ -268,7 +268,7 @@ class PoolCreator:
             ) from None
 
     def _find_or_create_fabric(self, declared_nodes: Sequence[DeclaredNode]) -> str | None:
-        """Return the id of the fabric of the declared name, or send a batch that creates it."""
+        """Return the id of the fabric of the declared name, or create a new one by a batch."""
         name = self._inputs.cluster_fabric_name
         fabric = find_fabric(self._client, self._inputs.node_pool_id, name)
         if fabric is not None:
@@ -404,5 +404,5 @@ def build_server_details(declared_node: DeclaredNode, server_type_id: str) -> wi
 
 
 def build_tags(tags: Mapping[str, str] | None) -> tuple[wire.Tag, ...]:
-    """Convert tags to the list that a create sends."""
+    """Convert tags to the list of a create request."""
     return tuple(wire.Tag(key=key, value=value) for key, value in (tags or {}).items())

@@ -18,7 +18,7 @@ from gpuform.schemas.scp.outputs import NodeOutputs
 
 
 def node_to_outputs(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
-    """Convert a node to outputs; the id of its public IP is what gpuform knows.
+    """Convert a node to outputs, with the id of the public IP as known to gpuform.
 
     The platform returns no id of a public IP.
     """
@@ -82,7 +82,7 @@ class PoolNodes:
         return sorted(self.nodes_by_id.values(), key=lambda node: (node.gpu_node_name, node.id))
 
     def refresh(self) -> None:
-        """List all nodes of the pool again, and forget nodes that are gone.
+        """List all nodes of the pool again, and forget deleted nodes.
 
         While the platform may not yet show what a create has made, or for a moment does not show a
         node that exists, the lists are repeated. A preview does not wait; a call that only looks
@@ -148,7 +148,7 @@ class PoolNodes:
         }
 
     def expect_deletion(self, nodes: Iterable[NodeOutputs]) -> None:
-        """Note nodes that are about to be deleted."""
+        """Note the nodes of a deletion before the request."""
         self._ledger.expect_deletion(node.id for node in nodes)
 
     def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
@@ -160,7 +160,7 @@ class PoolNodes:
         self._expected_public_ips[name] = public_ip_address_id
 
     def _get_unlisted_nodes(self, ids: Iterable[str]) -> dict[str, wire.GpuNode]:
-        """Look up the nodes of these ids that no list has, and return the existing ones by id.
+        """Look up nodes missing from the lists, and return the existing ones by id.
 
         A list may lag behind, or a node be in another fabric. A node that this lookup does not find
         is gone by the platform's own word.

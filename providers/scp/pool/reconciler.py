@@ -104,13 +104,13 @@ class PoolReconciler:
             self._creator.create_first_nodes(plan_pool(self._declared, []).create)
 
     def reconcile(self) -> ObservedPool:
-        """Reconcile until all nodes are as declared, and return what was observed.
+        """Reconcile until all nodes are as declared, and return the observed pool.
 
         Raises:
             NotReady: the pool is not as declared; `last` is what was observed.
         """
         label = f"pool {self._inputs.gpu_node_name_prefix}"
-        interval = self._client.rhythm(POLL_INTERVAL_S)
+        interval = self._client.get_poll_schedule(POLL_INTERVAL_S)
         try:
             with self._context.extend_deadline(self._rollout.get_timeout(self.plan_changes())):
                 wait_until_done(self._context, self._poll, label=label, interval=interval)
@@ -124,12 +124,12 @@ class PoolReconciler:
         return self._observe(None)
 
     def plan_changes(self) -> PoolPlan:
-        """List the nodes, and plan what there is to do."""
+        """List the nodes, and plan the next changes."""
         self.nodes.refresh()
         return self._plan_observed_nodes()
 
     def drain_planned_nodes(self, plan: PoolPlan) -> PoolPlan:
-        """Drain the nodes that the plan removes; return the plan with idle nodes instead.
+        """Drain the nodes removed by the plan; return the plan with idle nodes instead.
 
         Of replacements that are rolled out the plan has only those that may begin now.
 
@@ -173,12 +173,12 @@ class PoolReconciler:
 
     @property
     def _is_gone(self) -> bool:
-        """Return True if the pool had nodes, and somebody else has deleted them all."""
+        """Return True if the pool had nodes, and somebody else has deleted all of the nodes."""
         is_empty = not self._ledger.ids and not self._ledger.uncertain_names
         return self._had_nodes and is_empty and not self._steps.has_deleted
 
     def _plan_observed_nodes(self) -> PoolPlan:
-        """Plan with the observed nodes, without replacing nodes that this call has created.
+        """Plan with the observed nodes, without replacing nodes created by this call.
 
         Nodes that have failed since the plan are spared, too.
         """
@@ -214,7 +214,7 @@ class PoolReconciler:
         return PollResult(None, progress, is_done=True)
 
     def _find_target_fabric(self, plan: PoolPlan) -> str | None:
-        """Return the id of the fabric that nodes move to, or None if none moves."""
+        """Return the id of the target fabric of moved nodes, or None."""
         fabric = self._declared.fabric
         if all(fabric.contains(node) for node, _ in plan.keep):
             return None
@@ -226,7 +226,7 @@ class PoolReconciler:
         return target_fabric.id
 
     def _is_busy(self, plan: PoolPlan) -> bool:
-        """Return True if anything is under way, or waits for its turn."""
+        """Return True if anything is under way, or waits for a turn."""
         refused_names = (
             self._creator.refusals.keys()
             | self._steps.refusals.keys()
@@ -250,7 +250,7 @@ class PoolReconciler:
         )
 
     def _find_problems(self, plan: PoolPlan) -> list[str]:
-        """Return what is not as declared and does not become so by itself, grouped by reason."""
+        """Return the lasting differences from the declaration, grouped by reason."""
         uncertain_reason = "it is not known whether it was made; another run looks for it"
         reasons_by_name = dict.fromkeys(self._ledger.uncertain_names, uncertain_reason)
         reasons_by_name |= {**self._creator.refusals, **self._steps.refusals}
@@ -299,7 +299,7 @@ def build_pool_outputs(
     key_of: Callable[[str], str],
     reason: str | None,
 ) -> NodePoolOutputs:
-    """Build the outputs of a pool from its nodes and their faults.
+    """Build the outputs of a pool from nodes and faults.
 
     `inspected` has both; `reason` says why the pool is not ready, None if it is.
     """

@@ -30,7 +30,7 @@ Values = Mapping[str, Any]
 
 
 def parse_stored_nodes(outputs: Values) -> list[NodeOutputs] | None:
-    """Parse the nodes in a pool's outputs; None if a run ended before it had seen any node."""
+    """Parse the nodes in a pool's outputs; None if no run has seen a node yet."""
     nodes = outputs.get("gpu_nodes")
     if not isinstance(nodes, Mapping):
         return None
@@ -44,7 +44,7 @@ def parse_stored_nodes(outputs: Values) -> list[NodeOutputs] | None:
 
 
 def decide_pool_repairs(outputs: Values, declared: Values) -> Decision:
-    """Decide what a run does about the broken nodes of these outputs, by this declaration."""
+    """Decide which broken nodes of the outputs a run recreates, by the declaration."""
     return decide_repairs(
         repair_of(declared, RepairInputs), outputs, parse_stored_nodes(outputs) or ()
     )
@@ -75,7 +75,7 @@ class PoolRepairs:
 
     @property
     def node_ids(self) -> frozenset[str]:
-        """Return the ids of the nodes that are recreated."""
+        """Return the ids of the recreated nodes."""
         return frozenset(self._due_repairs)
 
     @property
@@ -89,7 +89,7 @@ class PoolRepairs:
         return {held_fault.fault.node: held_fault.why for held_fault in self._decision.held}
 
     def is_due(self, replacement: Replacement) -> bool:
-        """Return True if the node should be replaced now, after another look at what was wrong.
+        """Return True if the node should be replaced now, after another look at the fault.
 
         Raises:
             GpuformError: the scheduler or Lens cannot be asked.
@@ -109,7 +109,7 @@ class PoolRepairs:
         return not reason
 
     def forget_requests(self) -> None:
-        """Forget the repairs that people have requested: a later request means another repair."""
+        """Forget the requested repairs: a later request means another repair."""
         if permissions.repairs_asked():
             self._records.forget(self._id)
 
@@ -117,7 +117,7 @@ class PoolRepairs:
         return repair.node in permissions.repairs_asked()
 
     def _find_recovery(self, replacement: Replacement, repair: NodeRepair) -> str:
-        """Return why a node needs no repair any more; empty while its fault is still there."""
+        """Return why a node needs no repair any more; empty while the fault persists."""
         policy = self._policy
         if repair.cause == Cause.NOT_READY:
             condition = self._inspection.get_conditions([replacement.node]).get(replacement.node.id)
@@ -137,7 +137,7 @@ class PoolRepairs:
         return "" if replacement.node.state in NODE_FAILED else "is no longer broken"
 
     def _record_request(self, repair: NodeRepair) -> str:
-        """Record a requested repair, or return why an interrupted run has done it already."""
+        """Record a requested repair; return a reason if an interrupted run has done the repair."""
         last_repair, now = self._records.find(self._id, repair.node), self._context.clock.now()
         # The name has another server than the recorded one: the earlier run has recreated it.
         if (

@@ -61,7 +61,7 @@ class RolloutLimits:
 
     @property
     def stops_on_failure(self) -> bool:
-        """Return True if a new node that fails stops the rollout."""
+        """Return True if the failure of a new node stops the rollout."""
         return self.rollout is None or self.rollout.on_failure != "continue"
 
 
@@ -87,13 +87,13 @@ class Rollout:
         self.is_joining = False
 
     def get_timeout(self, plan: PoolPlan) -> float:
-        """Return how many seconds these replacements may take, without the waits for jobs."""
+        """Return how many seconds the replacements may take, without the waits for jobs."""
         if not self._limits:
             return 0.0
         return len(plan.replace) * (STEP_TIMEOUT_S + JOIN_TIMEOUT_S + self._limits.pause_s)
 
     def sort_removed_nodes(self, removed: Leaving | None) -> Leaving | None:
-        """Sort the removed nodes by the order in which they would be removed now."""
+        """Sort the removed nodes by the order of the removal: idle nodes first."""
         if not self._limits or removed is None:
             return removed
         nodes = sorted(removed.nodes, key=lambda node: bool(node.jobs))
@@ -102,7 +102,7 @@ class Rollout:
     def plan_step(
         self, plan: PoolPlan, nodes: Sequence[NodeOutputs], refusals: Mapping[str, str]
     ) -> PoolPlan:
-        """Return the plan with only the replacements that may begin now; the others wait.
+        """Return the plan with only the replacements allowed to begin now; the others wait.
 
         `refusals` has by name why the platform did not create or delete a node. Sleeps for the
         pause between two steps.
@@ -112,14 +112,10 @@ class Rollout:
         """
         if not self._limits or not (plan.replace or self._batch_names):
             return plan
-        remaining = [
-            replacement for replacement in plan.replace if replacement.name not in refusals
-        ]
+        remaining = [item for item in plan.replace if item.name not in refusals]
         plan = replace(plan, replace=remaining)
         # Nodes of the batch that still exist: their deletion was planned, but not sent or not done.
-        begun_replacements = [
-            replacement for replacement in remaining if replacement.name in self._batch_names
-        ]
+        begun_replacements = [item for item in remaining if item.name in self._batch_names]
         if begun_replacements:
             return _keep_replacements(plan, begun_replacements)
         waiting_plan = _keep_replacements(plan, ())
@@ -135,11 +131,7 @@ class Rollout:
             return waiting_plan
         # Nodes that are unavailable for other reasons use up the limit, too.
         slots = self._limits.get_max_unavailable(len(nodes)) - len(unavailable_reasons)
-        undeleted_reasons = {
-            name: f"was not deleted ({why})"
-            for name, why in refusals.items()
-            if name in self._replaced_names
-        }
+        undeleted_reasons = self._find_undeleted_nodes(refusals)
         self._refuse_next_step({**undeleted_reasons, **unavailable_reasons}, remaining, slots)
         if not remaining:
             return waiting_plan
@@ -173,7 +165,7 @@ class Rollout:
     def _has_changing_nodes(
         self, plan: PoolPlan, nodes: Sequence[NodeOutputs], refused_names: Collection[str]
     ) -> bool:
-        """Return True while nodes come or go, so that more nodes are unavailable than later.
+        """Return True while nodes come or go.
 
         Raises:
             GpuformError: a node has not come back within STEP_TIMEOUT_S.
@@ -204,7 +196,7 @@ class Rollout:
         workers_by_name: Mapping[str, Worker] | None,
         refusals: Mapping[str, str],
     ) -> dict[str, str]:
-        """Return by name why nodes that are not about to be replaced take no jobs."""
+        """Return by name why nodes take no jobs, without nodes about to be replaced."""
         missing_names = [
             declared_node.name for declared_node in plan.create if declared_node.name in refusals
         ]
@@ -234,6 +226,14 @@ class Rollout:
                     now - self._joining_since.setdefault(node.id, now) < JOIN_TIMEOUT_S
                 )
         return reasons
+
+    def _find_undeleted_nodes(self, refusals: Mapping[str, str]) -> dict[str, str]:
+        """Return by name why replaced nodes still exist."""
+        return {
+            name: f"was not deleted ({why})"
+            for name, why in refusals.items()
+            if name in self._replaced_names
+        }
 
     def _refuse_next_step(
         self, unavailable_reasons: Mapping[str, str], remaining: Sequence[Replacement], slots: int
@@ -277,7 +277,7 @@ class Rollout:
 
 
 def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: int) -> str:
-    """Describe how these replacements are rolled out; empty without a rollout."""
+    """Describe the course of a rollout for plans; empty without a rollout."""
     if declared.get("rollout") is None or not plan.replace:
         return ""
     rollout = RolloutInputs.model_validate(declared["rollout"])
@@ -308,7 +308,7 @@ def _index_by_name(workers: Sequence[Worker] | None) -> Mapping[str, Worker] | N
 
 
 def _is_unusable(workers_by_name: Mapping[str, Worker], name: str) -> bool:
-    """Return True if the scheduler does not know the node, or cannot use it."""
+    """Return True if the node is unknown to the scheduler, or unusable."""
     worker = workers_by_name.get(name)
     return worker is None or worker.scheduled is None or worker.scheduled.is_failed
 

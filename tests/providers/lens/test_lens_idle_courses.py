@@ -118,7 +118,7 @@ def look(clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intent
         patch.setattr(SCHEDULER, lambda *_: Simulated(clock, [NODE]))
         patch.setattr("time.time", lambda: clock.time)
         patch.setattr(idleness, "client_for", lambda _: client)
-        return idleness.judged(call, Settings(), "pool", taking, [node], WANTED)
+        return idleness.judge_idleness(call, Settings(), "pool", taking, [node], WANTED)
 
 
 def client_of(cluster: Cluster) -> LensClient:

@@ -449,8 +449,8 @@ def test_clients_are_shared_by_credentials(scp: Emulated) -> None:
     assert client_for(Settings(environ=dict(variables))) is client
     other = client_for(Settings(environ={**variables, "SCP_TF_SECRET_KEY": "other"}))
     assert other is not client
-    assert client.rhythm(5) is client.rhythm(5)
-    assert client.rhythm(5) is not client.rhythm(6)
+    assert client.get_poll_schedule(5) is client.get_poll_schedule(5)
+    assert client.get_poll_schedule(5) is not client.get_poll_schedule(6)
     assert client.get_node_listing("a") is client.get_node_listing("a")
     assert client.get_node_listing("a") is not client.get_node_listing("b")
 

@@ -100,7 +100,7 @@ class Watched:
         call = ProviderContext(clock=self.clock, intents=self.intents)
         taking = NodeDrainer(call, "pool", "pool train", {"drain": drain})
         with use_context(call):
-            return idleness.judged(call, Settings(), "pool", taking, [self.node], wanted)
+            return idleness.judge_idleness(call, Settings(), "pool", taking, [self.node], wanted)
 
     def looks(self, seconds: float, every: float = LOOK) -> Verdict:
         verdict = self.look()
@@ -130,8 +130,8 @@ def test_quiet_looks_over_the_whole_time_prove_it(watched: Watched) -> None:
 
 
 def test_between_two_looks_somebody_may_have_used_it(watched: Watched) -> None:
-    assert not watched.looks(2 * 3600.0, every=idleness.GAP + 1).is_idle
-    assert watched.looks(4500.0, every=idleness.GAP).is_idle
+    assert not watched.looks(2 * 3600.0, every=idleness.MAX_LOOK_GAP_S + 1).is_idle
+    assert watched.looks(4500.0, every=idleness.MAX_LOOK_GAP_S).is_idle
 
 
 @pytest.mark.parametrize("jump", [-86400.0, -700.0, 86400.0, 10 * 365 * 86400.0])

@@ -12,7 +12,7 @@ import pytest
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import Conflict, GpuformError, UnknownOutcome
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.gpu_node import GpuNodeActions
+from gpuform.providers.scp.gpu_node import GpuNodeOperations
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 
 CREATE = "POST /v1/gpu-nodes"
@@ -286,14 +286,14 @@ class TestGpuNode:
     def test_destroy_deletes_a_node_that_is_hidden_when_it_is_about_to(
         self, world: Any, node: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        delete = GpuNodeActions.delete
+        delete = GpuNodeOperations.delete
 
         def hide_first(self: Any, *given: Any) -> None:
-            monkeypatch.setattr(GpuNodeActions, "delete", delete)
+            monkeypatch.setattr(GpuNodeOperations, "delete", delete)
             hide(monkeypatch, world, {node.id}, seconds=30)
             delete(self, *given)
 
-        monkeypatch.setattr(GpuNodeActions, "delete", hide_first)
+        monkeypatch.setattr(GpuNodeOperations, "delete", hide_first)
         world.delete(node)
         assert "solo" not in world.states()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.scp.fabric import look_at
+from gpuform.providers.scp.fabric import build_poll_result
 from gpuform.providers.scp.pool import node_to_outputs
 from gpuform.schemas.scp import wire
 
@@ -60,4 +60,4 @@ def test_what_is_only_shown_spoils_no_answer(bad: Any) -> None:
     node = wire.GpuNode.model_validate({"id": "a" * 32, **dict.fromkeys(OF_NODE, bad)})
     assert node_to_outputs(node, None).id == node.id
     fabric = wire.ClusterFabric.model_validate({"id": "a" * 32, **dict.fromkeys(OF_FABRIC, bad)})
-    assert look_at("fabric1", fabric).value.outputs.cluster_fabric_id == fabric.id
+    assert build_poll_result("fabric1", fabric).value.outputs.cluster_fabric_id == fabric.id
