@@ -1,7 +1,7 @@
-"""A proof that GPU nodes of SCP are fit, made in the Kubernetes or the Slurm that they are in.
+"""Certify GPU nodes of SCP: test them by the Kubernetes or the Slurm cluster that they belong to.
 
-SCP knows no scheduler: the stack names it. A node is known there by its name, and by its id on SCP:
-a node that was made anew is another one.
+SCP knows no scheduler: the stack declares one. A scheduler knows a node by its name, SCP by its id:
+a node that was created again is another node. `providers.certifying` runs the tests.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
-from gpuform.providers.kubernetes.nodes import software_of_nodes
+from gpuform.providers.kubernetes.nodes import NodeSoftware, software_of_nodes
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import EngineTester, Place, engine_of
@@ -33,13 +33,14 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.ids import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
 from gpuform.schemas.resource_facts import Notice
+from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import CertificationInputs
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.values import contains_unknown
 
 
-class NodeCertificationActions(CertificationActions[CertificationInputs]):
-    """The verbs of a certification of GPU nodes."""
+class NodeCertificationOperations(CertificationActions[CertificationInputs]):
+    """Operations of a certification of GPU nodes."""
 
     inputs = CertificationInputs
 
@@ -65,56 +66,65 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
         self, context: ProviderContext, id_: str, inputs: CertificationInputs
     ) -> Reach | None:
         client = client_for(self._settings, inputs.region_id)
-        text = None
+        kubeconfig = None
         if inputs.kubernetes is not None:
-            text = declared_kubeconfig(inputs.kubernetes, "kubernetes.")
-        what = f"certification {inputs.name}"
+            kubeconfig = declared_kubeconfig(inputs.kubernetes, "kubernetes.")
+        label = f"certification {inputs.name}"
 
-        def machines() -> list[Machine]:
-            wanted = {*inputs.node_ids}
-            there = [
-                each
-                for each in client.get_node_listing().all()
-                if each.id in wanted and not is_terminating(each.state)
+        def list_machines() -> list[Machine]:
+            certified_ids = {*inputs.node_ids}
+            existing_nodes = [
+                node
+                for node in client.get_node_listing().all()
+                if node.id in certified_ids and not is_terminating(node.state)
             ]
-            software = {} if text is None else software_of_nodes(client_by(text, what))
-            told = ((each, software.get(each.gpu_node_name)) for each in there)
+            software = {} if kubeconfig is None else software_of_nodes(client_by(kubeconfig, label))
             return [
-                Machine(
-                    node=each.gpu_node_name,
-                    machine=each.id,
-                    driver=found.driver if found is not None else "",
-                    image=each.image_id,
-                )
-                for each, found in told
+                _build_machine(node, software.get(node.gpu_node_name)) for node in existing_nodes
             ]
 
-        def tester() -> Tester:
+        def create_tester() -> Tester:
             if inputs.with_slurm:
                 commands = slurm_commands(
-                    inputs.slurm or SlurmInputs(), kubeconfig=text, cluster=what
+                    inputs.slurm or SlurmInputs(), kubeconfig=kubeconfig, cluster=label
                 )
                 records = BatchRecords.beside(context.intents)
                 jobs = BatchJobs(commands, folder=inputs.folder or "")
                 return SlurmTester(jobs, records, id_, inputs.name, inputs.categories, {})
-            engine = engine_of(client_by(text or "", what), f"of {what}")
-            place = Place(inputs.namespace or DEFAULT_NAMESPACE, inputs.name)
+            engine = engine_of(client_by(kubeconfig or "", label), f"of {label}")
+            certification_place = Place(inputs.namespace or DEFAULT_NAMESPACE, inputs.name)
             return EngineTester(
-                engine, place, inputs.categories, context.urn or id_, last_run(context)
+                engine,
+                certification_place,
+                inputs.categories,
+                context.urn or id_,
+                last_run(context),
             )
 
-        return Reach(machines, tester, lambda: context.get_platform_time(client.clock_ahead)[0])
+        return Reach(
+            list_machines, create_tester, lambda: context.get_platform_time(client.clock_ahead)[0]
+        )
+
+
+def _build_machine(node: wire.GpuNode, software: NodeSoftware | None) -> Machine:
+    return Machine(
+        node=node.gpu_node_name,
+        machine=node.id,
+        # A scheduler knows a node by its name: an unknown node has no driver to compare.
+        driver=software.driver if software is not None else "",
+        image=node.image_id,
+    )
 
 
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):
-    """A certification of GPU nodes of SCP."""
+    """The lifecycle of a certification of GPU nodes of SCP."""
 
     platform = "scp"
     kind = "Certification"
     inputs = CertificationInputs
     outputs = CertificationOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=600)  # `wait_minutes` is what ends waiting
-    operations = NodeCertificationActions
+    operations = NodeCertificationOperations
     id_example = "default/fabric"
     planned_fields = frozenset({"node_ids"})
     drift_outputs = frozenset({"gaps"})
@@ -124,20 +134,20 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """`certify again` where nodes are not proven any more, or others come."""
-        before, after = old_outputs.get("node_ids") or [], declared.get("node_ids")
-        is_open = contains_unknown(after)
-        coming = 0 if is_open else len({*(after or ())} - {*before})
-        again = change_of(old_outputs, coming)
-        if again is not None:
-            yield again
-        if is_open:
-            because = "certify again if there are new nodes"
-            yield FieldChange("node_ids", Action.UPDATE, before, after, because=because)
-        elif {*(after or ())} != {*before}:
-            because = "" if coming else "fewer nodes: nothing to test"
+        """Yield `certify again` where nodes are no longer certified, or new nodes are declared."""
+        old_ids, declared_ids = old_outputs.get("node_ids") or [], declared.get("node_ids")
+        is_unknown = contains_unknown(declared_ids)
+        new_count = 0 if is_unknown else len({*(declared_ids or ())} - {*old_ids})
+        recertification = change_of(old_outputs, new_count)
+        if recertification is not None:
+            yield recertification
+        if is_unknown:
+            reason = "certify again if there are new nodes"
+            yield FieldChange("node_ids", Action.UPDATE, old_ids, declared_ids, because=reason)
+        elif {*(declared_ids or ())} != {*old_ids}:
+            reason = "" if new_count else "fewer nodes: nothing to test"
             yield FieldChange(
-                "node_ids", Action.UPDATE, before, after, because=because, state_only=True
+                "node_ids", Action.UPDATE, old_ids, declared_ids, because=reason, state_only=True
             )
 
     @classmethod
@@ -146,5 +156,5 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         old_outputs: Mapping[str, Any],
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
-        """Which nodes are not proven any more."""
+        """Return a notice for nodes without a valid certification."""
         return due_notices(old_outputs)

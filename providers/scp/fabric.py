@@ -1,7 +1,7 @@
-"""SCP's cluster fabric, bound by its name: nothing is sent to make or to delete one.
+"""Bind SCP's cluster fabric by its name: no request creates or deletes a fabric.
 
-The platform makes a fabric with its first node and ends it with its last (SCP user guide, 'Cluster
-fabric'). So one without members is no fault, and never gone.
+The platform creates a fabric with its first node and ends it with its last (SCP user guide,
+'Cluster fabric'). So a fabric without members is no fault, and never gone.
 """
 
 import re
@@ -22,13 +22,13 @@ from gpuform.schemas.scp.inputs import FabricInputs
 from gpuform.schemas.scp.outputs import FabricOutputs, MemberOutputs
 from gpuform.schemas.scp.statuses import FABRIC_READY, NODE_FAILED, NODE_LEAVING
 
-INTERVAL = 10.0
+POLL_INTERVAL_S = 10.0
 
-Seen = Observed[FabricOutputs]
+ObservedFabric = Observed[FabricOutputs]
 
 
-class FabricActions:
-    """The verbs of a fabric."""
+class FabricOperations:
+    """Operations of a fabric."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -36,17 +36,17 @@ class FabricActions:
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Whether the vendor pool exists."""
-        pool, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
-        if isinstance(pool, str) and isinstance(name, str):
-            declared_fabrics.record_declared_fabric(context, pool, name)
-        client = self._client(values.get("region_id"))
+        """Yield a problem if the vendor pool does not exist, and record the declared fabric."""
+        node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
+        if isinstance(node_pool_id, str) and isinstance(name, str):
+            declared_fabrics.record_declared_fabric(context, node_pool_id, name)
+        client = self._get_client(values.get("region_id"))
         return offers.yield_while_answered(
             client, context, offers.find_offer_problems(client, values)
         )
 
     def create(self, context: ProviderContext, inputs: FabricInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
-        """Its id is its name in its vendor pool: there is nothing to make."""
+        """Return the id: the vendor pool and the name. Nothing is created."""
         return f"{inputs.node_pool_id}/{inputs.cluster_fabric_name}"
 
     def wait_until_ready(
@@ -54,30 +54,35 @@ class FabricActions:
         context: ProviderContext,
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: FabricInputs,
-    ) -> Seen:
-        """RUNNING, or without members."""
-        client, name = self._client(inputs.region_id), inputs.cluster_fabric_name
+    ) -> ObservedFabric:
+        """Wait until the fabric is RUNNING, or return at once without members."""
+        client, name = self._get_client(inputs.region_id), inputs.cluster_fabric_name
 
-        def probe() -> PollResult[Seen]:
-            return look_at(name, find_fabric(client, inputs.node_pool_id, name))
+        def poll() -> PollResult[ObservedFabric]:
+            return build_poll_result(name, find_fabric(client, inputs.node_pool_id, name))
 
-        rhythm = client.get_poll_schedule(INTERVAL)
-        return wait_until_done(context, probe, label=f"fabric {name}", interval=rhythm)
+        schedule = client.get_poll_schedule(POLL_INTERVAL_S)
+        return wait_until_done(context, poll, label=f"fabric {name}", interval=schedule)
 
     def read(
         self,
         context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         object_id: str,
         known_inputs: Mapping[str, Any],
-    ) -> Seen | None:
-        """None only for what is no id of a fabric: without members it is not gone."""
-        place = _ID.fullmatch(object_id)
-        if place is None:
+    ) -> ObservedFabric | None:
+        """Read the fabric; return None only for a malformed id.
+
+        A fabric without members is not gone.
+        """
+        match = _ID_PATTERN.fullmatch(object_id)
+        if match is None:
             return None
-        pool, name = place.groups()
-        fabric = find_fabric(self._client(known_inputs.get("region_id")), pool, name)
-        seen = look_at(name, fabric).value
-        return Observed({"node_pool_id": pool, "cluster_fabric_name": name}, seen.outputs)
+        node_pool_id, name = match.groups()
+        fabric = find_fabric(self._get_client(known_inputs.get("region_id")), node_pool_id, name)
+        observed = build_poll_result(name, fabric).value
+        return Observed(
+            {"node_pool_id": node_pool_id, "cluster_fabric_name": name}, observed.outputs
+        )
 
     def update(
         self,
@@ -86,68 +91,77 @@ class FabricActions:
         inputs: FabricInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Nothing of a fabric can be changed."""
+        """Do nothing: no input of a fabric can change in place."""
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Refused while it has members; it ends by itself with the last of them."""
-        place = _ID.fullmatch(object_id)
-        if place is None:
-            return
-        pool, name = place.groups()
-        client = self._client(known_inputs.get("region_id"))
+        """Wait until the fabric has ended with the last node.
 
-        def probe() -> PollResult[object] | None:
-            fabric = find_fabric(client, pool, name)
+        Raises:
+            GpuformError: the fabric has members that nobody is deleting.
+        """
+        match = _ID_PATTERN.fullmatch(object_id)
+        if match is None:
+            return
+        node_pool_id, name = match.groups()
+        client = self._get_client(known_inputs.get("region_id"))
+
+        def poll() -> PollResult[object] | None:
+            fabric = find_fabric(client, node_pool_id, name)
             if fabric is None:
                 return None
             _refuse_members(fabric)
             return PollResult(None, "its last nodes are being deleted")
 
-        wait_until_gone(context, probe, label=f"fabric {name}", interval=client.get_poll_schedule(INTERVAL))
+        wait_until_gone(
+            context,
+            poll,
+            label=f"fabric {name}",
+            interval=client.get_poll_schedule(POLL_INTERVAL_S),
+        )
 
-    def _client(self, region: Any) -> ScpClient:
+    def _get_client(self, region: Any) -> ScpClient:
         return client_for(self._settings, region if isinstance(region, str) else None)
 
 
 class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
-    """A fabric of SCP, which its nodes make."""
+    """The lifecycle of a fabric of SCP, which its nodes create."""
 
     platform = "scp"
     kind = "Fabric"
     inputs = FabricInputs
     outputs = FabricOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
-    operations = FabricActions
+    operations = FabricOperations
     id_example = "POOL001-krw1a/train-a"
     is_bound = True
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Who made it."""
+        """Return the creator of the fabric."""
         return str(outputs.get("created_by") or "")
 
 
-_ID = re.compile(r"([^/]+)/([^/]+)")
+_ID_PATTERN = re.compile(r"([^/]+)/([^/]+)")
 
 
-def look_at(name: str, fabric: wire.ClusterFabric | None) -> PollResult[Seen]:
-    """A fabric as seen by somebody who wants to use it."""
+def build_poll_result(name: str, fabric: wire.ClusterFabric | None) -> PollResult[ObservedFabric]:
+    """Build the poll result of a fabric for waiters: ready, failed, or still changing."""
     if fabric is None:
         return PollResult(Observed({}, FabricOutputs(ready=True)), "no members yet", is_done=True)
-    done = fabric.state in FABRIC_READY
-    phase = fabric.state or "no state"
-    failed = f"its state is {fabric.state}" if fabric.state in NODE_FAILED else None
+    is_ready = fabric.state in FABRIC_READY
+    progress = fabric.state or "no state"
+    failure = f"its state is {fabric.state}" if fabric.state in NODE_FAILED else None
     members = [
         MemberOutputs(
-            gpu_node_id=each.gpu_node_id, gpu_node_name=each.gpu_node_name, state=each.state
+            gpu_node_id=member.gpu_node_id, gpu_node_name=member.gpu_node_name, state=member.state
         )
-        for each in sorted(fabric.gpu_node_details, key=lambda each: each.gpu_node_name)
+        for member in sorted(fabric.gpu_node_details, key=lambda member: member.gpu_node_name)
     ]
     outputs = FabricOutputs(
-        ready=done,
-        not_ready_reason=None if done else (failed or f"fabric {name} is {phase}"),
+        ready=is_ready,
+        not_ready_reason=None if is_ready else (failure or f"fabric {name} is {progress}"),
         cluster_fabric_id=fabric.id,
         state=fabric.state,
         gpu_node_details=members,
@@ -162,15 +176,18 @@ def look_at(name: str, fabric: wire.ClusterFabric | None) -> PollResult[Seen]:
         modified_at=fabric.modified_at,
         modified_by=fabric.modified_by or None,
     )
-    return PollResult(Observed({}, outputs), phase, is_done=done, failure=failed)
+    return PollResult(Observed({}, outputs), progress, is_done=is_ready, failure=failure)
 
 
 def _refuse_members(fabric: wire.ClusterFabric) -> None:
-    names = [
-        each.gpu_node_name for each in fabric.gpu_node_details if each.state not in NODE_LEAVING
+    member_names = [
+        member.gpu_node_name
+        for member in fabric.gpu_node_details
+        if member.state not in NODE_LEAVING
     ]
-    if names:
+    if member_names:
         raise GpuformError(
-            f"fabric {fabric.cluster_name} cannot be deleted, it has nodes: {', '.join(names)}",
+            f"fabric {fabric.cluster_name} cannot be deleted, it has nodes: "
+            f"{', '.join(member_names)}",
             hint="delete or move them first; the platform ends a fabric with its last node",
         )

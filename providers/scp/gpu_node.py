@@ -1,4 +1,7 @@
-"""One GPU node of SCP that joins a fabric which exists."""
+"""Manage one GPU node of SCP that joins an existing fabric.
+
+`GpuNodeOperations` sends the requests, through `nodes.steps`; `GpuNodeLifecycle` answers plans.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -24,11 +27,11 @@ from gpuform.providers.repairing import Decision, faults_in, repair_of
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.idleness import (
+    add_idle_stop,
     forget_idleness,
-    judged,
-    remember_stop,
-    stays_idle,
-    with_idle_stop,
+    judge_idleness,
+    record_stop,
+    should_stay_stopped,
 )
 from gpuform.providers.scp.node_facts import (
     compute_node_usage,
@@ -85,7 +88,7 @@ from gpuform.schemas.scp.statuses import (
 )
 from gpuform.schemas.values import UNKNOWN
 
-PLANNED: Final = (
+PLANNED_FIELDS: Final = (
     "cluster_fabric_id",
     "nat_enabled",
     "public_ip_address_id",
@@ -93,11 +96,11 @@ PLANNED: Final = (
     "state",
 )
 
-Seen = Observed[GpuNodeOutputs]
+ObservedNode = Observed[GpuNodeOutputs]
 
 
-class GpuNodeActions:
-    """The verbs of a node."""
+class GpuNodeOperations:
+    """Operations of a single GPU node."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -105,8 +108,8 @@ class GpuNodeActions:
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Image and product; then the fabric."""
-        client = self._client(values)
+        """Yield problems of image and product, then problems of the fabric."""
+        client = self._get_client(values)
         checks = (
             offers.find_offer_problems(client, values),
             find_node_problems(client, context, values),
@@ -114,25 +117,32 @@ class GpuNodeActions:
         return offers.yield_while_answered(client, context, chain(*checks))
 
     def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
-        """Joins the fabric when that is RUNNING; the name has to be free."""
-        client = self._client_of(inputs)
-        fabric = self._joined(client, context, inputs)
+        """Create the node in its fabric, which must exist, and return the id.
 
-        listed: list[Candidate] = []
+        Waits until the fabric is RUNNING and the name is free.
+        """
+        client = self._get_client_for_inputs(inputs)
+        fabric = self._get_fabric_to_join(client, context, inputs)
 
-        def candidates() -> list[Candidate]:
+        listed_candidates: list[Candidate] = []
+
+        def list_candidates() -> list[Candidate]:
             nodes = client.get_node_listing().all()
-            listed[:] = [
-                node_to_candidate(n) for n in nodes if n.gpu_node_name == inputs.gpu_node_name
+            listed_candidates[:] = [
+                node_to_candidate(node)
+                for node in nodes
+                if node.gpu_node_name == inputs.gpu_node_name
             ]
-            return list(listed)
+            return list(listed_candidates)
 
         def wait_for_name() -> None:
-            """Those that have the name are being deleted."""
-            if listed:
+            """Wait until the terminating nodes of the name are gone."""
+            if listed_candidates:
                 wait_until_done(
                     context,
-                    lambda: PollResult(None, "its name is still in use", is_done=not candidates()),
+                    lambda: PollResult(
+                        None, "its name is still in use", is_done=not list_candidates()
+                    ),
                     label=f"GPU node {inputs.gpu_node_name}",
                     interval=client.get_poll_schedule(POLL_INTERVAL_S),
                 )
@@ -142,9 +152,9 @@ class GpuNodeActions:
             return node is not None and node.gpu_node_name == inputs.gpu_node_name
 
         def send() -> str:
-            return next(iter(client.create_nodes(body)), "")
+            return next(iter(client.create_nodes(request)), "")
 
-        body = build_create_request(inputs, fabric, offers.get_server_type_id(client, inputs))
+        request = build_create_request(inputs, fabric, offers.get_server_type_id(client, inputs))
         creation = Creation(
             Target(
                 "scp",
@@ -152,9 +162,10 @@ class GpuNodeActions:
                 context.redact_for_record(inputs.gpu_node_name),
                 fabric.node_pool_id,
             ),
-            candidates,
+            list_candidates,
             exists=has_name,
-            attempts=[Attempt(send, sent=request_to_node_fields(body))],
+            attempts=[Attempt(send, sent=request_to_node_fields(request))],
+            # The answer's id may be another object's: only a node of the name counts.
             has_hints=True,
             before=wait_for_name,
             clock_ahead=lambda: client.clock_ahead,
@@ -163,66 +174,86 @@ class GpuNodeActions:
 
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: GpuNodeInputs
-    ) -> Seen:
-        """As declared, and RUNNING unless it is to be STOPPED."""
-        client = self._client_of(inputs)
-        node = SingleNode(client, object_id, _known_ip(context, inputs))
-        steps = NodeSteps(client, node)
-        wanted, fabric = (
-            parse_declared_node(inputs.dump_declared()),
-            TargetFabric(id=inputs.cluster_fabric_id),
-        )
+    ) -> ObservedNode:
+        """Send steps until the node is as declared: RUNNING, or STOPPED if declared.
 
-        def probe() -> PollResult[Seen]:
-            seen = node.refresh()
-            if seen is None:
+        Raises:
+            NotReady: the node is gone, has failed, or may still be cordoned.
+        """
+        client = self._get_client_for_inputs(inputs)
+        node = SingleNode(client, object_id, _get_known_public_ip(context, inputs))
+        steps = NodeSteps(client, node)
+        declared_node = parse_declared_node(inputs.dump_declared())
+        fabric = TargetFabric(id=inputs.cluster_fabric_id)
+
+        def poll() -> PollResult[ObservedNode]:
+            observed_node = node.refresh()
+            if observed_node is None:
                 raise NotReady(f"GPU node {object_id} is gone from the platform")
-            is_told = steps.send_next_steps([(seen, wanted)], fabric, fabric.id)
-            left = any(find_differences(seen, wanted, fabric))
-            failed = steps.refusals.get(wanted.name) or find_failure(seen)
-            done = seen.state in NODE_AT_REST and not left and not is_told
-            reason = None if done else (failed or seen.state or "no state")
-            seen, faults = self._inspected(context, inputs.dump_declared(), seen)
-            observed = Observed({}, build_node_outputs(node.last, seen, reason, faults))
+            has_sent = steps.send_next_steps([(observed_node, declared_node)], fabric, fabric.id)
+            has_differences = any(find_differences(observed_node, declared_node, fabric))
+            failure = steps.refusals.get(declared_node.name) or find_failure(observed_node)
+            is_done = observed_node.state in NODE_AT_REST and not has_differences and not has_sent
+            reason = None if is_done else (failure or observed_node.state or "no state")
+            observed_node, faults = self._inspect_node(
+                context, inputs.dump_declared(), observed_node
+            )
+            outputs = build_node_outputs(node.last, observed_node, reason, faults)
             return PollResult(
-                observed, seen.state, is_done=done, failure=None if is_told else failed
+                Observed({}, outputs),
+                observed_node.state,
+                is_done=is_done,
+                failure=None if has_sent else failure,
             )
 
-        what = f"GPU node {inputs.gpu_node_name}"
-        seen = wait_until_done(context, probe, label=what, interval=client.get_poll_schedule(POLL_INTERVAL_S))
+        label = f"GPU node {inputs.gpu_node_name}"
+        observed_node = wait_until_done(
+            context, poll, label=label, interval=client.get_poll_schedule(POLL_INTERVAL_S)
+        )
         try:
-            _taking(context, object_id, inputs.dump_declared()).uncordon_nodes(
-                _present(node.refresh())
+            _build_drainer(context, object_id, inputs.dump_declared()).uncordon_nodes(
+                _list_present(node.refresh())
             )
         except GpuformError as error:
-            raise NotReady(f"{what}: {error}", last=seen) from None
-        seen = add_newer_image(client, context, inputs.dump_declared(), seen)
-        return with_idle_stop(context, object_id, seen, is_off=inputs.state == "STOPPED")
+            # The node is as declared, but takes no jobs while it is cordoned.
+            raise NotReady(f"{label}: {error}", last=observed_node) from None
+        observed_node = add_newer_image(client, context, inputs.dump_declared(), observed_node)
+        return add_idle_stop(context, object_id, observed_node, is_off=inputs.state == "STOPPED")
 
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> Seen | None:
-        """Which public IP it has is not told: that is as known.
+    ) -> ObservedNode | None:
+        """Read the node; return None if SCP no longer has the node.
 
-        An import therefore leaves its address out, and says what is not as usual.
+        The platform returns no id of a public IP: the stored one stays. So an import leaves the
+        public address out, and has the observed lock and state.
         """
-        client = self._client(known_inputs)
+        client = self._get_client(known_inputs)
         node = SingleNode(client, object_id, context.stored_properties.get("public_ip_address_id"))
-        seen = node.refresh()
-        if seen is None:
+        node_outputs = node.refresh()
+        if node_outputs is None:
             return None
         if not context.preview:
-            _mend(context, object_id, known_inputs, seen)
-        reason = None if seen.state in NODE_AT_REST else find_failure(seen) or f"it is {seen.state}"
+            _uncordon_leftovers(context, object_id, known_inputs, node_outputs)
+        reason = (
+            None
+            if node_outputs.state in NODE_AT_REST
+            else find_failure(node_outputs) or f"it is {node_outputs.state}"
+        )
         inputs = build_observed_inputs(node.last)
+        # An import: nothing is declared yet.
         if not known_inputs:
-            power = get_power_state(seen.state)
-            inputs |= {"nat_enabled": None, "lock_enabled": seen.lock_enabled, "state": power}
-        seen, faults = self._inspected(context, known_inputs, seen)
-        found = Observed(inputs, build_node_outputs(node.last, seen, reason, faults))
-        found = add_newer_image(client, context, known_inputs or inputs, found)
-        return with_idle_stop(
-            context, object_id, found, is_off=get_power_state(seen.state) == "STOPPED"
+            power_state = get_power_state(node_outputs.state)
+            inputs |= {
+                "nat_enabled": None,
+                "lock_enabled": node_outputs.lock_enabled,
+                "state": power_state,
+            }
+        node_outputs, faults = self._inspect_node(context, known_inputs, node_outputs)
+        observed = Observed(inputs, build_node_outputs(node.last, node_outputs, reason, faults))
+        observed = add_newer_image(client, context, known_inputs or inputs, observed)
+        return add_idle_stop(
+            context, object_id, observed, is_off=get_power_state(node_outputs.state) == "STOPPED"
         )
 
     def update(
@@ -232,37 +263,42 @@ class GpuNodeActions:
         inputs: GpuNodeInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the node says what is to be done
     ) -> None:
-        """Refuse what cannot be done, before anything is sent; `wait_until_ready` does the work.
+        """Refuse impossible changes before anything is sent, and drain the node.
 
-        A node that is stopped or moved has no job any more.
+        `wait_until_ready` sends the steps.
         """
-        client = self._client_of(inputs)
+        client = self._get_client_for_inputs(inputs)
         node = SingleNode(client, object_id, None)
-        seen = node.refresh()
-        if seen is None:
+        node_outputs = node.refresh()
+        if node_outputs is None:
             return
-        if is_stopped_by_force(seen, parse_declared_node(inputs.dump_declared())):
-            permissions.require(Permission.UNLOCK, format_locked_nodes([seen.gpu_node_name]))
-        if seen.cluster_fabric_id not in (None, inputs.cluster_fabric_id):
-            fabric = _existing(client, inputs.cluster_fabric_id)
-            names = {seen.gpu_node_name}
-            reason = find_move_obstacle(client, context, seen.cluster_fabric_id, fabric, names)
+        if is_stopped_by_force(node_outputs, parse_declared_node(inputs.dump_declared())):
+            permissions.require(
+                Permission.UNLOCK, format_locked_nodes([node_outputs.gpu_node_name])
+            )
+        if node_outputs.cluster_fabric_id not in (None, inputs.cluster_fabric_id):
+            fabric = _require_fabric(client, inputs.cluster_fabric_id)
+            own_names = {node_outputs.gpu_node_name}
+            reason = find_move_obstacle(
+                client, context, node_outputs.cluster_fabric_id, fabric, own_names
+            )
             if reason:
                 raise GpuformError(f"cluster_fabric_id: {reason}")
-        _taking(context, object_id, inputs.dump_declared()).drain_nodes(
-            _taken(seen, inputs), [seen]
+        _build_drainer(context, object_id, inputs.dump_declared()).drain_nodes(
+            _build_eviction(node_outputs, inputs), [node_outputs]
         )
-        remember_stop(context, object_id, inputs.dump_declared())
+        # After draining: a run that is refused leaves no record.
+        record_stop(context, object_id, inputs.dump_declared())
 
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: GpuNodeInputs
     ) -> Leaving | None:
-        """The node, if an update would stop or move it now."""
-        seen = SingleNode(self._client_of(inputs), object_id, None).refresh()
-        if seen is None:
+        """Return the node if an update would stop or move it now, else None."""
+        node_outputs = SingleNode(self._get_client_for_inputs(inputs), object_id, None).refresh()
+        if node_outputs is None:
             return None
-        return _taking(context, object_id, inputs.dump_declared()).predict_removed_nodes(
-            _taken(seen, inputs), [seen]
+        return _build_drainer(context, object_id, inputs.dump_declared()).predict_removed_nodes(
+            _build_eviction(node_outputs, inputs), [node_outputs]
         )
 
     def predict_nodes_removed_with_object(
@@ -272,97 +308,113 @@ class GpuNodeActions:
         known_inputs: Mapping[str, Any],
         because: str,
     ) -> Leaving | None:
-        """The node, which goes."""
-        seen = SingleNode(self._client(known_inputs), object_id, None).refresh()
-        if seen is None or is_terminating(seen.state):
+        """Return the node, unless somebody is deleting it already."""
+        node_outputs = SingleNode(self._get_client(known_inputs), object_id, None).refresh()
+        if node_outputs is None or is_terminating(node_outputs.state):
             return None
-        taking = NodeEviction({seen.gpu_node_name: because})
-        return _taking(context, object_id, known_inputs).predict_removed_nodes(taking, [seen])
+        eviction = NodeEviction({node_outputs.gpu_node_name: because})
+        return _build_drainer(context, object_id, known_inputs).predict_removed_nodes(
+            eviction, [node_outputs]
+        )
 
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordons the node that is gone, under whose name another one may come."""
-        _taking(context, object_id, known_inputs).uncordon_nodes(())
+        """Uncordon the name of a deleted node: another node may get the name."""
+        _build_drainer(context, object_id, known_inputs).uncordon_nodes(())
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """When no job runs on it; done when it is gone. A locked one has to be allowed."""
-        client = self._client(known_inputs)
+        """Drain and delete the node, and wait until the node is gone.
+
+        Raises:
+            GpuformError: SCP refuses the deletion, or the run may not unlock a locked node.
+        """
+        client = self._get_client(known_inputs)
         node = SingleNode(client, object_id, None)
         steps = NodeSteps(client, node)
-        taking, there = _taking(context, object_id, known_inputs), node.refresh()
-        if there is not None and not is_terminating(there.state):
-            taking.drain_nodes(NodeEviction({there.gpu_node_name: "deleted"}), [there])
+        drainer, existing_node = _build_drainer(context, object_id, known_inputs), node.refresh()
+        if existing_node is not None and not is_terminating(existing_node.state):
+            drainer.drain_nodes(
+                NodeEviction({existing_node.gpu_node_name: "deleted"}), [existing_node]
+            )
 
-        def probe() -> PollResult[object] | None:
-            seen = node.refresh()
-            if seen is None:
+        def poll() -> PollResult[object] | None:
+            observed_node = node.refresh()
+            if observed_node is None:
                 return None
-            if not is_terminating(seen.state):
-                steps.delete_nodes([seen])
+            if not is_terminating(observed_node.state):
+                steps.delete_nodes([observed_node])
+            # The node stays, so it takes jobs again.
             if steps.refusals:
-                taking.uncordon_nodes([seen])
-                raise GpuformError(steps.refusals[seen.gpu_node_name])
-            return PollResult(None, seen.state)
+                drainer.uncordon_nodes([observed_node])
+                raise GpuformError(steps.refusals[observed_node.gpu_node_name])
+            return PollResult(None, observed_node.state)
 
-        what = f"GPU node {known_inputs.get('gpu_node_name') or object_id}"
-        wait_until_gone(context, probe, label=what, interval=client.get_poll_schedule(POLL_INTERVAL_S))
-        taking.uncordon_nodes(())
+        label = f"GPU node {known_inputs.get('gpu_node_name') or object_id}"
+        wait_until_gone(
+            context, poll, label=label, interval=client.get_poll_schedule(POLL_INTERVAL_S)
+        )
+        drainer.uncordon_nodes(())
         forget_idleness(context, object_id)
 
-    def _joined(
+    def _get_fabric_to_join(
         self, client: ScpClient, context: ProviderContext, inputs: GpuNodeInputs
     ) -> wire.ClusterFabric:
-        """The fabric, once it takes nodes; whether it does before it is RUNNING is not known."""
+        """Return the fabric after waiting until it is RUNNING, at most `FABRIC_READY_TIMEOUT_S`.
 
-        def probe() -> PollResult[wire.ClusterFabric]:
-            fabric = _existing(client, inputs.cluster_fabric_id)
+        Whether a fabric accepts nodes before is not documented: the create is sent all the same.
+        """
+
+        def poll() -> PollResult[wire.ClusterFabric]:
+            fabric = _require_fabric(client, inputs.cluster_fabric_id)
             return PollResult(
                 fabric, f"fabric {fabric.state}", is_done=fabric.state in FABRIC_READY
             )
 
-        what = f"fabric {inputs.cluster_fabric_id}"
-        rhythm = client.get_poll_schedule(POLL_INTERVAL_S)
+        label = f"fabric {inputs.cluster_fabric_id}"
+        schedule = client.get_poll_schedule(POLL_INTERVAL_S)
         if context.is_search_only:
-            return _existing(client, inputs.cluster_fabric_id)
+            return _require_fabric(client, inputs.cluster_fabric_id)
         try:
             return wait_until_done(
-                context, probe, label=what, interval=rhythm, limit=FABRIC_READY_TIMEOUT_S
+                context, poll, label=label, interval=schedule, limit=FABRIC_READY_TIMEOUT_S
             )
         except NotReady:
             context.raise_if_cancelled()
-            return _existing(client, inputs.cluster_fabric_id)
+            return _require_fabric(client, inputs.cluster_fabric_id)
 
-    def _inspected(
-        self, context: ProviderContext, declared: Mapping[str, Any], seen: NodeOutputs
+    def _inspect_node(
+        self, context: ProviderContext, declared: Mapping[str, Any], node: NodeOutputs
     ) -> tuple[NodeOutputs, list[NodeFault]]:
-        what = f"GPU node {seen.gpu_node_name}"
-        nodes, faults = NodeInspection(context, self._settings, what, declared).find_faults([seen])
+        label = f"GPU node {node.gpu_node_name}"
+        nodes, faults = NodeInspection(context, self._settings, label, declared).find_faults([node])
         return nodes[0], faults
 
-    def _client(self, values: Mapping[str, Any]) -> ScpClient:
+    def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
         region = values.get("region_id")
         return client_for(self._settings, region if isinstance(region, str) else None)
 
-    def _client_of(self, inputs: GpuNodeInputs) -> ScpClient:
+    def _get_client_for_inputs(self, inputs: GpuNodeInputs) -> ScpClient:
         return client_for(self._settings, inputs.region_id)
 
 
 class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
-    """A GPU node of SCP."""
+    """The lifecycle of a GPU node of SCP."""
 
     platform = "scp"
     kind = "GpuNode"
     inputs = GpuNodeInputs
     outputs = GpuNodeOutputs
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
-    operations = GpuNodeActions
+    operations = GpuNodeOperations
     id_example = "20c507a036c447cdb3b19468d8ea62ac"
     relevant_permissions = (Permission.UNLOCK, Permission.START_TERMINATED)
     import_field = "server_type_id"
-    planned_fields = frozenset({*PLANNED, "gpu_type"})  # another GPU is another server_type_id
+    planned_fields = frozenset(
+        {*PLANNED_FIELDS, "gpu_type"}
+    )  # another GPU is another server_type_id
     volatile_outputs = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
     is_recreated_by_repair = True
@@ -370,105 +422,110 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
-        """Those of its server."""
+        """Return the number of GPUs of one server."""
         return GPUS_OF_A_SERVER
 
     @classmethod
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Footprint:
-        """One server."""
+        """Return the resource usage of one server."""
         return compute_node_usage(inputs, outputs)
 
     @classmethod
     def list_notices(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
-        """Its end, and a newer image."""
+        """Return notices about the declared end of the node, and about a newer image."""
         return (*super().list_notices(inputs, outputs, now), *build_image_notices(outputs))
 
     @classmethod
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
     ) -> Verdict | None:
-        """By its scheduler and by Lens."""
+        """Judge by the scheduler and by Lens whether the node is idle."""
         context = get_current_context()
-        node, taking = (
+        node, drainer = (
             parse_stored_node(context.stored_properties),
-            _taking(context, object_id, context.stored_properties),
+            _build_drainer(context, object_id, context.stored_properties),
         )
-        return judged(context, settings, object_id, taking, _present(node), idleness)
+        return judge_idleness(context, settings, object_id, drainer, _list_present(node), idleness)
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Who made it."""
+        """Return the creator of the node."""
         return str(outputs.get("created_by") or "")
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """By SSH, if it has a public address."""
+        """Return the SSH access of the node."""
         return describe_node_access(outputs)
 
     @classmethod
     def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:
-        """Region, node pool and fabric."""
+        """Return the region, vendor pool and fabric of the node."""
         return describe_node_placement(outputs)
 
     @classmethod
     def is_off(cls, outputs: Mapping[str, Any]) -> bool:
-        """Its output `state` is the platform's."""
+        """Return True if the node is stopped or stopping."""
         return get_power_state(str(outputs.get("state"))) == "STOPPED"
 
     @classmethod
     def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-        """As `gpuform expire` has left it."""
-        return stays_idle(old_outputs, declared)
+        """Return True if `gpuform expire` has stopped the node for idleness."""
+        return should_stay_stopped(old_outputs, declared)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """By the platform."""
+        """Return the creation time reported by SCP, in Unix seconds."""
         return unix_time(outputs.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
-        """It failed."""
+        """Return True if the node has failed."""
         return old_outputs.get("state") in NODE_FAILED
 
     @classmethod
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """What differs of the node as it was last seen."""
+        """Yield the differences between the stored node and the declaration."""
         node = parse_stored_node(old_outputs)
-        unknown = [name for name in PLANNED if contains_unknown(declared.get(name))]
-        for name in unknown:
-            before, because = old_outputs.get(name), KNOWN_AFTER_APPLY
-            yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=because)
+        unknown_fields = [name for name in PLANNED_FIELDS if contains_unknown(declared.get(name))]
+        for name in unknown_fields:
+            before, reason = old_outputs.get(name), KNOWN_AFTER_APPLY
+            yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=reason)
+        # No run has seen the node: only the declarations can be compared.
         if node is None:
-            names = {name for name in PLANNED if name not in unknown}
-            parts = (
-                {k: v for k, v in each.items() if k in names} for each in (old_outputs, declared)
+            known_fields = {name for name in PLANNED_FIELDS if name not in unknown_fields}
+            compared_values = (
+                {name: value for name, value in values.items() if name in known_fields}
+                for values in (old_outputs, declared)
             )
-            yield from by_rules(GpuNodeInputs, *parts)
+            yield from by_rules(GpuNodeInputs, *compared_values)
             return
-        known = {name: value for name, value in declared.items() if name not in unknown}
-        fabric = TargetFabric(id=known.get("cluster_fabric_id"))
-        for each in find_differences(node, parse_declared_node(known), fabric):
-            yield FieldChange(each.field, Action.UPDATE, each.before, each.after)
+        known_values = {
+            name: value for name, value in declared.items() if name not in unknown_fields
+        }
+        fabric = TargetFabric(id=known_values.get("cluster_fabric_id"))
+        for difference in find_differences(node, parse_declared_node(known_values), fabric):
+            yield FieldChange(difference.field, Action.UPDATE, difference.before, difference.after)
 
     @classmethod
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Decision:
-        """A broken node is deleted and made anew: as another object."""
+        """Decide whether a run deletes a broken node and creates another one."""
         node = parse_stored_node(old_outputs)
-        ids = {each.instance for each in faults_in(old_outputs)}
-        nodes = [] if node is None else [node.model_copy(update={"id": next(iter(ids), "")})]
+        faulty_ids = {fault.instance for fault in faults_in(old_outputs)}
+        # Stored outputs have no node id: the faults name it.
+        nodes = [] if node is None else [node.model_copy(update={"id": next(iter(faulty_ids), "")})]
         return decide_repairs(repair_of(declared, MachineRepairInputs), old_outputs, nodes)
 
     @classmethod
     def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
-        """A locked node is deleted only with permission."""
+        """Return the permission needed to delete a locked node, or None."""
         if not old_outputs.get("lock_enabled"):
             return None
         return Guard(
@@ -479,13 +536,13 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def find_change_guard(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Guard | None:
-        """A locked node is stopped only with permission."""
+        """Return the permission needed to stop a locked node, or None."""
         node = parse_stored_node(old_outputs)
-        known = {name: value for name, value in declared.items() if value is not UNKNOWN}
-        if node is None or not is_stopped_by_force(node, parse_declared_node(known)):
+        known_values = {name: value for name, value in declared.items() if value is not UNKNOWN}
+        if node is None or not is_stopped_by_force(node, parse_declared_node(known_values)):
             return None
-        because = f"{format_locked_nodes([node.gpu_node_name])}, and this change stops it"
-        return Guard(Permission.UNLOCK, because)
+        reason = f"{format_locked_nodes([node.gpu_node_name])}, and this change stops it"
+        return Guard(Permission.UNLOCK, reason)
 
     def _completed(
         self, context: ProviderContext, values: Mapping[str, Any]
@@ -493,39 +550,41 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         return offers.add_server_type(self._settings or Settings(), context, values)
 
 
-def _taking(context: ProviderContext, id_: str, declared: Mapping[str, Any]) -> NodeDrainer:
+def _build_drainer(context: ProviderContext, id_: str, declared: Mapping[str, Any]) -> NodeDrainer:
     return NodeDrainer(context, id_, f"GPU node {declared.get('gpu_node_name') or id_}", declared)
 
 
-def _taken(seen: NodeOutputs, inputs: GpuNodeInputs) -> NodeEviction:
-    """What the declaration takes of the node as it is now."""
+def _build_eviction(node: NodeOutputs, inputs: GpuNodeInputs) -> NodeEviction:
+    """Build the eviction of the node: stopped or moved by the declaration, or empty."""
     fabric = TargetFabric(id=inputs.cluster_fabric_id)
     return NodeEviction(
-        dict(find_interruptions([(seen, parse_declared_node(inputs.dump_declared()))], fabric))
+        dict(find_interruptions([(node, parse_declared_node(inputs.dump_declared()))], fabric))
     )
 
 
-def _present(seen: NodeOutputs | None) -> list[NodeOutputs]:
-    return [] if seen is None else [seen]
+def _list_present(node: NodeOutputs | None) -> list[NodeOutputs]:
+    return [] if node is None else [node]
 
 
-def _mend(context: ProviderContext, id_: str, known: Mapping[str, Any], seen: NodeOutputs) -> None:
-    """Uncordons what an interrupted run has left."""
+def _uncordon_leftovers(
+    context: ProviderContext, id_: str, known_inputs: Mapping[str, Any], node: NodeOutputs
+) -> None:
+    """Uncordon the node after an interrupted run; an error is only a warning."""
     try:
-        _taking(context, id_, known).uncordon_nodes([seen])
+        _build_drainer(context, id_, known_inputs).uncordon_nodes([node])
     except GpuformError as error:
         context.on_warning(str(error))
 
 
-def _known_ip(context: ProviderContext, inputs: GpuNodeInputs) -> str | None:
-    """The public IP that it had, or was made with."""
+def _get_known_public_ip(context: ProviderContext, inputs: GpuNodeInputs) -> str | None:
+    """Return the id of the stored public IP, or of the declared one right after a create."""
     if context.just_created:
         return inputs.public_ip_address_id
-    known: str | None = context.stored_properties.get("public_ip_address_id")
-    return known
+    public_ip_address_id: str | None = context.stored_properties.get("public_ip_address_id")
+    return public_ip_address_id
 
 
-def _existing(client: ScpClient, fabric_id: str) -> wire.ClusterFabric:
+def _require_fabric(client: ScpClient, fabric_id: str) -> wire.ClusterFabric:
     fabric = find_fabric_by_id(client, fabric_id)
     if fabric is None:
         raise GpuformError(f"cluster_fabric_id: {describe_missing_fabric(fabric_id)}")

@@ -1,9 +1,9 @@
-"""Whether nodes of SCP are idle: by their scheduler, and by Lens, look by look.
+"""Judge whether nodes of SCP are idle, by their scheduler and by Lens, from repeated looks.
 
-Neither has a history, so `gpuform expire` remembers its looks. Nodes are idle when no look of the
-declared time, none further from the next than `GAP`, has found a job on one of them or a GPU at
-work, and each has proven it of every GPU (`providers/lens/idle_gpus.py`). Time counts by the clock
-that has gone less far, this machine's or Lens's: a clock that jumps makes nothing idle.
+Neither source has a history, so `gpuform expire` records its looks. Nodes are idle when no look of
+the declared time, none further from the next than `MAX_LOOK_GAP_S`, has found a job on a node or a
+GPU at work, and each look has the proof for every GPU (`providers/lens/idle_gpus.py`). Time counts
+by the slower clock, this machine's or Lens's: a clock that jumps makes nothing idle.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,23 +26,26 @@ from gpuform.schemas.policies.lifetime import Idleness, idleness_of
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs, NodePoolOutputs
 from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER, unix_time
 
-GAP: Final = 900.0
-"""Seconds from one look to the next at the most: in between somebody may have used it."""
+MAX_LOOK_GAP_S: Final = 900.0
+"""The longest time from one look to the next, in seconds: in between somebody may use the nodes."""
 
 Outputs = TypeVar("Outputs", NodePoolOutputs, GpuNodeOutputs)
 
 
-def judged(
+def judge_idleness(
     context: ProviderContext,
     settings: Settings,
     id_: str,
-    taking: NodeDrainer,
+    drainer: NodeDrainer,
     nodes: Sequence[NodeOutputs],
     idleness: Idleness,
 ) -> Verdict:
-    """One look at these nodes, now, added to those before. Raises GpuformError.
+    """Judge from a new look at the nodes, and from recorded looks, whether all are idle.
 
-    Who cannot be asked ends the quiet time, too.
+    A source that cannot be asked ends the quiet time, too.
+
+    Raises:
+        GpuformError: the scheduler or Lens cannot be asked.
     """
     looks, now, client = (
         QuietLooks.beside(context.intents),
@@ -51,7 +54,7 @@ def judged(
     )
     gaps: list[str] = []
     try:
-        for observation in _observe(client, taking, nodes, idleness, now):
+        for observation in _observe(client, drainer, nodes, idleness, now):
             gaps = find_gaps(STOP_IDLE_NODES, observation)
             if gaps:  # one is enough: the others need not be asked
                 break
@@ -61,99 +64,115 @@ def judged(
     if gaps:
         looks.forget(id_)
         return Verdict(is_idle=False, because=gaps[0])
-    of = ",".join(sorted(node.id for node in nodes)) + f" below {idleness.below:g}%"
-    look = Quiet(id_, of, now, now).after(looks.find(id_), _ahead(context, client), GAP)
+    # Other nodes, or another limit, begin a new quiet time.
+    subject = ",".join(sorted(node.id for node in nodes)) + f" below {idleness.below:g}%"
+    look = Quiet(id_, subject, now, now).after(
+        looks.find(id_), _get_clock_ahead(context, client), MAX_LOOK_GAP_S
+    )
     looks.record(look)
-    quiet = look.lasted
-    if quiet < idleness.lasting:
-        due = written(now + idleness.lasting - quiet)
-        because = f"quiet for {left(quiet)}, so that it may be due at {due}"
-        return Verdict(is_idle=False, because=f"{because}; a look is needed every {left(GAP)}")
-    because = f"no job, and each GPU used {idleness.text}, at {written(now)}"
-    return Verdict(is_idle=True, because=because)
+    quiet_s = look.lasted
+    if quiet_s < idleness.lasting:
+        due_at = written(now + idleness.lasting - quiet_s)
+        reason = f"quiet for {left(quiet_s)}, so that it may be due at {due_at}"
+        return Verdict(
+            is_idle=False, because=f"{reason}; a look is needed every {left(MAX_LOOK_GAP_S)}"
+        )
+    reason = f"no job, and each GPU used {idleness.text}, at {written(now)}"
+    return Verdict(is_idle=True, because=reason)
 
 
-def _ahead(context: ProviderContext, client: LensClient) -> float | None:
-    """Return how many seconds this machine's clock is ahead of Lens's, None if nobody knows.
+def _get_clock_ahead(context: ProviderContext, client: LensClient) -> float | None:
+    """Return how many seconds this machine's clock is ahead of Lens's; None if unknown.
 
     An emulator's clock is the clock of all.
     """
     return 0.0 if context.clock.is_platforms else client.clock_ahead
 
 
-def remember_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any]) -> None:
-    """Before nodes are stopped or started: what declares `idle` is stopped by `expire` alone."""
+def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any]) -> None:
+    """Record before nodes are stopped or started whether `gpuform expire` stops them for idleness.
+
+    Only `expire` stops nodes that declare `idle`.
+    """
     stops, idleness = IdleStops.beside(context.intents), idleness_of(declared)
     if idleness is not None and declared.get("state") == "STOPPED":
         now = context.clock.now()
-        because = f"{CAUSE}, each GPU used {idleness.text} up to {written(now)}"
+        reason = f"{CAUSE}, each GPU used {idleness.text} up to {written(now)}"
         if stops.find(id_) is None:
-            stops.record(IdleStop(id_, now, because))
+            stops.record(IdleStop(id_, now, reason))
     else:
         stops.forget(id_)
 
 
 def forget_idleness(context: ProviderContext, id_: str) -> None:
-    """The nodes are gone."""
+    """Forget the looks and the stop of deleted nodes."""
     IdleStops.beside(context.intents).forget(id_)
     QuietLooks.beside(context.intents).forget(id_)
 
 
-def stays_idle(old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-    """Whether what `expire` has stopped is not to be started by itself."""
+def should_stay_stopped(old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
+    """Return True if nodes stopped by `gpuform expire` must not be started without permission."""
     is_idle = declared.get("idle") is not None and is_for_idleness(old.get("stopped_by"))
     return is_idle and Permission.START_TERMINATED not in permissions.given()
 
 
-def with_idle_stop(
-    context: ProviderContext, id_: str, seen: Observed[Outputs], *, is_off: bool
+def add_idle_stop(
+    context: ProviderContext, id_: str, observed: Observed[Outputs], *, is_off: bool
 ) -> Observed[Outputs]:
-    """What was seen of nodes, with why `expire` has stopped them, if it has."""
+    """Add to the observed outputs why `gpuform expire` has stopped the nodes."""
     stop = IdleStops.beside(context.intents).find(id_) if is_off else None
-    said = context.stored_properties.get("stopped_by") if is_off else None
-    by = stop.because if stop is not None else said if is_for_idleness(said) else None
-    return replace(seen, outputs=seen.outputs.model_copy(update={"stopped_by": by}))
+    stored_reason = context.stored_properties.get("stopped_by") if is_off else None
+    stopped_by = (
+        stop.because
+        if stop is not None
+        else stored_reason
+        if is_for_idleness(stored_reason)
+        else None
+    )
+    return replace(observed, outputs=observed.outputs.model_copy(update={"stopped_by": stopped_by}))
 
 
 def _observe(
     client: LensClient,
-    taking: NodeDrainer,
+    drainer: NodeDrainer,
     nodes: Sequence[NodeOutputs],
     idleness: Idleness,
     now: float,
 ) -> Iterator[Observation]:
-    """Yield what SCP, the scheduler and Lens show of the nodes, each asked in its turn."""
-    yield Observation("SCP", list(_of_nodes(nodes, idleness.lasting, now)))
-    yield Observation("the scheduler", list(_of_jobs(taking, nodes)))
+    """Yield the observations of SCP, of the scheduler and of Lens, one after the other."""
+    # SCP first: its nodes are known already and need no request.
+    yield Observation("SCP", list(_find_gaps_of_nodes(nodes, idleness.lasting, now)))
+    yield Observation("the scheduler", list(_find_gaps_of_jobs(drainer, nodes)))
     names = {node.gpu_node_name for node in nodes}
     answers = ask_lens(client)
     missing = find_missing_proof(answers, names, GPUS_OF_A_SERVER, idleness.below)
     yield Observation("Lens", list(missing))
 
 
-def _of_nodes(nodes: Sequence[NodeOutputs], lasting: float, now: float) -> Iterator[str]:
+def _find_gaps_of_nodes(nodes: Sequence[NodeOutputs], lasting: float, now: float) -> Iterator[str]:
     if not nodes:
         yield "there are no nodes"
     for node in nodes:
-        yield from _of_node(node, lasting, now)
+        yield from _find_gaps_of_node(node, lasting, now)
 
 
-def _of_node(node: NodeOutputs, lasting: float, now: float) -> Iterator[str]:
+def _find_gaps_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterator[str]:
     name = node.gpu_node_name
     if node.state != "RUNNING":
         yield f"{name} is {node.state or 'of unknown state'}"
     if node.lock_enabled:
         yield f"{name} is locked"
-    for what, text in {"made": node.created_at, "changed": node.modified_at}.items():
-        at = unix_time(text)
-        if text is not None and at is None:
-            yield f"nobody can tell when {name} was {what}: {text}"
-        elif at is not None and now - at < lasting:
-            yield f"{name} was {what} at {written(at)}"
+    # A node that is younger than the declared time has not been idle for that long.
+    for event, timestamp in {"made": node.created_at, "changed": node.modified_at}.items():
+        event_time = unix_time(timestamp)
+        if timestamp is not None and event_time is None:
+            yield f"nobody can tell when {name} was {event}: {timestamp}"
+        elif event_time is not None and now - event_time < lasting:
+            yield f"{name} was {event} at {written(event_time)}"
 
 
-def _of_jobs(taking: NodeDrainer, nodes: Sequence[NodeOutputs]) -> Iterator[str]:
-    workers = taking.observe_workers(nodes)
+def _find_gaps_of_jobs(drainer: NodeDrainer, nodes: Sequence[NodeOutputs]) -> Iterator[str]:
+    workers = drainer.observe_workers(nodes)
     if workers is None:
         yield "nobody is declared who tells its jobs (drain.kubernetes or drain.slurm)"
     for worker in workers or ():

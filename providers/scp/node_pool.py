@@ -1,7 +1,8 @@
-"""SCP's GPU nodes made and kept together: what it takes to make, change and delete a pool of them.
+"""Manage a pool of SCP's GPU nodes: create, change and delete nodes together.
 
 The platform has no such object (its node pools are the vendor's): a pool is its nodes, known by the
-ids in its outputs. Its own id says what was declared first, for nobody gives it one.
+ids in its outputs. Its own id has the values that were declared first, for the platform assigns
+none. `NodePoolOperations` works through `pool.reconciler`; `NodePoolLifecycle` answers plans.
 """
 
 import re
@@ -27,11 +28,11 @@ from gpuform.providers.repairing import Decision
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.idleness import (
+    add_idle_stop,
     forget_idleness,
-    judged,
-    remember_stop,
-    stays_idle,
-    with_idle_stop,
+    judge_idleness,
+    record_stop,
+    should_stay_stopped,
 )
 from gpuform.providers.scp.node_facts import (
     compute_pool_usage,
@@ -82,11 +83,11 @@ from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
 from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER, NODE_AT_REST, unix_time
 from gpuform.schemas.values import UNKNOWN, parse_count
 
-_ID = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
+_ID_PATTERN = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
 
 
-class NodePoolActions:
-    """The verbs of a pool."""
+class NodePoolOperations:
+    """Operations of a node pool."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -94,8 +95,8 @@ class NodePoolActions:
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Image, product and vendor pool; then the fabric, for a move to it."""
-        client = self._client(values)
+        """Yield problems of image, product and vendor pool, then problems of the fabric."""
+        client = self._get_client(values)
         checks = (
             offers.find_offer_problems(client, values),
             find_pool_problems(client, context, values),
@@ -103,42 +104,57 @@ class NodePoolActions:
         return offers.yield_while_answered(client, context, chain(*checks))
 
     def create(self, context: ProviderContext, inputs: NodePoolInputs) -> str:
-        """The first batch of nodes; the others are made while they are waited for."""
+        """Create the first batch of nodes, and return the id of the pool.
+
+        `wait_until_ready` creates the other nodes.
+        """
         target = build_target(inputs.node_pool_id, inputs.gpu_node_name_prefix)
+        # Two pools of one program must not create nodes of the same names.
         context.exit_stack.enter_context(context.intents.claim(target))
         PoolReconciler(
-            self._client_of(inputs), self._settings, context, inputs
+            self._get_client_for_inputs(inputs), self._settings, context, inputs
         ).create_first_nodes()
         return build_pool_id(inputs)
 
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: NodePoolInputs
     ) -> ObservedPool:
-        """Every declared node is there and as declared, and no other."""
-        client = self._client_of(inputs)
-        work = PoolReconciler(client, self._settings, context, inputs, object_id)
-        seen = add_newer_image(client, context, inputs.dump_declared(), work.reconcile())
-        seen = with_idle_stop(context, object_id, seen, is_off=inputs.state == "STOPPED")
+        """Reconcile until exactly the declared nodes exist, each as declared.
+
+        Raises:
+            NotReady: a node is not as declared, or may still be cordoned.
+        """
+        client = self._get_client_for_inputs(inputs)
+        reconciler = PoolReconciler(client, self._settings, context, inputs, object_id)
+        observed = add_newer_image(client, context, inputs.dump_declared(), reconciler.reconcile())
+        observed = add_idle_stop(context, object_id, observed, is_off=inputs.state == "STOPPED")
         try:
-            work.drainer.uncordon_nodes(work.nodes.all)
+            reconciler.drainer.uncordon_nodes(reconciler.nodes.all)
         except GpuformError as error:
-            raise NotReady(str(error), last=seen) from None
-        return seen
+            raise NotReady(str(error), last=observed) from None
+        return observed
 
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedPool | None:
-        """The nodes that the state or an intent names; by the pool's id when it is imported."""
-        place = _ID.fullmatch(object_id)
-        if place is None:
+        """Read the pool's nodes by the ids in the state and in intents; import a pool by its id.
+
+        Returns None if no node exists.
+
+        Raises:
+            GpuformError: SCP does not show the nodes now, and may show them later.
+        """
+        match = _ID_PATTERN.fullmatch(object_id)
+        if match is None:
             return None
-        client = self._client(known_inputs)
+        client = self._get_client(known_inputs)
         if "ready" not in context.stored_properties:  # nothing was ever seen of it
-            return self._imported(client, context, object_id, known_inputs)
-        nodes, ledger = self._nodes(client, context, object_id, known_inputs)
+            return self._import_pool(client, context, object_id, known_inputs)
+        nodes, ledger = self._build_pool_nodes(client, context, object_id, known_inputs)
         nodes.refresh()
         if not nodes.nodes_by_id:
             ledger.refuse_while_uncertain()
+            # Reported as gone, the pool would be created again beside nodes that still exist.
             if ledger.absent_ids and not context.preview:
                 raise GpuformError(
                     f"pool {object_id}: the platform does not show its nodes, and may show them "
@@ -146,20 +162,26 @@ class NodePoolActions:
                     hint="run it again in a minute",
                 )
             return None
-        self._mend(context, object_id, known_inputs, nodes.all)
+        self._uncordon_leftovers(context, object_id, known_inputs, nodes.all)
         declared = DeclaredPool.from_inputs(known_inputs or context.stored_properties)
-        inspected = self._inspected(context, known_inputs or context.stored_properties, nodes)
+        inspected = self._inspect_nodes(context, known_inputs or context.stored_properties, nodes)
         outputs = build_pool_outputs(
-            inspected, ledger, declared.get_key, _not_ready(nodes.all, declared)
+            inspected, ledger, declared.get_key, _describe_unready_nodes(nodes.all, declared)
         )
-        there = {node.gpu_node_name for node in nodes.all if not is_terminating(node.state)}
-        begun = (each.node for each in Repairs.beside(context.intents).of_object(object_id))
-        remade = [name for name in begun if name not in there]
-        observed = _with_interrupted(_observed(nodes.all, declared), declared, known_inputs, remade)
-        found = Observed(observed, outputs)
-        found = add_newer_image(client, context, known_inputs or context.stored_properties, found)
+        live_names = {node.gpu_node_name for node in nodes.all if not is_terminating(node.state)}
+        repaired_names = (
+            repair.node for repair in Repairs.beside(context.intents).of_object(object_id)
+        )
+        missing_names = [name for name in repaired_names if name not in live_names]
+        observed_inputs = _add_interrupted_nodes(
+            _build_observed_inputs(nodes.all, declared), declared, known_inputs, missing_names
+        )
+        observed = Observed(observed_inputs, outputs)
+        observed = add_newer_image(
+            client, context, known_inputs or context.stored_properties, observed
+        )
         is_off = any(get_power_state(node.state) == "STOPPED" for node in nodes.all)
-        return with_idle_stop(context, object_id, found, is_off=is_off)
+        return add_idle_stop(context, object_id, observed, is_off=is_off)
 
     def update(
         self,
@@ -168,28 +190,28 @@ class NodePoolActions:
         inputs: NodePoolInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the nodes say what is to be done
     ) -> None:
-        """Refuse what cannot be done, before anything is sent; `wait_until_ready` does the work.
+        """Refuse impossible changes before anything is sent, and drain the removed nodes.
 
-        Nodes that are taken have no job any more.
+        `wait_until_ready` sends the requests.
         """
-        client = self._client_of(inputs)
-        work = PoolReconciler(client, self._settings, context, inputs, object_id)
-        found = work.plan_changes()
-        if not work.nodes.nodes_by_id:
+        client = self._get_client_for_inputs(inputs)
+        reconciler = PoolReconciler(client, self._settings, context, inputs, object_id)
+        plan = reconciler.plan_changes()
+        if not reconciler.nodes.nodes_by_id:
             return
-        names = list_locked_nodes(found)
-        if names:
-            permissions.require(Permission.UNLOCK, format_locked_nodes(names))
-        refuse_unsafe_changes(client, context, inputs, found)
-        work.drain_planned_nodes(found)
-        remember_stop(context, object_id, inputs.dump_declared())
+        locked_names = list_locked_nodes(plan)
+        if locked_names:
+            permissions.require(Permission.UNLOCK, format_locked_nodes(locked_names))
+        refuse_unsafe_changes(client, context, inputs, plan)
+        reconciler.drain_planned_nodes(plan)
+        record_stop(context, object_id, inputs.dump_declared())
 
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: NodePoolInputs
     ) -> Leaving | None:
-        """The nodes that an update would take now; None when it takes none."""
+        """Return the nodes whose jobs an update would end now, or None."""
         return PoolReconciler(
-            self._client_of(inputs), self._settings, context, inputs, object_id
+            self._get_client_for_inputs(inputs), self._settings, context, inputs, object_id
         ).predict_removed_nodes()
 
     def predict_nodes_removed_with_object(
@@ -199,134 +221,148 @@ class NodePoolActions:
         known_inputs: Mapping[str, Any],
         because: str,
     ) -> Leaving | None:
-        """All nodes, which go with the pool."""
-        nodes, _ = self._nodes(self._client(known_inputs), context, object_id, known_inputs)
+        """Return all nodes of the pool."""
+        nodes, _ = self._build_pool_nodes(
+            self._get_client(known_inputs), context, object_id, known_inputs
+        )
         nodes.refresh()
         return NodeDrainer.for_pool(context, object_id, known_inputs).predict_removed_nodes(
-            _all(nodes, because), nodes.all
+            _build_full_eviction(nodes, because), nodes.all
         )
 
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordons what a removal has left whose nodes are all gone."""
+        """Uncordon the names of deleted nodes after an interrupted removal."""
         NodeDrainer.for_pool(context, object_id, known_inputs).uncordon_nodes(())
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """All nodes by one request, when no job runs on them; done when the last one is gone."""
-        client = self._client(known_inputs)
-        nodes, ledger = self._nodes(client, context, object_id, known_inputs)
-        nodes.refresh()
-        taking = NodeDrainer.for_pool(context, object_id, known_inputs)
-        taking.drain_nodes(_all(nodes, "deleted"), nodes.all)
-        what = f"pool {known_inputs.get('gpu_node_name_prefix') or object_id}"
+        """Drain all nodes, delete them by one request, and wait until the last node is gone.
 
-        def probe() -> PollResult[object] | None:
+        Raises:
+            GpuformError: SCP refuses a deletion, or the run may not unlock locked nodes.
+        """
+        client = self._get_client(known_inputs)
+        nodes, ledger = self._build_pool_nodes(client, context, object_id, known_inputs)
+        nodes.refresh()
+        drainer = NodeDrainer.for_pool(context, object_id, known_inputs)
+        drainer.drain_nodes(_build_full_eviction(nodes, "deleted"), nodes.all)
+        label = f"pool {known_inputs.get('gpu_node_name_prefix') or object_id}"
+
+        def poll() -> PollResult[object] | None:
             nodes.refresh()
             if not nodes.nodes_by_id:
+                # Nodes of an interrupted create may appear late: gone only when the ledger is
+                # certain.
                 is_unknown = ledger.has_uncertain_nodes
                 return (
                     PollResult(None, "nodes may exist that are not shown") if is_unknown else None
                 )
             steps.delete_nodes([node for node in nodes.all if not is_terminating(node.state)])
             if steps.refusals:
-                taking.uncordon_nodes(nodes.all)
-                raise GpuformError("; ".join(f"{n}: {why}" for n, why in steps.refusals.items()))
+                drainer.uncordon_nodes(nodes.all)
+                raise GpuformError(
+                    "; ".join(f"{name}: {reason}" for name, reason in steps.refusals.items())
+                )
             return PollResult(None, f"{len(nodes.nodes_by_id)} nodes left")
 
         steps = NodeSteps(client, nodes)
-        wait_until_gone(context, probe, label=what, interval=client.get_poll_schedule(POLL_INTERVAL_S))
-        taking.uncordon_nodes(())
+        wait_until_gone(
+            context, poll, label=label, interval=client.get_poll_schedule(POLL_INTERVAL_S)
+        )
+        drainer.uncordon_nodes(())
         forget_idleness(context, object_id)
         Repairs.beside(context.intents).forget(object_id)
 
-    def _mend(
+    def _uncordon_leftovers(
         self,
         context: ProviderContext,
         id_: str,
-        known: Mapping[str, Any],
+        known_inputs: Mapping[str, Any],
         nodes: Sequence[NodeOutputs],
     ) -> None:
-        """Uncordons what an interrupted removal has left, unless somebody only looks."""
+        """Uncordon nodes after an interrupted removal, unless the call is a preview."""
         if context.preview:
             return
         try:
-            NodeDrainer.for_pool(context, id_, known).uncordon_nodes(nodes)
+            NodeDrainer.for_pool(context, id_, known_inputs).uncordon_nodes(nodes)
         except GpuformError as error:
             context.on_warning(str(error))
 
-    def _nodes(
-        self, client: ScpClient, context: ProviderContext, id_: str, known: Mapping[str, Any]
+    def _build_pool_nodes(
+        self, client: ScpClient, context: ProviderContext, id_: str, known_inputs: Mapping[str, Any]
     ) -> tuple[PoolNodes, NodeLedger]:
-        place = _ID.fullmatch(id_)
-        pool, fabric, prefix = place.groups() if place else ("", "", "")
-        node_ids, ahead = (
+        match = _ID_PATTERN.fullmatch(id_)
+        node_pool_id, fabric, prefix = match.groups() if match else ("", "", "")
+        node_ids, clock_ahead = (
             context.stored_properties.get("node_ids") or (),
             lambda: client.clock_ahead,
         )
-        ledger = NodeLedger(context, build_target(pool, prefix), id_, node_ids, ahead)
-        fabrics = [known.get("cluster_fabric_name") or fabric]
+        ledger = NodeLedger(context, build_target(node_pool_id, prefix), id_, node_ids, clock_ahead)
+        fabrics = [known_inputs.get("cluster_fabric_name") or fabric]
         return PoolNodes(client, context, ledger, context.stored_properties, fabrics), ledger
 
-    def _imported(
-        self, client: ScpClient, context: ProviderContext, id_: str, known: Mapping[str, Any]
+    def _import_pool(
+        self, client: ScpClient, context: ProviderContext, id_: str, known_inputs: Mapping[str, Any]
     ) -> ObservedPool | None:
-        """The nodes of the id's fabric that are declared one by one, else all with its prefix."""
-        pool, fabric, prefix = id_.split("/")
-        declared = DeclaredPool.from_inputs(known) if known else None
+        """Import the declared nodes of the id's fabric, or all nodes of the prefix."""
+        node_pool_id, fabric, prefix = id_.split("/")
+        declared = DeclaredPool.from_inputs(known_inputs) if known_inputs else None
 
-        def is_meant(name: str) -> bool:
+        def is_member(name: str) -> bool:
             if declared and declared.count is None:
                 return declared.has_node(name)
             return name.rpartition("-")[0] == prefix
 
-        named = [
+        member_nodes = [
             node
             for node in client.get_node_listing(fabric).all()
-            if node.node_pool_id == pool
-            and is_meant(node.gpu_node_name)
+            if node.node_pool_id == node_pool_id
+            and is_member(node.gpu_node_name)
             and not is_terminating(node.state)
         ]
-        if not named:
+        if not member_nodes:
             return None
-        ledger = NodeLedger(context, build_target(pool, prefix), "", [node.id for node in named])
+        ledger = NodeLedger(
+            context, build_target(node_pool_id, prefix), "", [node.id for node in member_nodes]
+        )
         nodes = PoolNodes(client, context, ledger, {}, [fabric])
         nodes.refresh()
-        inputs = _importable(named, prefix)
+        inputs = _build_import_inputs(member_nodes, prefix)
         declared = declared or DeclaredPool.from_inputs(inputs)
-        seen = _observed(nodes.all, declared) if known else {}
-        inspected = self._inspected(context, known, nodes)
+        observed_inputs = _build_observed_inputs(nodes.all, declared) if known_inputs else {}
+        inspected = self._inspect_nodes(context, known_inputs, nodes)
         outputs = build_pool_outputs(
-            inspected, ledger, declared.get_key, _not_ready(nodes.all, declared)
+            inspected, ledger, declared.get_key, _describe_unready_nodes(nodes.all, declared)
         )
-        found = Observed({**inputs, **seen}, outputs)
-        return add_newer_image(client, context, found.inputs, found)
+        observed = Observed({**inputs, **observed_inputs}, outputs)
+        return add_newer_image(client, context, observed.inputs, observed)
 
-    def _inspected(
+    def _inspect_nodes(
         self, context: ProviderContext, declared: Mapping[str, Any], nodes: PoolNodes
     ) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
-        what = f"pool {declared.get('gpu_node_name_prefix') or ''}".strip()
-        return NodeInspection(context, self._settings, what, declared).find_faults(nodes.all)
+        label = f"pool {declared.get('gpu_node_name_prefix') or ''}".strip()
+        return NodeInspection(context, self._settings, label, declared).find_faults(nodes.all)
 
-    def _client(self, values: Mapping[str, Any]) -> ScpClient:
+    def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
         region = values.get("region_id")
         return client_for(self._settings, region if isinstance(region, str) else None)
 
-    def _client_of(self, inputs: NodePoolInputs) -> ScpClient:
+    def _get_client_for_inputs(self, inputs: NodePoolInputs) -> ScpClient:
         return client_for(self._settings, inputs.region_id)
 
 
 class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
-    """GPU nodes of SCP, made and kept together."""
+    """The lifecycle of a node pool of SCP."""
 
     platform = "scp"
     kind = "NodePool"
     inputs = NodePoolInputs
     outputs = NodePoolOutputs
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
-    operations = NodePoolActions
+    operations = NodePoolOperations
     id_example = "POOL001-krw1a/train-a/train"
     relevant_permissions = (Permission.UNLOCK, Permission.START_TERMINATED)
     import_field = "server_type_id"
@@ -337,83 +373,88 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
-        """Those of its servers."""
+        """Return the number of GPUs of all declared servers; None while unknown."""
         nodes = properties.get("nodes")
         if nodes is UNKNOWN:
             return None
-        servers = len(nodes) if isinstance(nodes, Mapping) else parse_count(properties.get("count"))
-        return None if servers is None else servers * GPUS_OF_A_SERVER
+        server_count = (
+            len(nodes) if isinstance(nodes, Mapping) else parse_count(properties.get("count"))
+        )
+        return None if server_count is None else server_count * GPUS_OF_A_SERVER
 
     @classmethod
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Footprint:
-        """Its servers, those that run and those that are stopped."""
+        """Return the resource usage of the running and the stopped servers."""
         return compute_pool_usage(inputs, outputs)
 
     @classmethod
     def list_notices(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
-        """Its end, and a newer image."""
+        """Return notices about the declared end of the pool, and about a newer image."""
         return (*super().list_notices(inputs, outputs, now), *build_image_notices(outputs))
 
     @classmethod
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
     ) -> Verdict | None:
-        """By its scheduler and by Lens, of all its nodes."""
+        """Judge by the scheduler and by Lens whether all nodes of the pool are idle."""
         context = get_current_context()
-        taking = NodeDrainer.for_pool(context, object_id, context.stored_properties)
+        drainer = NodeDrainer.for_pool(context, object_id, context.stored_properties)
         nodes = [
             node
             for node in parse_stored_nodes(context.stored_properties) or ()
             if not is_terminating(node.state)
         ]
-        return judged(context, settings, object_id, taking, nodes, idleness)
+        return judge_idleness(context, settings, object_id, drainer, nodes, idleness)
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Those who made its nodes."""
+        """Return the creators of the pool's nodes, separated by commas."""
         nodes = outputs.get("gpu_nodes")
-        each = nodes.values() if isinstance(nodes, Mapping) else ()
-        makers = {str(node.get("created_by") or "") for node in each}
-        return ", ".join(sorted(makers - {""}))
+        node_outputs = nodes.values() if isinstance(nodes, Mapping) else ()
+        creators = {str(node.get("created_by") or "") for node in node_outputs}
+        return ", ".join(sorted(creators - {""}))
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Its nodes with a public address, by SSH."""
+        """Return the SSH access of the pool's nodes."""
         return describe_pool_access(outputs)
 
     @classmethod
     def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:
-        """Region, node pool, and the fabric of each node."""
+        """Return region and vendor pool, and the fabric of each node."""
         return describe_pool_placement(outputs)
 
     @classmethod
     def is_off(cls, outputs: Mapping[str, Any]) -> bool:
-        """One of the nodes that have no state of their own is stopped."""
+        """Return True if a node without a separately declared state is stopped."""
         return has_stopped_nodes(outputs)
 
     @classmethod
     def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-        """As `gpuform expire` has left it."""
-        return stays_idle(old_outputs, declared)
+        """Return True if `gpuform expire` has stopped the pool for idleness."""
+        return should_stay_stopped(old_outputs, declared)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """When its oldest node was made."""
+        """Return the creation time of the oldest node, in Unix seconds."""
         times = (unix_time(node.created_at) for node in parse_stored_nodes(outputs) or ())
-        return min((each for each in times if each is not None), default=None)
+        return min((time for time in times if time is not None), default=None)
 
     @classmethod
     def get_planned_fields(cls, declared: Mapping[str, Any]) -> Collection[str]:
-        """What its nodes show, and gpu_type: another GPU is another server_type_id."""
+        """Return the inputs compared with the nodes, and gpu_type.
+
+        Another GPU is another server_type_id.
+        """
         return list_planned_fields(declared) | {"gpu_type"}
 
     @classmethod
     def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
-        """Because of an image or a type: a rollout spares the pool."""
+        """Say how a replacement for an image or a server type could be avoided: by a rollout."""
         if declared.get("rollout") is not None or not {*names} <= {*ROLLOUT_FIELDS}:
             return ""
         return "all its nodes go at once: with a `rollout` they are replaced some at a time"
@@ -422,26 +463,26 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """What differs of the nodes, each one by itself."""
+        """Yield the differences between stored nodes and declaration, node by node."""
         return find_pool_changes(old_outputs, declared)
 
     @classmethod
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Decision:
-        """Broken nodes are deleted and made anew."""
+        """Decide which broken nodes a run deletes and creates again."""
         return decide_pool_repairs(old_outputs, declared)
 
     @classmethod
     def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
-        """A locked node is deleted only with permission."""
+        """Return the permission needed to delete locked nodes, or None."""
         return find_deletion_guard(old_outputs)
 
     @classmethod
     def find_change_guard(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Guard | None:
-        """A locked node is deleted or stopped only with permission."""
+        """Return the permission needed to delete or stop locked nodes, or None."""
         return find_change_guard(old_outputs, declared)
 
     def _completed(
@@ -450,29 +491,33 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         return offers.add_server_type(self._settings or Settings(), context, values)
 
 
-def _all(nodes: PoolNodes, because: str) -> NodeEviction:
-    live = (node for node in nodes.all if not is_terminating(node.state))
-    return NodeEviction({node.gpu_node_name: because for node in live})
+def _build_full_eviction(nodes: PoolNodes, reason: str) -> NodeEviction:
+    live_nodes = (node for node in nodes.all if not is_terminating(node.state))
+    return NodeEviction({node.gpu_node_name: reason for node in live_nodes})
 
 
-def _not_ready(nodes: Sequence[NodeOutputs], declared: DeclaredPool | None) -> str | None:
-    """Which nodes are not in a state that is declared; None when all are."""
+def _describe_unready_nodes(
+    nodes: Sequence[NodeOutputs], declared: DeclaredPool | None
+) -> str | None:
+    """Describe the nodes in a state other than declared; None if all are as declared."""
 
-    def is_right(node: NodeOutputs) -> bool:
+    def is_as_declared(node: NodeOutputs) -> bool:
         if declared is None or not declared.has_node(node.gpu_node_name):
             return node.state in NODE_AT_REST
         return node.state == declared.get_declared_node(node.gpu_node_name).state
 
-    told = [f"{each.gpu_node_name} is {each.state}" for each in nodes if not is_right(each)]
-    return ", ".join(told) or None
+    messages = [
+        f"{node.gpu_node_name} is {node.state}" for node in nodes if not is_as_declared(node)
+    ]
+    return ", ".join(messages) or None
 
 
-def _observed(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str, Any]:
-    """What the platform says of the declaration: how many nodes, and each one's own settings."""
-    live = [node for node in nodes if not is_terminating(node.state)]
+def _build_observed_inputs(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str, Any]:
+    """Build the observed inputs: the number of nodes, or the settings of each node."""
+    live_nodes = [node for node in nodes if not is_terminating(node.state)]
     if declared.count is not None:
-        return {"count": len(live)}
-    own = {
+        return {"count": len(live_nodes)}
+    inputs_by_key = {
         declared.get_key(node.gpu_node_name): {
             "gpu_node_name": node.gpu_node_name,
             "ip_address": node.policy_ip,
@@ -480,57 +525,69 @@ def _observed(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str,
             "lock_enabled": node.lock_enabled,
             "state": get_power_state(node.state),
         }
-        for node in live
+        for node in live_nodes
     }
-    return {"nodes": own}
+    return {"nodes": inputs_by_key}
 
 
-def _with_interrupted(
+def _add_interrupted_nodes(
     observed: dict[str, Any],
     declared: DeclaredPool,
-    known: Mapping[str, Any],
-    remade: Sequence[str],
+    known_inputs: Mapping[str, Any],
+    missing_names: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the observed inputs with the nodes that an interrupted repair has deleted.
+    """Add the nodes deleted by an interrupted repair to the observed inputs.
 
-    A refresh keeps them declared, so that a run from the state alone creates them again.
-
-    Args:
-        observed: the `count` or the `nodes` that the platform shows.
-        declared: the pool as the state has it.
-        known: the inputs of the state.
-        remade: the names of nodes that are not there and whose repair has not ended.
+    A refresh keeps the nodes declared, so that a run from the state alone creates them again.
+    `observed` has the `count` or the `nodes` that the platform shows, `declared` is the pool as the
+    state has it, `known_inputs` are the inputs of the state, and `missing_names` are the names of
+    missing nodes whose repair has not ended.
     """
     if declared.count is not None:
-        most = max(declared.count, observed["count"])
-        return {"count": min(most, observed["count"] + len(remade))}
-    keys = {declared.get_key(name) for name in remade} - observed["nodes"].keys()
-    kept = {key: own for key, own in (known.get("nodes") or {}).items() if key in keys}
-    return {"nodes": {**observed["nodes"], **kept}}
+        max_count = max(declared.count, observed["count"])
+        return {"count": min(max_count, observed["count"] + len(missing_names))}
+    keys = {declared.get_key(name) for name in missing_names} - observed["nodes"].keys()
+    interrupted_nodes = {
+        key: node_inputs
+        for key, node_inputs in (known_inputs.get("nodes") or {}).items()
+        if key in keys
+    }
+    return {"nodes": {**observed["nodes"], **interrupted_nodes}}
 
 
-def _importable(named: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
-    """What a program would declare of these nodes. Which public IP one has is not told."""
-    first = named[0]
-    own = {node.gpu_node_name.removeprefix(f"{prefix}-"): _own(node) for node in named}
-    alike = all(each == own[key] for key in list(own)[:1] for each in own.values())
-    many: dict[str, Any] = {"nodes": own}
-    if alike and all(re.fullmatch(r"[0-9]{3}", key) for key in own):
-        many = {"count": len(own), **_own(first)}
+def _build_import_inputs(member_nodes: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
+    """Build the inputs that a program would declare for these nodes, without public IPs.
+
+    The platform returns no id of a public IP.
+    """
+    first_node = member_nodes[0]
+    inputs_by_key = {
+        node.gpu_node_name.removeprefix(f"{prefix}-"): _build_node_inputs(node)
+        for node in member_nodes
+    }
+    are_equal = all(
+        node_inputs == inputs_by_key[key]
+        for key in list(inputs_by_key)[:1]
+        for node_inputs in inputs_by_key.values()
+    )
+    members: dict[str, Any] = {"nodes": inputs_by_key}
+    # Names as a pool with a count gives them: -001, -002, ...
+    if are_equal and all(re.fullmatch(r"[0-9]{3}", key) for key in inputs_by_key):
+        members = {"count": len(inputs_by_key), **_build_node_inputs(first_node)}
     return {
-        "node_pool_id": first.node_pool_id,
-        "cluster_fabric_name": first.cluster_fabric_name,
+        "node_pool_id": first_node.node_pool_id,
+        "cluster_fabric_name": first_node.cluster_fabric_name,
         "gpu_node_name_prefix": prefix,
-        **many,
-        "image_id": first.image_id,
-        "region_id": first.region_id,
-        "vpc_id": first.vpc_id,
-        "subnet_id": first.network_id,
-        "init_script": first.init_script.get_secret_value(),
+        **members,
+        "image_id": first_node.image_id,
+        "region_id": first_node.region_id,
+        "vpc_id": first_node.vpc_id,
+        "subnet_id": first_node.network_id,
+        "init_script": first_node.init_script.get_secret_value(),
     }
 
 
-def _own(node: wire.GpuNode) -> dict[str, Any]:
-    """What a program would declare of a node where it is not as usual."""
-    own: dict[str, Any] = {"lock_enabled": True} if node.lock_enabled else {}
-    return own | ({"state": "STOPPED"} if get_power_state(node.state) == "STOPPED" else {})
+def _build_node_inputs(node: wire.GpuNode) -> dict[str, Any]:
+    """Build the inputs of a node that differ from the defaults."""
+    node_inputs: dict[str, Any] = {"lock_enabled": True} if node.lock_enabled else {}
+    return node_inputs | ({"state": "STOPPED"} if get_power_state(node.state) == "STOPPED" else {})
