@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.errors import BrokenPlatform, UnsupportedKind
 from gpuform.providers.platform import KINDS, Platform, load, platforms, unusable_platforms
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 
 if TYPE_CHECKING:
     from gpuform.providers.lifecycle import Lifecycle
@@ -22,7 +22,7 @@ def platform_of(name: str) -> Platform:
     why = unusable_platforms().get(name)
     if why is not None:
         raise BrokenPlatform(f"the platform {name} cannot be used: {why.because}", hint=why.hint)
-    near = nearest(name, tuple(platforms()))
+    near = find_nearest_name(name, tuple(platforms()))
     meant = f"did you mean {near}?" if near else f"use one of {', '.join(platforms())}"
     raise UnsupportedKind(f"{name} is not a platform", hint=meant)
 

@@ -4,7 +4,7 @@ import pulumi
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.forms import FORM_CONFIG, Form
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 
 
 class UnknownForm(GpuformError, pulumi.RunError):
@@ -25,7 +25,7 @@ def form_of(said: str | None, stack: str) -> Form:
     try:
         return Form(said)
     except ValueError:
-        near = nearest(said, tuple(Form))
+        near = find_nearest_name(said, tuple(Form))
         raise UnknownForm(
             f"{FORM_CONFIG} is {said!r} in the configuration of stack {stack}: "
             + (f"did you mean {near}?" if near else f"use {' or '.join(Form)}"),

@@ -12,7 +12,12 @@ from typing import Any, Final
 from gpuform.providers.context import get_current_context
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.lifetime import end_of, ends_at, hours_of, idleness_of
+from gpuform.schemas.policies.lifetime import (
+    compute_expiry,
+    parse_expiry,
+    read_idleness,
+    read_running_hours,
+)
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 
 NOTICE: Final = 7 * 86400.0
@@ -64,11 +69,15 @@ def written(moment: float) -> str:
 def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator[Problem]:
     """What is wrong with a declaration now: an end that is over, running of what is stopped."""
     expires = declared.get("expires")
-    if is_new and isinstance(expires, str) and end_of(expires) <= get_current_context().clock.now():
+    if (
+        is_new
+        and isinstance(expires, str)
+        and parse_expiry(expires) <= get_current_context().clock.now()
+    ):
         yield Problem(
             "expires",
-            f"ended at {written(end_of(expires))}, and nothing is made that has expired: declare a "
-            "later end, or remove the resource",
+            f"ended at {written(parse_expiry(expires))}, and nothing is made that has expired: "
+            "declare a later end, or remove the resource",
         )
     if power is None or declared.get(power.field) != power.off:
         return
@@ -80,14 +89,14 @@ def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator
 
 def is_out_of_hours(declared: Values) -> bool:
     """Whether it is declared to run in some hours, and these are not among them."""
-    hours = hours_of(declared)
-    return hours is not None and not hours.covers(get_current_context().clock.now())
+    hours = read_running_hours(declared)
+    return hours is not None and not hours.contains_moment(get_current_context().clock.now())
 
 
 def resting(power: Power, declared: Values) -> FieldChange:
     """For a plan to say why it does not start what is out of its hours; it is no change."""
-    hours, because = hours_of(declared), "outside of its running hours"
-    begin = hours.next_change(get_current_context().clock.now()) if hours else None
+    hours, because = read_running_hours(declared), "outside of its running hours"
+    begin = hours.find_next_change(get_current_context().clock.now()) if hours else None
     if hours and begin is not None:
         because += f", until {hours.written(begin)}"
     return FieldChange(power.field, Action.KEEP, power.off, power.off, because=because)
@@ -95,7 +104,7 @@ def resting(power: Power, declared: Values) -> FieldChange:
 
 def ending(values: Values, created: float | None, now: float) -> Iterator[Notice]:
     """That it ends within a week, or is over."""
-    at = ends_at(values, created)
+    at = compute_expiry(values, created)
     if at is None or at - now > NOTICE:
         return
     how = f"expires: {values['expires']}" if values.get("expires") else f"ttl: {values['ttl']}"
@@ -133,7 +142,7 @@ def is_for_idleness(stopped_by: object) -> bool:
 
 def noticed(values: Mapping[str, Any], *, is_off: bool) -> Iterator[Notice]:
     """What `gpuform expire` may do; nothing by the time alone, so that plans stay the same."""
-    idleness = idleness_of(values)
+    idleness = read_idleness(values)
     if idleness is not None and not is_off:
         text = f"`gpuform expire` stops it once each of its GPUs is used {idleness.text}"
         yield Notice(kind=NoticeKind.EXPIRY, text=text)

@@ -12,7 +12,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import all_settings, plugin_key
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel, Problem
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 
 In_contra = TypeVar("In_contra", bound=InputModel, contravariant=True)
 Out = TypeVar("Out", bound=OutputModel)
@@ -181,7 +181,7 @@ class NodeRemovalOperations(Protocol[In_contra]):
 
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: In_contra
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """The nodes that an update would take now; None when it takes none, or nobody tells."""
 
     def predict_nodes_removed_with_object(
@@ -190,7 +190,7 @@ class NodeRemovalOperations(Protocol[In_contra]):
         object_id: str,
         known_inputs: Mapping[str, Any],
         because: str,
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """All nodes, where they go with the object; `because` says what is done to it."""
 
     def uncordon_leftover_nodes(

@@ -1,6 +1,7 @@
-"""The files of `gpuform test`: cases, each one run of a stack on the emulator, and what it expects.
+"""Define the files of `gpuform test`: cases, each with a run on the emulator and expectations.
 
-What a case plays out is the whole of it: the stack, where it starts, what happens meanwhile.
+Read by `gpuform.stacks.testing`. A case describes the stack, its start, and the events during the
+run.
 """
 
 import re
@@ -10,19 +11,19 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.topology import Span
+from gpuform.schemas.topology import Duration
 
 _CASE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _REQUEST: Final = re.compile(r"(GET|POST|PUT|PATCH|DELETE) \S+")
 
-EVENTS: Final = (
+EVENT_KINDS: Final = (
     *("stock_out", "status", "credit_gone", "node_not_ready", "proposal", "job"),
     *("fault", "control", "request", "kill"),
 )
-"""What can happen; an event is one of them."""
+"""The kinds of events. Each event has exactly one of them."""
 
 
-def _request(text: str) -> str:
+def _validate_request_pattern(text: str) -> str:
     if not _REQUEST.fullmatch(text):
         raise ValueError("must be a method and a path, such as POST /compute/clusters$")
     try:
@@ -32,34 +33,35 @@ def _request(text: str) -> str:
     return text
 
 
-_HOURS: Final = {"ms": 1 / 3_600_000, "s": 1 / 3600, "m": 1 / 60, "h": 1.0}
-_MOST_HOURS: Final = 87_600
-"""Ten years: the emulator's clock has no end, and dates have."""
+_HOURS_BY_UNIT: Final = {"ms": 1 / 3_600_000, "s": 1 / 3600, "m": 1 / 60, "h": 1.0}
+_MAX_HOURS: Final = 87_600
+"""Ten years. The clock of the emulator has no end, but dates in Python have."""
 
 
-def _not_too_long(text: str) -> str:
+def _validate_emulated_duration(text: str) -> str:
+    # the form itself is checked by Duration
     parts = re.findall(r"([0-9.]+)(ms|s|m|h)", text)
-    if sum(float(number) * _HOURS[unit] for number, unit in parts) > _MOST_HOURS:
-        raise ValueError(f"{text} is too long: the most is {_MOST_HOURS}h")
+    if sum(float(number) * _HOURS_BY_UNIT[unit] for number, unit in parts) > _MAX_HOURS:
+        raise ValueError(f"{text} is too long: the most is {_MAX_HOURS}h")
     return text
 
 
-PlayedSpan = Annotated[Span, AfterValidator(_not_too_long)]
-"""How far the emulator's clock is moved."""
+EmulatedDuration = Annotated[Duration, AfterValidator(_validate_emulated_duration)]
+"""How far the clock of the emulator moves."""
 
-RequestPattern = Annotated[str, AfterValidator(_request)]
+RequestPattern = Annotated[str, AfterValidator(_validate_request_pattern)]
 
 _T = TypeVar("_T")
-Some = Annotated[_T, Field(min_length=1)]
-"""At least one: an expectation of nothing would pass whatever the run does."""
+NonEmpty = Annotated[_T, Field(min_length=1)]
+"""A value that is not empty: an expectation of nothing would pass whatever the run does."""
 
 Action = Literal["same", "create", "update", "replace", "delete", "import", "read"]
-"""What the plan does to a resource."""
+"""The action of the plan on a resource."""
 
 Verdict = Literal["passes", "warns", "stops", "allowed"]
-"""What a gate says of the plan."""
+"""The result of a gate."""
 
-Ending = Literal[
+RunResult = Literal[
     "succeeded",
     "failed",
     "cancelled",
@@ -69,7 +71,7 @@ Ending = Literal[
     "end-unknown",
     "killed",
 ]
-"""How a run ends."""
+"""The result of a run."""
 
 Operation = Literal["preview", "up", "refresh", "destroy", "expire", "repair"]
 
@@ -89,7 +91,7 @@ class StartInputs(InputModel):
         "writes it. The emulator then has the objects that it knows.",
         examples=["states/prod.json"],
     )
-    later: PlayedSpan | None = Field(
+    later: EmulatedDuration | None = Field(
         default=None,
         description="How long after that the run begins, by the platform's clock.",
         examples=["25h"],
@@ -143,7 +145,7 @@ class JobInputs(InputModel):
     gpus: int | None = Field(
         default=None, ge=0, description="GPUs that it takes; none when not given.", examples=[8]
     )
-    runs_for: PlayedSpan | None = Field(
+    runs_for: EmulatedDuration | None = Field(
         default=None,
         description="When it ends, by the platform's clock; never when not given.",
         examples=["2h"],
@@ -180,9 +182,9 @@ class OutsideRequestInputs(InputModel):
 
 
 class EventInputs(InputModel):
-    """Something that happens on the platform or to the run; exactly one thing."""
+    """Something that happens on the platform or to the run: exactly one thing."""
 
-    at: PlayedSpan | None = Field(
+    at: EmulatedDuration | None = Field(
         default=None,
         description="When, from the beginning of the run, by the platform's clock; before the run "
         "when neither `at` nor `on` is given.",
@@ -233,15 +235,17 @@ class EventInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        given = [name for name in EVENTS if values.get(name) is not None]
-        if len(given) != 1:
-            known = ", ".join(EVENTS)
-            yield Problem(given[1] if given else "", f"an event is exactly one of {known}")
+        given_events = [name for name in EVENT_KINDS if values.get(name) is not None]
+        if len(given_events) != 1:
+            event_kinds = ", ".join(EVENT_KINDS)
+            yield Problem(
+                given_events[1] if given_events else "", f"an event is exactly one of {event_kinds}"
+            )
         if values.get("at") is not None and values.get("on") is not None:
             yield Problem("on", "an event happens `at` a time or `on` a request, not both")
-        if values.get("met") is not None and "fault" not in given:
+        if values.get("met") is not None and "fault" not in given_events:
             yield Problem("met", "only a `fault` is met by requests")
-        if given == ["kill"] and values.get("at") is None and values.get("on") is None:
+        if given_events == ["kill"] and values.get("at") is None and values.get("on") is None:
             yield Problem("kill", "say when with `at` or `on`: before the run there is none")
 
 
@@ -259,8 +263,8 @@ class ObjectInputs(InputModel):
 class DurationInputs(InputModel):
     """How long something may take, by the platform's clock."""
 
-    at_least: Span | None = Field(default=None, description="The least.", examples=["5m"])
-    at_most: Span | None = Field(default=None, description="The most.", examples=["45m"])
+    at_least: Duration | None = Field(default=None, description="The least.", examples=["5m"])
+    at_most: Duration | None = Field(default=None, description="The most.", examples=["45m"])
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -269,20 +273,20 @@ class DurationInputs(InputModel):
 
 
 class ExpectInputs(InputModel):
-    """What is expected of a run. What is not named is not looked at."""
+    """The expectations of a run. A property without an expectation is not compared."""
 
-    result: Ending | None = Field(
+    result: RunResult | None = Field(
         default=None,
         description="How the run ends. When not given: succeeded, or with `error` anything else.",
         examples=["policy-violation"],
     )
-    error: list[Some[str]] | None = Field(
+    error: list[NonEmpty[str]] | None = Field(
         default=None,
         min_length=1,
         description="Texts that are in what the run says as an error or a refusal, each of them.",
         examples=[["no GPUs are free"]],
     )
-    warning: list[Some[str]] | None = Field(
+    warning: list[NonEmpty[str]] | None = Field(
         default=None,
         min_length=1,
         description="Texts that are in what the run says as a warning, each of them.",
@@ -294,14 +298,14 @@ class ExpectInputs(InputModel):
         "name stands for any text. A resource that is not named has to stay the same.",
         examples=[{"train": "update", "workers-*": "create"}],
     )
-    properties: dict[str, Some[dict[str, Any]]] | None = Field(
+    properties: dict[str, NonEmpty[dict[str, Any]]] | None = Field(
         default=None,
         min_length=1,
         description="Of a resource that the plan changes: values that properties get, by their "
         "paths.",
         examples=[{"train": {"num_gpus": 24}}],
     )
-    replaced_by: dict[str, Some[list[str]]] | None = Field(
+    replaced_by: dict[str, NonEmpty[list[str]]] | None = Field(
         default=None,
         min_length=1,
         description="Of a resource that is replaced: the properties that force it, all of them.",
@@ -421,7 +425,7 @@ class CaseInputs(InputModel):
 
 
 class DefaultsInputs(InputModel):
-    """What all cases of the file have, unless they say it themselves."""
+    """Values of every case of the file that does not declare them itself."""
 
     stack: str | None = Field(default=None, description="As `stack` of a case.", examples=["prod"])
     config: dict[str, Any] | None = Field(
@@ -463,27 +467,30 @@ class CasesInputs(InputModel):
                 reason = "a name has letters, digits, hyphens and underscores"
                 yield Problem(f"cases.{name}", reason)
             start = case.get("start") if isinstance(case, Mapping) else None
-            first = start.get("case") if isinstance(start, Mapping) else None
-            if isinstance(first, str) and first not in cases:
-                reason = f"there is no case {first!r} in this file; there is {', '.join(cases)}"
+            start_case = start.get("case") if isinstance(start, Mapping) else None
+            if isinstance(start_case, str) and start_case not in cases:
+                reason = (
+                    f"there is no case {start_case!r} in this file; there is {', '.join(cases)}"
+                )
                 yield Problem(f"cases.{name}.start.case", reason)
-        yield from _circles(cases)
+        yield from _find_start_cycles(cases)
 
 
-def _circles(cases: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cases that start from each other."""
-    before = {name: _first(case) for name, case in cases.items()}
+def _find_start_cycles(cases: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield one problem for each cycle of cases that start from each other."""
+    start_cases = {name: _get_start_case(case) for name, case in cases.items()}
     for name in cases:
-        way, at = [name], before[name]
-        while at in before and at not in way:
-            way.append(at)
-            at = before[at]
-        if at == name and name == min(way):
-            reason = f"these start from each other: {' <- '.join([*way, name])}"
+        chain, current = [name], start_cases[name]
+        while current in start_cases and current not in chain:
+            chain.append(current)
+            current = start_cases[current]
+        # every member of a cycle finds the same cycle: report the cycle once
+        if current == name and name == min(chain):
+            reason = f"these start from each other: {' <- '.join([*chain, name])}"
             yield Problem(f"cases.{name}.start.case", reason)
 
 
-def _first(case: Any) -> str | None:
+def _get_start_case(case: Any) -> str | None:
     start = case.get("start") if isinstance(case, Mapping) else None
-    first = start.get("case") if isinstance(start, Mapping) else None
-    return first if isinstance(first, str) else None
+    start_case = start.get("case") if isinstance(start, Mapping) else None
+    return start_case if isinstance(start_case, str) else None

@@ -1,9 +1,9 @@
-"""Check a declaration as a whole, and word every problem with what to do.
+"""Validate declared inputs against their model, and describe every problem with what to do.
 
-A message never contains a secret.
-
-Pydantic finds the errors of single fields, the model's own ``problems`` those over several; what is
-not known yet is skipped by both.
+The lifecycles, the topology reader and the editors call `validate_inputs`. Pydantic finds the
+errors of
+single fields, the models' `find_problems` the errors over several fields; both skip unknown values.
+No message contains a secret.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,26 +18,27 @@ from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.values import UNKNOWN
 
-_LONGEST_VALUE: Final = 60
+_MAX_VALUE_LENGTH: Final = 60
 
 
-def reason(model: type[InputModel], error: ErrorDetails) -> str:
-    """What is wrong at the place of one of ``model``'s errors, and what to do."""
-    owner, name, rules = _field_at(model, error["loc"])
-    word = _WORDS.get(error["type"])
+def describe_error(model: type[InputModel], error: ErrorDetails) -> str:
+    """Return what is wrong according to one pydantic error of ``model``, and what to do."""
+    owner, field_name, rules = _find_field(model, error["loc"])
+    describe = _DESCRIPTIONS.get(error["type"])
     if error["type"] == "missing":
-        return f"is required: {owner.model_fields[name].description}"
+        # the field's description says what to write
+        return f"is required: {owner.model_fields[field_name].description}"
     if error["type"] == "literal_error":
-        return _not_a_choice(owner, name, rules, error["input"])
+        return _describe_wrong_choice(owner, field_name, rules, error["input"])
     if error["type"] == "value_error":
-        return _own_words(rules, error)
-    if word is None:
+        return _read_validator_message(rules, error)
+    if describe is None:
         return "is not valid" if rules.secret else f"is not valid: {error['msg']}"
-    return word("the value" if rules.secret else plain(error["input"]), error)
+    return describe("the value" if rules.secret else format_value(error["input"]), error)
 
 
-def plain(value: Any) -> str:
-    """A value as people write it, shortened."""
+def format_value(value: Any) -> str:
+    """Return a value as people write it in YAML, at most 60 characters long."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -47,22 +48,22 @@ def plain(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     text = f"{value:.15g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 
-def nearest(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str | None:
-    """The known name that ``name`` was probably meant to be; case does not matter."""
-    folded = {one.casefold(): one for one in known}
-    near = get_close_matches(name.casefold(), folded, n=1, cutoff=0.7)
-    return folded[near[0]] if near else None
+def find_nearest_name(name: str, known_names: Mapping[str, Any] | tuple[str, ...]) -> str | None:
+    """Return the known name that ``name`` is probably a misspelling of, ignoring case, or None."""
+    names_by_folded = {known_name.casefold(): known_name for known_name in known_names}
+    matches = get_close_matches(name.casefold(), names_by_folded, n=1, cutoff=0.7)
+    return names_by_folded[matches[0]] if matches else None
 
 
-def _field_at(
-    model: type[InputModel], place: tuple[str | int, ...]
+def _find_field(
+    model: type[InputModel], location: tuple[str | int, ...]
 ) -> tuple[type[InputModel], str, FieldRules]:
-    """The model that has the field at ``place``, the field's name, and its rules there."""
-    owner, rules, name, is_key = model, FieldRules(), "", False
-    for step in place:
+    """Return the model that has the field at ``location``, the field's name, and its rules."""
+    owner, rules, field_name, is_key = model, FieldRules(), "", False
+    for step in location:
         if isinstance(step, int) or is_key:
             is_key = False
             continue
@@ -70,109 +71,135 @@ def _field_at(
             owner = rules.nested
         fields = get_field_rules(owner)
         if step in fields:
-            name, rules = step, fields[step].inherit_rules(rules)
+            field_name, rules = step, fields[step].inherit_rules(rules)
             is_key = rules.is_map
-    return owner, name, rules
+    return owner, field_name, rules
 
 
-def _not_a_choice(owner: type[InputModel], name: str, rules: FieldRules, value: Any) -> str:
+def _describe_wrong_choice(
+    owner: type[InputModel], name: str, rules: FieldRules, value: Any
+) -> str:
     choices = ", ".join(rules.choices)
     if rules.secret or not isinstance(value, str):
         return f"must be one of {choices}" if len(rules.choices) > 1 else f"must be {choices}"
-    meant = owner.retired_values.get(name, {}).get(value) or nearest(value, rules.choices)
-    if meant:
-        return f"{plain(value)} is not one of {choices}: did you mean {meant}?"
-    return f"{plain(value)} is not known: use one of {choices}"
+    suggestion = owner.retired_values.get(name, {}).get(value) or find_nearest_name(
+        value, rules.choices
+    )
+    if suggestion:
+        return f"{format_value(value)} is not one of {choices}: did you mean {suggestion}?"
+    return f"{format_value(value)} is not known: use one of {choices}"
 
 
-def _own_words(rules: FieldRules, error: ErrorDetails) -> str:
-    words = str(error.get("ctx", {}).get("error", error["msg"]))
-    return "is not valid" if rules.secret and str(error["input"]) in words else words
+def _read_validator_message(rules: FieldRules, error: ErrorDetails) -> str:
+    """Return the message of our own validator, without one that repeats a secret value."""
+    message = str(error.get("ctx", {}).get("error", error["msg"]))
+    return "is not valid" if rules.secret and str(error["input"]) in message else message
 
 
-def _whole_number(shown: str, error: ErrorDetails) -> str:
+def _describe_not_integer(shown: str, error: ErrorDetails) -> str:
     text = "the text " if isinstance(error["input"], str) else ""
     return f"must be a whole number, not {text}{shown}"
 
 
-def _text(shown: str, error: ErrorDetails) -> str:
+def _describe_not_text(shown: str, error: ErrorDetails) -> str:
     is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
     return f"must be text, not {shown}" + (": write it in quotes" if is_number else "")
 
 
-def _multiple(shown: str, error: ErrorDetails) -> str:
+def _describe_not_multiple(shown: str, error: ErrorDetails) -> str:
     step = error["ctx"]["multiple_of"]
-    below = error["input"] // step * step
-    counts = f"{below} or {below + step}" if below > 0 else str(step)
-    return f"{shown} is not a multiple of {step}: use {counts}"
+    lower_multiple = error["input"] // step * step
+    suggestions = (
+        f"{lower_multiple} or {lower_multiple + step}" if lower_multiple > 0 else str(step)
+    )
+    return f"{shown} is not a multiple of {step}: use {suggestions}"
 
 
-def _bound(key: str, template: str) -> Callable[[str, ErrorDetails], str]:
-    return lambda shown, error: template.format(shown=shown, bound=plain(error["ctx"][key]))
+def _make_bound_description(key: str, template: str) -> Callable[[str, ErrorDetails], str]:
+    return lambda shown, error: template.format(shown=shown, bound=format_value(error["ctx"][key]))
 
 
-_WORDS: Final[Mapping[str, Callable[[str, ErrorDetails], str]]] = {
-    "int_type": _whole_number,
-    "int_from_float": _whole_number,
-    "int_parsing": _whole_number,
+_DESCRIPTIONS: Final[Mapping[str, Callable[[str, ErrorDetails], str]]] = {
+    "int_type": _describe_not_integer,
+    "int_from_float": _describe_not_integer,
+    "int_parsing": _describe_not_integer,
     "float_type": lambda shown, _: f"must be a number, not {shown}",
-    "string_type": _text,
+    "string_type": _describe_not_text,
     "bool_type": lambda shown, _: f"must be true or false, not {shown}",
     "list_type": lambda shown, _: f"must be a list, not {shown}",
     "model_type": lambda shown, _: f"must be an object, not {shown}",
     "dict_type": lambda shown, _: f"must be an object, not {shown}",
-    "multiple_of": _multiple,
-    "greater_than_equal": _bound("ge", "{shown} is too small: the least is {bound}"),
-    "less_than_equal": _bound("le", "{shown} is too large: the most is {bound}"),
-    "greater_than": _bound("gt", "{shown} is too small: it must be more than {bound}"),
-    "less_than": _bound("lt", "{shown} is too large: it must be less than {bound}"),
-    "too_short": _bound("min_length", "is too short: give at least {bound} item(s)"),
-    "string_too_short": _bound("min_length", "is too short: give at least {bound} character(s)"),
-    "string_too_long": _bound("max_length", "is too long: give at most {bound} characters"),
+    "multiple_of": _describe_not_multiple,
+    "greater_than_equal": _make_bound_description(
+        "ge", "{shown} is too small: the least is {bound}"
+    ),
+    "less_than_equal": _make_bound_description("le", "{shown} is too large: the most is {bound}"),
+    "greater_than": _make_bound_description(
+        "gt", "{shown} is too small: it must be more than {bound}"
+    ),
+    "less_than": _make_bound_description(
+        "lt", "{shown} is too large: it must be less than {bound}"
+    ),
+    "too_short": _make_bound_description(
+        "min_length", "is too short: give at least {bound} item(s)"
+    ),
+    "string_too_short": _make_bound_description(
+        "min_length", "is too short: give at least {bound} character(s)"
+    ),
+    "string_too_long": _make_bound_description(
+        "max_length", "is too long: give at most {bound} characters"
+    ),
 }
 
 
-ABOUT_KEYS: Final = ("is not known", "is called")
-"""How the reasons of problems begin that are about a key, not about its value."""
+KEY_PROBLEM_PREFIXES: Final = ("is not known", "is called")
+"""How reasons of problems begin that concern a key instead of its value."""
 
 ErrorLocation = tuple[str | int, ...]
-"""Where a value is: names of fields and indexes of items, from the outside in."""
+"""The location of a value: names of fields and indexes of items, from the outside in."""
 
 
-def check(
+def validate_inputs(
     model: type[InputModel], values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The declared fields in canonical spelling and declared types, and everything wrong with them.
+    """Return the declared fields in declared types and normal form, and all problems of inputs.
 
-    Values may be UNKNOWN at any depth: they stay, and nothing is said of them. None means not
-    declared, unless the model refuses it. A whole double is an integer where the field wants one
-    (Pulumi's wire knows only doubles). With problems, the values are not canonical.
+    Args:
+        model: the input model.
+        values: the raw inputs. They may be UNKNOWN at any depth and stay so, without a problem.
+            None means
+            not declared, unless the model refuses null. A float without a fraction becomes an
+            integer where
+            the field is an integer, because Pulumi's wire format knows only doubles.
+
+    Returns:
+        The typed values and the problems. With problems, the values are not normalized.
     """
-    reader = _Reader(refuses_null=model.refuses_null)
-    typed = reader.read(model, values, ())
+    reader = _InputReader(refuses_null=model.refuses_null)
+    typed_values = reader.read(model, values, ())
     problems = reader.problems
-    masked = typed
-    for place in reader.assumed:
-        masked = _replaced(masked, place, UNKNOWN)
-    for error in _field_errors(model, masked):
-        place = error["loc"]
-        if not _is_unknown(masked, place):
-            problems.append(Problem(path_of(place), reason(model, error)))
-            masked = _replaced(masked, place, UNKNOWN)
-    problems.extend(_model_problems(model, masked, ()))
-    return (typed, problems) if problems else (model.normalize(typed), [])
+    masked_values = typed_values
+    for location in reader.assumed:
+        masked_values = _replace_value(masked_values, location, UNKNOWN)
+    for error in _validate_fields(model, masked_values):
+        location = error["loc"]
+        if not _is_unknown(masked_values, location):
+            problems.append(Problem(format_path(location), describe_error(model, error)))
+            masked_values = _replace_value(masked_values, location, UNKNOWN)
+    problems.extend(_find_model_problems(model, masked_values, ()))
+    return (typed_values, problems) if problems else (model.normalize(typed_values), [])
 
 
-def path_of(place: ErrorLocation) -> str:
-    """The property path of a place: ``add_ons[0].name``."""
+def format_path(location: ErrorLocation) -> str:
+    """Return the property path of a location, such as ``add_ons[0].name``."""
     path = ""
-    for step in place:
+    for step in location:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
     return path
 
 
-class _Reader:
-    """Takes the declared fields out of raw values, and notes the names that no model knows."""
+class _InputReader:
+    """Reads the declared fields from raw values, and collects names that the models do not have."""
 
     def __init__(self, *, refuses_null: bool) -> None:
         self._refuses_null = refuses_null
@@ -181,89 +208,98 @@ class _Reader:
         """Fields that are not missing, and not known: meant by a wrong name, or without a value."""
 
     def read(
-        self, model: type[InputModel], values: Mapping[str, Any], place: ErrorLocation
+        self, model: type[InputModel], values: Mapping[str, Any], location: ErrorLocation
     ) -> dict[str, Any]:
+        """Return the fields of one object in declared types, and add to ``self.problems``."""
         rules, values = get_field_rules(model), model.rename_former_fields(values)
-        for name, now in model.former_names.items():
+        for name, present_name in model.former_names.items():
             if values.get(name) is not None:
-                answer = f"is the former name of {now}, which is declared too: remove {name}"
-                self.problems.append(Problem(path_of((*place, name)), answer))
-        given = {
+                message = (
+                    f"is the former name of {present_name}, which is declared too: remove {name}"
+                )
+                self.problems.append(Problem(format_path((*location, name)), message))
+        given_values = {
             name: value for name, value in values.items() if value is not None or self._refuses_null
         }
-        typed = {
-            name: self._value(rules[name], given[name], (*place, name))
+        typed_values = {
+            name: self._value(rules[name], given_values[name], (*location, name))
             for name in rules
-            if name in given
+            if name in given_values
         }
-        for name, value in given.items():
+        for name, value in given_values.items():
             if name not in rules:
-                meant, answer = _unknown_name(model, name, value)
-                self.problems.append(Problem(path_of((*place, name)), answer))
-                if meant and meant not in typed:
-                    self.assumed.append((*place, meant))
-        return typed
+                suggested_field, message = _describe_unknown_name(model, name, value)
+                self.problems.append(Problem(format_path((*location, name)), message))
+                if suggested_field and suggested_field not in typed_values:
+                    # the misspelled field would otherwise be reported as missing, too
+                    self.assumed.append((*location, suggested_field))
+        return typed_values
 
-    def _value(self, rules: FieldRules, value: Any, place: ErrorLocation) -> Any:
+    def _value(self, rules: FieldRules, value: Any, location: ErrorLocation) -> Any:
         if isinstance(value, list | tuple):
-            return [self._value(rules, item, (*place, at)) for at, item in enumerate(value)]
+            return [self._value(rules, item, (*location, at)) for at, item in enumerate(value)]
         if isinstance(value, Mapping):
             nested = rules.nested
             if nested is None or not issubclass(nested, InputModel):
                 return dict(value)
             if rules.is_map:
                 item = replace(rules, is_map=False)
-                return {key: self._value(item, value[key], (*place, key)) for key in value}
-            return self.read(nested, value, place)
+                return {key: self._value(item, value[key], (*location, key)) for key in value}
+            return self.read(nested, value, location)
         if value is None and self._refuses_null:
-            self.problems.append(Problem(path_of(place), "has no value: give it one, or remove it"))
-            self.assumed.append(place)
+            self.problems.append(
+                Problem(format_path(location), "has no value: give it one, or remove it")
+            )
+            self.assumed.append(location)
         if rules.is_integer and isinstance(value, float) and value.is_integer():
+            # Pulumi's wire format sends every number as a double
             return int(value)
         return value
 
 
-def _unknown_name(model: type[InputModel], name: str, value: Any) -> tuple[str | None, str]:
-    """The field that was meant, and what to say."""
+def _describe_unknown_name(
+    model: type[InputModel], name: str, value: Any
+) -> tuple[str | None, str]:
+    """Return the field that an unknown name probably means, or None, and the message."""
     rules = get_field_rules(model)
     if name in model.system_names:
         return None, model.system_names[name]
     retired = model.retired_names.get(name)
     if retired:
         shown = not rules[retired].secret and isinstance(value, str | int | float)
-        example = f": {plain(model.convert_retired_value(name, value))}" if shown else ""
+        example = f": {format_value(model.convert_retired_value(name, value))}" if shown else ""
         return retired, f"is called {retired} here: write {retired}{example}"
-    near = nearest(name, rules)
-    if near:
-        return near, f"is not known: did you mean {near}?"
-    known = ", ".join(name for name, field in rules.items() if not field.computed)
-    return None, f"is not known: remove it, or use one of {known}"
+    nearest_name = find_nearest_name(name, rules)
+    if nearest_name:
+        return nearest_name, f"is not known: did you mean {nearest_name}?"
+    known_names = ", ".join(name for name, field in rules.items() if not field.computed)
+    return None, f"is not known: remove it, or use one of {known_names}"
 
 
-def _field_errors(model: type[InputModel], values: Mapping[str, Any]) -> Iterator[ErrorDetails]:
+def _validate_fields(model: type[InputModel], values: Mapping[str, Any]) -> Iterator[ErrorDetails]:
     try:
         model.model_validate(values, strict=True)
     except ValidationError as error:
         yield from error.errors(include_url=False)
 
 
-def _model_problems(
-    model: type[InputModel], values: Mapping[str, Any], place: ErrorLocation
+def _find_model_problems(
+    model: type[InputModel], values: Mapping[str, Any], location: ErrorLocation
 ) -> Iterator[Problem]:
-    """The rules over several fields, of the model and of what is inside it."""
+    """Yield the problems over several fields, of the model and of every object inside."""
     for problem in model.find_problems(values):
-        yield Problem(_joined(path_of(place), problem.path), problem.reason)
+        yield Problem(_join_paths(format_path(location), problem.path), problem.reason)
     for name, rules in get_field_rules(model).items():
         nested, value = rules.nested, values.get(name)
         if nested is None or not issubclass(nested, InputModel):
             continue
-        for step, item in _objects(rules, value):
+        for step, item in _iterate_objects(rules, value):
             if isinstance(item, Mapping):
-                yield from _model_problems(nested, item, (*place, name, *step))
+                yield from _find_model_problems(nested, item, (*location, name, *step))
 
 
-def _objects(rules: FieldRules, value: Any) -> Iterator[tuple[ErrorLocation, Any]]:
-    """The objects of a field, each with its place inside: one, or those of a list or map."""
+def _iterate_objects(rules: FieldRules, value: Any) -> Iterator[tuple[ErrorLocation, Any]]:
+    """Yield the objects of a field (one, or the items of a list or map) with their locations."""
     if isinstance(value, list):
         yield from (((at,), item) for at, item in enumerate(value))
     elif isinstance(value, Mapping) and rules.is_map:
@@ -272,13 +308,13 @@ def _objects(rules: FieldRules, value: Any) -> Iterator[tuple[ErrorLocation, Any
         yield (), value
 
 
-def _joined(outer: str, inner: str) -> str:
+def _join_paths(outer: str, inner: str) -> str:
     return ".".join(filter(None, (outer, inner)))
 
 
-def _is_unknown(values: Any, place: ErrorLocation) -> bool:
-    """Whether the value at ``place``, or one around it, is UNKNOWN."""
-    for step in place:
+def _is_unknown(values: Any, location: ErrorLocation) -> bool:
+    """Return True if the value at ``location``, or an object around it, is UNKNOWN."""
+    for step in location:
         if values is UNKNOWN:
             return True
         if isinstance(values, Mapping):
@@ -288,13 +324,13 @@ def _is_unknown(values: Any, place: ErrorLocation) -> bool:
     return values is UNKNOWN
 
 
-def _replaced(values: Any, place: ErrorLocation, value: Any) -> Any:
-    """A copy of ``values`` with ``value`` at ``place``."""
-    if not place:
+def _replace_value(values: Any, location: ErrorLocation, value: Any) -> Any:
+    """Return a copy of ``values`` with ``value`` at ``location``."""
+    if not location:
         return value
-    step, rest = place[0], place[1:]
+    step, rest = location[0], location[1:]
     if isinstance(values, list) and isinstance(step, int):
-        return [_replaced(v, rest, value) if at == step else v for at, v in enumerate(values)]
+        return [_replace_value(v, rest, value) if at == step else v for at, v in enumerate(values)]
     if isinstance(values, Mapping):
-        return {**values, step: _replaced(values.get(str(step)), rest, value)}
+        return {**values, step: _replace_value(values.get(str(step)), rest, value)}
     return value

@@ -1,4 +1,7 @@
-"""A project's gates: the rules that a plan has to pass before it is applied."""
+"""Define the gates of a project (gates.yaml): rules that a plan must pass before it is applied.
+
+Evaluated by `gpuform.stacks.gates`.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,23 +16,23 @@ _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _PLAIN_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
-def _function(text: str) -> str:
+def _validate_function_name(text: str) -> str:
     if not _FUNCTION.fullmatch(text):
         raise ValueError("must name a function as MODULE:NAME, such as policies:not_on_fridays")
     return text
 
 
-_Function = Annotated[str, AfterValidator(_function)]
+_Function = Annotated[str, AfterValidator(_validate_function_name)]
 
 
-def _true(value: bool) -> bool:
+def _require_true(value: bool) -> bool:
     if not value:
         raise ValueError("must be true: remove the gate to be without it")
     return value
 
 
 class MaxCostInputs(InputModel):
-    """The most that a stack may cost."""
+    """The highest cost of a stack."""
 
     amount: float = Field(ge=0, description="The most that an hour may cost.", examples=[120])
     currency: Currency = Field(description="Currency of the amount.", examples=["USD"])
@@ -49,7 +52,7 @@ class NotBusyInputs(InputModel):
 
 
 class NoOpenPortsInputs(InputModel):
-    """Which ports may be open all the same."""
+    """The ports that may be open nevertheless."""
 
     allowed: list[Annotated[int, Field(ge=0, le=65535)]] | None = Field(
         default=None,
@@ -59,7 +62,7 @@ class NoOpenPortsInputs(InputModel):
 
 
 class GateInputs(InputModel):
-    """One gate: exactly one rule, and how it is meant."""
+    """One gate: exactly one rule, and how to apply it."""
 
     rules: ClassVar[tuple[str, ...]] = (
         *("max_destroyed_gpus", "not_replaced", "allowed_regions", "allowed_gpu_types"),
@@ -108,7 +111,7 @@ class GateInputs(InputModel):
         description="Names or URNs, with * for any text, of what is neither deleted nor replaced.",
         examples=[["prod-*"]],
     )
-    expiry_required: Annotated[bool, AfterValidator(_true)] | None = Field(
+    expiry_required: Annotated[bool, AfterValidator(_require_true)] | None = Field(
         default=None,
         description="Whatever is made must end by itself: expires, ttl, auto_terminate, "
         "duration_days, reservation_end_time, or a tag expires.",
@@ -133,7 +136,7 @@ class GateInputs(InputModel):
         description="The most broken nodes that one plan may repair.",
         examples=[1],
     )
-    certified: Annotated[bool, AfterValidator(_true)] | None = Field(
+    certified: Annotated[bool, AfterValidator(_require_true)] | None = Field(
         default=None,
         description="Whatever has GPUs is certified: by a certification that has passed and is not "
         "stale, or that the plan makes or repeats; or by Together's own acceptance tests, where "
@@ -166,14 +169,16 @@ class GateInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        found = [name for name in cls.rules if values.get(name) is not None]
-        if not found:
+        declared_rules = [name for name in cls.rules if values.get(name) is not None]
+        if not declared_rules:
             yield Problem("", f"has no rule: give one of {', '.join(cls.rules)}")
-        for name in found[1:]:
-            yield Problem(name, f"is a second rule beside {found[0]}: make it a gate of its own")
-        of_the_stack = {"max_hourly_cost", "python"} & {*found}
-        if of_the_stack and values.get("resources") is not None:
-            yield Problem("resources", f"cannot go with {of_the_stack.pop()}: it is about the plan")
+        for name in declared_rules[1:]:
+            yield Problem(
+                name, f"is a second rule beside {declared_rules[0]}: make it a gate of its own"
+            )
+        stack_rules = {"max_hourly_cost", "python"} & {*declared_rules}
+        if stack_rules and values.get("resources") is not None:
+            yield Problem("resources", f"cannot go with {stack_rules.pop()}: it is about the plan")
 
 
 class GatesInputs(InputModel):
@@ -188,11 +193,11 @@ class GatesInputs(InputModel):
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         gates = values.get("gates")
-        yield from gate_name_problems(gates if isinstance(gates, Mapping) else ())
+        yield from find_gate_name_problems(gates if isinstance(gates, Mapping) else ())
 
 
-def gate_name_problems(names: Iterable[str]) -> Iterator[Problem]:
-    """What is wrong with names of gates: each can stand on any command line as it is."""
+def find_gate_name_problems(names: Iterable[str]) -> Iterator[Problem]:
+    """Yield a problem for each name of a gate that a command line would not take as it is."""
     for name in names:
         if not _PLAIN_NAME.fullmatch(name):
             yield Problem(f"gates.{name}", "is not known as a name: use a-z, 0-9 and hyphens")

@@ -1,7 +1,10 @@
-"""The kubeconfig of a cluster as a platform gives it out: what gpuform takes of it.
+"""Read the kubeconfig of a cluster as a platform reports it, and refuse a dangerous one.
 
-A kubeconfig can name programs to run, files of this machine to read or to send, and other people to
-be. A platform has to say none of that of its own cluster: whoever says it is not believed at all.
+Used by the Kubernetes clients and by `gpuform access`. A kubeconfig can name programs to run, files
+of
+this machine to read or to send, and other identities to assume. A platform needs none of these for
+its
+own cluster, so a kubeconfig with one of them is refused entirely.
 """
 
 import base64
@@ -16,7 +19,7 @@ from gpuform.schemas.ids import Line
 _SERVER: Final = re.compile(
     r"https?://([A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~:@%+-]*)*"
 )
-_REFUSED: Final = {
+_REFUSED_KEYS: Final = {
     "exec": "runs a program on this machine",
     "auth-provider": "runs a program on this machine",
     "tokenFile": "sends a file of this machine",
@@ -29,18 +32,20 @@ _REFUSED: Final = {
     "as-groups": "signs in as somebody else",
     "as-user-extra": "signs in as somebody else",
 }
-OF_THIS_MACHINE: Final = tuple(name for name, why in _REFUSED.items() if "this machine" in why)
-"""The keys by which a kubeconfig names files and programs of the machine that reads it."""
-_LEFT_OUT: Final = frozenset({"extensions", "disable-compression"})
+LOCAL_MACHINE_KEYS: Final = tuple(
+    name for name, why in _REFUSED_KEYS.items() if "this machine" in why
+)
+"""Keys of a kubeconfig that name files and programs of the machine that reads it."""
+_IGNORED_KEYS: Final = frozenset({"extensions", "disable-compression"})
 
 
-def _server(text: str) -> str:
+def _validate_server(text: str) -> str:
     if not _SERVER.fullmatch(text):
         raise ValueError("must be an address of http or https")
     return text
 
 
-def _pem(text: str) -> str:
+def _validate_pem(text: str) -> str:
     try:
         base64.b64decode(text, validate=True).decode("ascii")
     except (binascii.Error, ValueError):
@@ -48,55 +53,55 @@ def _pem(text: str) -> str:
     return text
 
 
-def _sent(text: str) -> str:
-    """What goes into the header of a request."""
+def _validate_header_value(text: str) -> str:
+    """Return ``text`` if an HTTP header can carry it. Raises ValueError otherwise."""
     if not (text and text.isascii() and text.isprintable()):
         raise ValueError("must be printable characters")
     return text
 
 
-Pem = Annotated[str, AfterValidator(_pem)]
-Sent = Annotated[str, AfterValidator(_sent)]
+Pem = Annotated[str, AfterValidator(_validate_pem)]
+HeaderValue = Annotated[str, AfterValidator(_validate_header_value)]
 
 
-def _spelled(name: str) -> str:
+def _to_kubeconfig_key(name: str) -> str:
     return name.replace("_", "-")
 
 
-class _Part(BaseModel):
+class _KubeconfigPart(BaseModel):
     model_config = ConfigDict(
-        alias_generator=_spelled, extra="forbid", frozen=True, hide_input_in_errors=True
+        alias_generator=_to_kubeconfig_key, extra="forbid", frozen=True, hide_input_in_errors=True
     )
 
     def said(self) -> dict[str, Any]:
-        """As a kubeconfig says it."""
+        """Return the part in the form of a kubeconfig."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
-Part = TypeVar("Part", bound=_Part)
+Part = TypeVar("Part", bound=_KubeconfigPart)
 
 
-class ClusterPart(_Part):
-    """Where the API server is, and who vouches for it."""
+class ClusterPart(_KubeconfigPart):
+    """The address of the API server, and how to verify its certificate."""
 
-    server: Annotated[str, AfterValidator(_server)]
+    server: Annotated[str, AfterValidator(_validate_server)]
     certificate_authority_data: Pem | None = None
     insecure_skip_tls_verify: bool | None = None
     tls_server_name: Line | None = None
 
 
-class UserPart(_Part):
+class UserPart(_KubeconfigPart):
     """How to sign in."""
 
-    token: Sent | None = Field(default=None, repr=False)
-    username: Sent | None = None
-    password: Sent | None = Field(default=None, repr=False)
+    token: HeaderValue | None = Field(default=None, repr=False)
+    username: HeaderValue | None = None
+    password: HeaderValue | None = Field(default=None, repr=False)
     client_certificate_data: Pem | None = Field(default=None, repr=False)
     client_key_data: Pem | None = Field(default=None, repr=False)
 
 
-class ContextPart(_Part):
-    """What belongs together, by names that hold in this document alone."""
+class ContextPart(_KubeconfigPart):
+    """The cluster and user that belong together, by names that are valid in this document only."""
 
     cluster: str
     user: str
@@ -104,7 +109,7 @@ class ContextPart(_Part):
 
 
 class Kubeconfig(BaseModel):
-    """The parts of the current context; of the first one where none is the current one."""
+    """The parts of a kubeconfig's current context, or of its first one if none is current."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -114,41 +119,54 @@ class Kubeconfig(BaseModel):
 
     @classmethod
     def read(cls, document: Any) -> Self:
-        """Of a parsed document. Raises ValueError that says what is wrong, without its values."""
+        """Read a parsed YAML document.
+
+        Raises:
+            ValueError: the document is no kubeconfig, or contains a refused or unknown key. The
+                message
+                contains no value of the document.
+        """
         try:
-            contexts = _entries(document, "contexts", "context")
-            chosen = document.get("current-context") or next(iter(contexts))
-            context = _checked(ContextPart, contexts[chosen], "context")
-            cluster = _entries(document, "clusters", "cluster")[context.cluster]
-            user = _entries(document, "users", "user")[context.user]
+            contexts = _get_entries(document, "contexts", "context")
+            context_name = document.get("current-context") or next(iter(contexts))
+            context = _validate_part(ContextPart, contexts[context_name], "context")
+            cluster = _get_entries(document, "clusters", "cluster")[context.cluster]
+            user = _get_entries(document, "users", "user")[context.user]
         except (AttributeError, KeyError, TypeError, StopIteration):
             raise ValueError("is no kubeconfig") from None
         return cls(
-            cluster=_checked(ClusterPart, cluster, "cluster"),
-            user=_checked(UserPart, user, "user"),
+            cluster=_validate_part(ClusterPart, cluster, "cluster"),
+            user=_validate_part(UserPart, user, "user"),
             context=context,
         )
 
 
-def _entries(document: Any, section: str, part: str) -> dict[Any, dict[str, Any]]:
-    """By name; raises KeyError, TypeError or AttributeError when it is none of that."""
-    return {each["name"]: dict(each[part]) for each in document[section]}
+def _get_entries(document: Any, section: str, part: str) -> dict[Any, dict[str, Any]]:
+    """Return the entries of a section by name.
+
+    Raises KeyError, TypeError or AttributeError for other forms.
+    """
+    return {entry["name"]: dict(entry[part]) for entry in document[section]}
 
 
-def _checked(model: type[Part], held: dict[str, Any], what: str) -> Part:
-    said = {
+def _validate_part(model: type[Part], part: dict[str, Any], part_name: str) -> Part:
+    known_part = {
         key: value
-        for key, value in held.items()
-        if key not in _LEFT_OUT and value is not None and value != ""
+        for key, value in part.items()
+        # kubeconfigs of real clusters have empty optional keys
+        if key not in _IGNORED_KEYS and value is not None and value != ""
     }
-    for key, why in _REFUSED.items():
-        if key in said:
-            raise ValueError(f"has {key!r} in its {what}, which {why}")
+    for key, why in _REFUSED_KEYS.items():
+        if key in known_part:
+            raise ValueError(f"has {key!r} in its {part_name}, which {why}")
     try:
-        return model.model_validate(said)
+        return model.model_validate(known_part)
     except ValidationError as error:
-        found = error.errors(include_input=False, include_url=False)
-        known = {_spelled(name) for name in model.model_fields}
-        names = [str(each["loc"][0]) for each in found]
-        told = [name if name in known else "something unknown" for name in names]
-        raise ValueError(f"cannot be used ({what}: {', '.join(dict.fromkeys(told))})") from None
+        errors = error.errors(include_input=False, include_url=False)
+        known_keys = {_to_kubeconfig_key(name) for name in model.model_fields}
+        names = [str(details["loc"][0]) for details in errors]
+        # an unknown key may itself be a secret: only known keys are named
+        reported_names = [name if name in known_keys else "something unknown" for name in names]
+        raise ValueError(
+            f"cannot be used ({part_name}: {', '.join(dict.fromkeys(reported_names))})"
+        ) from None

@@ -1,7 +1,10 @@
-"""The plan as data: what would be done to which resource, why, and to which of its properties.
+"""Define the plan as data: what an operation would do to each resource, and why.
 
-The engine makes it, views show it; its JSON is for machines. It never holds a secret: secret values
-are masked before they get in. Action and reason are separate, and the reason decides nothing.
+The engine builds the plan; reviews, gates and saved plans read it, and its JSON is an interface for
+other
+programs. Secret values are masked before they enter a plan. Action and reason are separate: only
+the
+action decides what is done.
 """
 
 import math
@@ -13,18 +16,24 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.schemas.resource_facts import Billing, Exposure, Footprint, Notice, Proof
+from gpuform.schemas.resource_facts import (
+    Billing,
+    CertificationCheck,
+    Exposure,
+    Notice,
+    ResourceUsage,
+)
 from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY, UNKNOWN, contains_unknown
 
 FORMAT_VERSION: Final = "1"
-"""Grows when a reader of the old form would misread the new one."""
+"""Increased when a reader of the old form would misread the new one."""
 
 
 class PlanAction(StrEnum):
-    """What happens to a resource."""
+    """What the operation does to a resource."""
 
     SAME = "same"
     CREATE = "create"
@@ -37,7 +46,7 @@ class PlanAction(StrEnum):
 
 
 class PlanReason(StrEnum):
-    """Why it happens."""
+    """Why the operation does it. Reasons are shown, and decide nothing."""
 
     NEW = "new"
     IMPORTED = "imported"
@@ -60,7 +69,7 @@ class _PlanModel(BaseModel):
 
 
 class _ValueChange(_PlanModel):
-    """Before and after, masked whatever they are made from."""
+    """A change from ``before`` to ``after`` that masks secrets, whatever the model is made from."""
 
     @model_validator(mode="before")
     @classmethod
@@ -68,12 +77,14 @@ class _ValueChange(_PlanModel):
         if not isinstance(fields, Mapping):
             return fields
         secret = fields.get("secret") not in (None, False)
-        values = {name: _masked(fields[name], secret) for name in _VALUES if name in fields}
+        values = {
+            name: _mask_value(fields[name], secret) for name in _VALUE_FIELDS if name in fields
+        }
         return {**fields, **values}
 
 
 class PropertyChange(_ValueChange):
-    """One property's change. Values are plain JSON; a secret one is masked."""
+    """The change of one property. Values are plain JSON; a secret value is masked."""
 
     path: str = Field(description="Property path, such as cluster_config.load_balancer.")
     action: Action = Field(description="What happens to the property; keep is no change.")
@@ -86,30 +97,43 @@ class PropertyChange(_ValueChange):
 
     @property
     def is_sent(self) -> bool:
-        """Whether the platform is asked for it. A plan that was read from JSON does not know."""
+        """True if the change is sent to the platform.
+
+        True for every change of a plan that was read from JSON.
+        """
         return True
 
     @classmethod
     def of(cls, change: FieldChange, *, secret: bool = False) -> "PropertyChange":
-        """A field's change as the plan shows it; ``secret`` where the program says it is one."""
+        """Return a field's change in the form of the plan.
+
+        With ``secret`` the program has declared the value secret, whatever the field's rules say.
+        """
         secret = secret or change.secret
-        said = {
-            "before": _shown(change.before, secret=secret),
-            "after": _shown(change.after, secret=secret),
+        all_fields = {
+            "before": _to_shown_value(change.before, secret=secret),
+            "after": _to_shown_value(change.after, secret=secret),
             "unknown": contains_unknown(change.after),
             "secret": secret,
             "forces_replacement": change.replaces,
             "because": change.because,
         }
         # Pydantic notes what is given: a plan has thousands of these, and most say little.
+        # pydantic stores which fields were set: a plan has thousands of changes, and most of them
+        # have mostly default values
         fields = cls.model_fields
-        given = {k: value for k, value in said.items() if value is not fields[k].default}
-        kind = cls if change.is_sent else _RecordedChange
-        return kind(path=change.path, action=change.action, **given)
+        set_fields = {
+            name: value for name, value in all_fields.items() if value is not fields[name].default
+        }
+        change_class = cls if change.is_sent else _StateOnlyChange
+        return change_class(path=change.path, action=change.action, **set_fields)
 
 
-class _RecordedChange(PropertyChange):
-    """One that only the state gets: a class of its own, for thousands have no room for a flag."""
+class _StateOnlyChange(PropertyChange):
+    """A change that only updates the state.
+
+    A class of its own: a flag in thousands of objects costs memory.
+    """
 
     @property
     def is_sent(self) -> bool:
@@ -117,7 +141,7 @@ class _RecordedChange(PropertyChange):
 
 
 class ResourceChange(_PlanModel):
-    """What happens to one resource; a replacement is one change."""
+    """What happens to one resource. A replacement is one change."""
 
     urn: str = Field(description="Pulumi's name of the resource.")
     type: str = Field(description="Its type token.")
@@ -134,10 +158,10 @@ class ResourceChange(_PlanModel):
     dependencies: tuple[str, ...] = Field(
         default=(), description="URNs of the other resources that it needs."
     )
-    before: Footprint | None = Field(
+    before: ResourceUsage | None = Field(
         default=None, description="What it takes up now; null where nothing is told of it."
     )
-    after: Footprint | None = Field(
+    after: ResourceUsage | None = Field(
         default=None, description="What it will take up; null where nothing is told of it."
     )
     retained: bool = Field(
@@ -146,7 +170,7 @@ class ResourceChange(_PlanModel):
     in_use: str = Field(
         default="", description="What its platform says of its use now, where something of it goes."
     )
-    leaving: Leaving | None = Field(
+    leaving: RemovedNodes | None = Field(
         default=None,
         description="The nodes that an update takes away, and the jobs on them; null where there "
         "are none, or nobody could be asked.",
@@ -161,7 +185,7 @@ class ResourceChange(_PlanModel):
 
 
 class OutputChange(_ValueChange):
-    """What happens to one output of the stack. Values are plain JSON; a secret one is masked."""
+    """The change of one output of the stack. Values are plain JSON; a secret value is masked."""
 
     name: str = Field(description="Its name.")
     action: Action = Field(description="What happens to it.")
@@ -172,7 +196,7 @@ class OutputChange(_ValueChange):
 
 
 class Amount(_PlanModel):
-    """What is known to be paid for an hour, in one currency and one way of paying."""
+    """The known cost of an hour in one currency and one way of paying."""
 
     billing: Billing = Field(description="How it is paid for.")
     currency: str = Field(description="Its currency.")
@@ -180,7 +204,7 @@ class Amount(_PlanModel):
 
 
 class StackCost(_PlanModel):
-    """What all of a stack costs. What is unknown is in none of the amounts."""
+    """The cost of a whole stack. Unknown costs are in none of the amounts."""
 
     amounts: tuple[Amount, ...] = Field(default=(), description="What is known.")
     unknown: tuple[str, ...] = Field(
@@ -188,29 +212,29 @@ class StackCost(_PlanModel):
     )
 
     def hourly(self) -> Mapping[str, float]:
-        """The known cost of an hour by currency."""
+        """Return the known cost of an hour by currency, rounded to six digits after the point."""
         sums: dict[str, float] = {}
-        for each in self.amounts:
-            sums[each.currency] = round(sums.get(each.currency, 0.0) + each.hourly, 6)
+        for amount in self.amounts:
+            sums[amount.currency] = round(sums.get(amount.currency, 0.0) + amount.hourly, 6)
         return dict(sorted(sums.items()))
 
 
 class PlanCost(_PlanModel):
-    """What the stack costs now and will cost then, with what does not change."""
+    """The cost of the whole stack before and after the plan, including what does not change."""
 
     before: StackCost = Field(description="Now.")
     after: StackCost = Field(description="Once the plan is applied.")
 
 
 class GateLevel(StrEnum):
-    """Whether a gate stops a plan or only says what it finds."""
+    """Whether the findings of a gate block a plan or are only shown."""
 
     ADVISORY = "advisory"
     MANDATORY = "mandatory"
 
 
 class GateResult(_PlanModel):
-    """What one gate says of a plan."""
+    """The result of evaluating one gate on a plan."""
 
     name: str = Field(description="Its name.")
     rule: str = Field(description="Which rule it is, such as max_destroyed_gpus.")
@@ -226,16 +250,17 @@ class GateResult(_PlanModel):
     source: str = Field(default="", description="Where it is declared: file:line:column.")
 
     @property
-    def stops(self) -> bool:
-        """Whether the plan must not be applied."""
+    def is_blocking(self) -> bool:
+        """True if the plan must not be applied."""
         return bool(self.findings) and self.level is GateLevel.MANDATORY and not self.allowed
 
 
 class Basis(_PlanModel):
-    """What a saved plan was made from, as digests: when one of them moved, the plan is overtaken.
+    """Digests of everything that a saved plan was made from. A plan is outdated if one differs.
 
-    A digest is keyed with the stack's secret key, so that it tells nothing of a value. One that
-    begins with a question mark is of a value that holds something unknown.
+    Digests are keyed with the stack's secret key, so that they reveal nothing about a value. The
+    digest of a
+    value with unknown parts begins with a question mark.
     """
 
     state: Mapping[str, str] = Field(description="Digest of each resource in the state, by URN.")
@@ -300,7 +325,7 @@ class Plan(_PlanModel):
         description="Of the resources that stay or are made, those with ports that the whole world "
         "reaches, or of which nobody can tell; null where nobody has looked.",
     )
-    proofs: tuple[Proof, ...] | None = Field(
+    proofs: tuple[CertificationCheck, ...] | None = Field(
         default=None,
         description="Of the resources with GPUs that stay or are made, whether their nodes are "
         "certified; null where no gate asks for it.",
@@ -321,7 +346,7 @@ class Plan(_PlanModel):
         *,
         unchecked: Iterable[str] = (),
     ) -> Self:
-        """A plan of these changes, counted."""
+        """Return a plan of these changes, with the number of resources by action."""
         changes = tuple(changes)
         counts = Counter(change.action for change in changes)
         return cls(
@@ -334,16 +359,16 @@ class Plan(_PlanModel):
 
     @property
     def has_changes(self) -> bool:
-        """Whether applying it would do anything; reads are no changes."""
+        """True if applying the plan would do anything. Reads are no changes."""
         actions = {change.action for change in self.changes}
         actions |= {action for action, count in self.summary.items() if count}
         return bool(actions - {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH})
 
 
-_VALUES: Final = ("before", "after")
+_VALUE_FIELDS: Final = ("before", "after")
 
 
-def _masked(value: Any, secret: bool) -> Any:
+def _mask_value(value: Any, secret: bool) -> Any:
     if value is None:
         return None
     if secret:
@@ -351,23 +376,24 @@ def _masked(value: Any, secret: bool) -> Any:
     if isinstance(value, Mapping):
         if value.get(SIGNATURE_KEY) == SECRET_SIGNATURE:
             return MASK
-        return {key: _masked(item, secret) for key, item in value.items()}
+        return {key: _mask_value(item, secret) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_masked(item, secret) for item in value]
+        return [_mask_value(item, secret) for item in value]
+    # JSON has no NaN and no infinity
     is_json = not isinstance(value, float) or math.isfinite(value)
     return value if is_json else str(value)
 
 
-def _shown(value: Any, *, secret: bool) -> Any:
+def _to_shown_value(value: Any, *, secret: bool) -> Any:
     if value is None or value is UNKNOWN:
         return None
-    return MASK if secret else _plain(value)
+    return MASK if secret else _to_json(value)
 
 
-def _plain(value: Any) -> Any:
-    """JSON values; what is not known inside one is said as text."""
+def _to_json(value: Any) -> Any:
+    """Return ``value`` as JSON values, with unknown parts as text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     return repr(value) if value is UNKNOWN else value

@@ -1,4 +1,7 @@
-"""A project's price book: what an hour of a GPU and a month of storage cost on each platform."""
+"""Define a project's price book: prices of a GPU hour and of a month of storage, by platform.
+
+Read by `gpuform.stacks.pricing`.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,16 +15,16 @@ from gpuform.schemas.models import InputModel, Problem
 M = TypeVar("M", bound=InputModel)
 
 
-def _currency(text: str) -> str:
+def _validate_currency(text: str) -> str:
     if not re.fullmatch("[A-Z]{3}", text):
         raise ValueError("must be a currency's code of three capital letters, such as USD")
     return text
 
 
-Currency = Annotated[str, AfterValidator(_currency)]
+Currency = Annotated[str, AfterValidator(_validate_currency)]
 
-HOURS_OF_A_MONTH: Final = 730
-"""A twelfth of 365 days: what all monthly costs are reckoned with."""
+HOURS_PER_MONTH: Final = 730
+"""A twelfth of 365 days. All monthly costs are computed with it."""
 
 BillingName = Literal[
     "on_demand", "reserved", "scheduled", "capacity_pool", "preemptible", "stopped"
@@ -32,7 +35,7 @@ _PLATFORM: Any = Field(description="The platform.", examples=["together"])
 
 
 class GpuPriceInputs(InputModel):
-    """What one GPU costs."""
+    """The price of one GPU."""
 
     platform: str = _PLATFORM
     gpu_type: str = Field(
@@ -58,7 +61,7 @@ class GpuPriceInputs(InputModel):
 
 
 class StoragePriceInputs(InputModel):
-    """What storage costs."""
+    """The price of storage."""
 
     platform: str = _PLATFORM
     unit: Literal["TiB", "GB"] = Field(
@@ -79,7 +82,7 @@ class StoragePriceInputs(InputModel):
 
 
 class PriceBookInputs(InputModel):
-    """A price book. What has no price here has an unknown cost, never none."""
+    """A price book. The cost of anything without a price is unknown, not zero."""
 
     currency: Currency = Field(description="Currency of all prices, such as USD.", examples=["USD"])
     gpus: list[GpuPriceInputs] | None = Field(
@@ -95,31 +98,31 @@ class PriceBookInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        named = {
+        key_fields = {
             "gpus": ("platform", "gpu_type", "billing", "region"),
             "storage": ("platform", "unit", "region"),
         }
-        for section, names in named.items():
-            seen: set[tuple[Any, ...]] = set()
+        for section, names in key_fields.items():
+            known_keys: set[tuple[Any, ...]] = set()
             prices = values.get(section)
-            for at, price in enumerate(prices if isinstance(prices, list) else ()):
-                found = {name: price.get(name) for name in names}
-                if "billing" in found:
-                    found["billing"] = found["billing"] or "on_demand"
-                key = tuple(map(str, found.values()))
-                if key in seen:
-                    yield Problem(f"{section}[{at}]", "has a price already: give each one once")
-                seen.add(key)
+            for index, price in enumerate(prices if isinstance(prices, list) else ()):
+                key_values = {name: price.get(name) for name in names}
+                if "billing" in key_values:
+                    key_values["billing"] = key_values["billing"] or "on_demand"
+                key = tuple(map(str, key_values.values()))
+                if key in known_keys:
+                    yield Problem(f"{section}[{index}]", "has a price already: give each one once")
+                known_keys.add(key)
 
 
 @cache
-def price_book_of(platforms: tuple[str, ...]) -> type[PriceBookInputs]:
-    """The model of a price book that has prices of these platforms, and of no others."""
-    named: Any = {"platform": (Literal[platforms], _PLATFORM)}
-    gpus: Any = _with(GpuPriceInputs, named)
-    storage: Any = _with(StoragePriceInputs, named)
+def build_price_book_model(platforms: tuple[str, ...]) -> type[PriceBookInputs]:
+    """Return the model of a price book that accepts prices of these platforms only."""
+    platform_field: Any = {"platform": (Literal[platforms], _PLATFORM)}
+    gpus: Any = _override_fields(GpuPriceInputs, platform_field)
+    storage: Any = _override_fields(StoragePriceInputs, platform_field)
     fields = PriceBookInputs.model_fields
-    return _with(
+    return _override_fields(
         PriceBookInputs,
         {
             "gpus": (list[gpus] | None, fields["gpus"]),
@@ -128,6 +131,6 @@ def price_book_of(platforms: tuple[str, ...]) -> type[PriceBookInputs]:
     )
 
 
-def _with(model: type[M], fields: dict[str, Any]) -> type[M]:
-    """The model with other fields of these names."""
+def _override_fields(model: type[M], fields: dict[str, Any]) -> type[M]:
+    """Return a model like ``model`` with these fields replaced."""
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)

@@ -1,7 +1,10 @@
-"""What NVIDIA's Cluster Readiness Engine keeps in a cluster's Kubernetes (API v1alpha1).
+"""Define the objects that NVIDIA's Cluster Readiness Engine keeps in Kubernetes (API v1alpha1).
 
-Facts are from its API reference ('Certification', 'Workflow', 'BandwidthMeasurement',
-'GoodputMeasurement') and its design records 062 and 068, which say how nodes are listed.
+Read by the certifications of the providers. Facts are from the engine's API reference
+('Certification',
+'Workflow', 'BandwidthMeasurement', 'GoodputMeasurement') and from its design records 062 and 068,
+which
+describe the lists of nodes.
 """
 
 import binascii
@@ -21,9 +24,12 @@ SUCCEEDED_KEY: Final = "succeeded-nodes.csv.gz"
 FAILED_KEY: Final = "failed-nodes.json.gz"
 GROUPS_KEY: Final = "group-nodes.json.gz"
 _DECIMAL: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
-_UNMEASURED: Final = frozenset({"LogsUnavailable", "NoDataCollected", "JobFailed"})
-_MOST: Final = 16 * 1024 * 1024
-"""Bytes that a list of nodes may have once it is unpacked."""
+_REASONS_WITHOUT_RESULT: Final = frozenset({"LogsUnavailable", "NoDataCollected", "JobFailed"})
+_MAX_UNPACKED_BYTES: Final = 16 * 1024 * 1024
+"""Bytes that a list of nodes may have once it is unpacked.
+
+The list comes from the cluster, so its size is limited.
+"""
 
 
 class Condition(WireModel):
@@ -63,15 +69,15 @@ class CertificationStatus(WireModel):
 
 
 class Certification(WireModel):
-    """One certification, and how far it is."""
+    """One certification, and its progress."""
 
     metadata: Metadata
     spec: dict[str, Any] = Field(default_factory=dict)
     status: CertificationStatus = CertificationStatus()
 
     def condition(self, kind: str) -> Condition | None:
-        """The condition of a type that holds now."""
-        return holding(self.status.conditions, kind)
+        """Return the condition of a type that is True now, or None."""
+        return find_true_condition(self.status.conditions, kind)
 
 
 class Group(WireModel):
@@ -79,15 +85,15 @@ class Group(WireModel):
     phase: str = ""
     job: Reference | None = Field(default=None, alias="jobRef")
     nodes: tuple[str, ...] = ()
-    """As older versions of the engine list them."""
+    """The nodes as older versions of the engine list them."""
     ended_at: str = Field(default="", alias="completionTime")
 
 
 class Search(WireModel):
-    """What a search for faults has come to."""
+    """The result of a search for faulty nodes."""
 
     suspects: tuple[str, ...] = Field(default=(), alias="suspectNodes")
-    """At its end those that are confirmed."""
+    """The suspected nodes; once the search has ended, the confirmed ones."""
 
 
 class Orchestration(WireModel):
@@ -106,13 +112,13 @@ class WorkflowStatus(WireModel):
 
 
 class Workflow(WireModel):
-    """What runs one category."""
+    """The run of one category."""
 
     metadata: Metadata
     status: WorkflowStatus = WorkflowStatus()
 
 
-class Figure(WireModel):
+class BandwidthResult(WireModel):
     alg_bandwidth: str = Field(default="", alias="algBW")
     bus_bandwidth: str = Field(default="", alias="busBW")
 
@@ -123,94 +129,122 @@ class MeasurementSpec(WireModel):
 
 class MeasurementStatus(WireModel):
     conditions: tuple[Condition, ...] = ()
-    results: tuple[Figure, ...] = ()
+    results: tuple[BandwidthResult, ...] = ()
     goodput: str = Field(default="", alias="result")
     tflops_per_gpu: str = Field(default="", alias="avgTFLOPSPerGPU")
 
 
 class Measurement(WireModel):
-    """A measurement of a job: of its bandwidth, or of its goodput."""
+    """The measurement of a job: of its bandwidth, or of its goodput."""
 
     metadata: Metadata
     spec: MeasurementSpec = MeasurementSpec()
     status: MeasurementStatus = MeasurementStatus()
 
     def figure(self, metric: str) -> float | None:
-        """The final value of a metric (BandwidthMeasurement, 'How it works'): the greatest of all
-        sizes, as the engine judges it; None while it is not final, and for what is no number.
+        """Return the final value of a metric, or None while the measurement is not final.
+
+        The value is the greatest of all message sizes, as the engine judges it
+        (BandwidthMeasurement, 'How it
+        works'). Values that are no decimal number are skipped.
         """
-        done = holding(self.status.conditions, "Complete")
-        if done is None or done.reason in _UNMEASURED:
+        completed = find_true_condition(self.status.conditions, "Complete")
+        if completed is None or completed.reason in _REASONS_WITHOUT_RESULT:
             return None
-        if "Bandwidth" in metric and done.reason != "JobSucceeded":
+        # a job that failed may have measured some sizes before it failed
+        if "Bandwidth" in metric and completed.reason != "JobSucceeded":
             return None
-        told = {
-            "busBandwidthGBps": [each.bus_bandwidth for each in self.status.results],
-            "algBandwidthGBps": [each.alg_bandwidth for each in self.status.results],
+        reported_values = {
+            "busBandwidthGBps": [result.bus_bandwidth for result in self.status.results],
+            "algBandwidthGBps": [result.alg_bandwidth for result in self.status.results],
             "goodputRatio": [self.status.goodput],
             "avgTFLOPsPerGPU": [self.status.tflops_per_gpu],
         }.get(metric, [])
-        return max((value for each in told if (value := _number(each)) is not None), default=None)
+        return max(
+            (
+                value
+                for reported in reported_values
+                if (value := _parse_decimal(reported)) is not None
+            ),
+            default=None,
+        )
 
 
 class FailedNode(WireModel):
-    """A node that a test names: the reason is a word of the engine's."""
+    """A node that a test names. The reason is a word of the engine."""
 
     name: Line = Field(min_length=1)
     reason: Line = ""
     message: str = ""
 
 
-def holding(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
-    """The condition of a type whose status is True."""
-    return next((each for each in conditions if each.type == kind and each.status == "True"), None)
+def find_true_condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    """Return the condition of a type whose status is True, or None."""
+    return next(
+        (
+            condition
+            for condition in conditions
+            if condition.type == kind and condition.status == "True"
+        ),
+        None,
+    )
 
 
-def succeeded_in(config_map: Mapping[str, Any]) -> list[str]:
-    """The nodes in a ConfigMap of those that have passed. Raises ValueError for another's."""
-    return [name for name in _unpacked(config_map, SUCCEEDED_KEY).split(",") if name]
+def parse_succeeded_nodes(config_map: Mapping[str, Any]) -> list[str]:
+    """Return the names of the nodes in a ConfigMap of succeeded nodes.
+
+    Raises ValueError for other content.
+    """
+    return [name for name in _unpack_text(config_map, SUCCEEDED_KEY).split(",") if name]
 
 
-def failed_in(config_map: Mapping[str, Any]) -> list[FailedNode]:
-    """The nodes in a ConfigMap of those that have failed. Raises ValueError for another's."""
-    read = _read_json(_unpacked(config_map, FAILED_KEY))
-    if not isinstance(read, list):
+def parse_failed_nodes(config_map: Mapping[str, Any]) -> list[FailedNode]:
+    """Return the nodes in a ConfigMap of failed nodes. Raises ValueError for other content."""
+    nodes = _parse_json(_unpack_text(config_map, FAILED_KEY))
+    if not isinstance(nodes, list):
         raise ValueError("its list of failed nodes is no list")  # noqa: TRY004 - of the content
-    return [FailedNode.model_validate(each) for each in read]
+    return [FailedNode.model_validate(node) for node in nodes]
 
 
-def groups_in(config_map: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Group -> nodes in a ConfigMap of groups. Raises ValueError for another's."""
-    read = _read_json(_unpacked(config_map, GROUPS_KEY))
-    if not isinstance(read, dict) or not all(isinstance(each, list) for each in read.values()):
+def parse_group_nodes(config_map: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the nodes of each group in a ConfigMap of groups.
+
+    Raises ValueError for other content.
+    """
+    groups = _parse_json(_unpack_text(config_map, GROUPS_KEY))
+    if not isinstance(groups, dict) or not all(
+        isinstance(members, list) for members in groups.values()
+    ):
         raise ValueError("its groups are no lists of nodes")
-    return {str(name): [str(node) for node in nodes] for name, nodes in read.items()}
+    return {str(name): [str(node) for node in nodes] for name, nodes in groups.items()}
 
 
-def _read_json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def _unpacked(config_map: Mapping[str, Any], key: str) -> str:
+def _unpack_text(config_map: Mapping[str, Any], key: str) -> str:
     data = config_map.get("binaryData")
     packed = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(packed, str):
         raise ValueError(f"it has no {key}")  # noqa: TRY004 - of the content
     try:
+        # 16 selects the format of gzip
         reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        text = reader.decompress(b64decode(packed, validate=True), _MOST)
+        text = reader.decompress(b64decode(packed, validate=True), _MAX_UNPACKED_BYTES)
     except (binascii.Error, zlib.error) as error:
         raise ValueError(f"its {key} cannot be unpacked") from error
+    # the list is larger than its limit: refuse it instead of using a part
     if reader.unconsumed_tail:
-        raise ValueError(f"its {key} is larger than {_MOST} bytes")
+        raise ValueError(f"its {key} is larger than {_MAX_UNPACKED_BYTES} bytes")
     if not reader.eof or reader.unused_data:
         raise ValueError(f"its {key} is cut off, or has more than one part")
     return text.decode()
 
 
-def _number(text: str) -> float | None:
+def _parse_decimal(text: str) -> float | None:
     value = float(text) if _DECIMAL.fullmatch(text) else None
     return value if value is not None and value < float("inf") else None

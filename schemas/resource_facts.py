@@ -1,10 +1,8 @@
-"""Describe what a plan reports beside changes: resource usage, notices, proofs, exposure and
-placement.
+"""Describe facts about resources: usage, notices, certification, exposure and placement.
 
-Platforms tell it of their own resources; prices, gates and reviews read it and know no platform.
-
-Platforms tell it of their own resources; what writes topologies for schedulers knows no platform.
-What a platform does not tell is absent, never guessed.
+The platforms' lifecycles report them; prices, gates, reviews and the topology export read them
+without
+knowing any platform. A fact that a platform does not report is absent, never guessed.
 """
 
 from enum import StrEnum
@@ -26,12 +24,12 @@ class Billing(StrEnum):
     STOPPED = "stopped"
 
 
-class _Part(BaseModel):
+class _FactModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class Expense(_Part):
-    """One thing that has to be paid for, and what an hour of it costs, where that is known."""
+class Expense(_FactModel):
+    """One part of a resource that costs money, with the cost of an hour where it is known."""
 
     what: Literal["gpus", "storage", "whole"] = Field(
         description="GPUs, storage, or all of the resource in one price."
@@ -51,18 +49,19 @@ class Expense(_Part):
     outlives: bool = Field(default=False, description="It stays when the resource is deleted.")
 
     def __str__(self) -> str:
-        """`16 H100_SXM GPUs, on_demand`; `5 TiB`."""
+        """Return the amount in words: `16 H100_SXM GPUs, on_demand`; `5 TiB`."""
         number = "an unknown number of" if self.amount is None else f"{self.amount:,.15g}"
         if self.what == "whole":
             return str(self.billing)
         if self.what == "storage":
             return f"{number} {self.unit}"
+        # the only unit whose plural differs
         noun = "GPU" if self.amount == 1 else "GPUs"
         return f"{number} {f'{self.gpu_type} {noun}'.strip()}, {self.billing}"
 
 
-class Footprint(_Part):
-    """The facts of one resource, before or after a change."""
+class ResourceUsage(_FactModel):
+    """What one resource uses, before or after a change."""
 
     region: str = Field(default="", description="Region; empty: none, or unknown.")
     gpu_types: tuple[str, ...] = Field(default=(), description="Types of its GPUs or servers.")
@@ -87,7 +86,10 @@ class Footprint(_Part):
 
 
 class CreditState(StrEnum):
-    """Whether lack of credit has taken it away: `stopped` and `revoked` only happen without any."""
+    """What lack of credit has done to a resource.
+
+    Only an account without credit has the first two.
+    """
 
     STOPPED = "stopped"
     REVOKED = "revoked"
@@ -95,10 +97,11 @@ class CreditState(StrEnum):
 
 
 class Credit(BaseModel):
-    """One resource in an account whose credit is used up, or may be.
+    """What lack of credit has done, or may do, to one resource.
 
-    `text` says what has happened, or until when it still runs; empty where there is nothing to
-    say. `next` says what is lost next of it, if anything is.
+    `text` says what has happened, or until when the resource runs; empty if there is nothing to
+    say. `next`
+    says what the platform takes away next, if anything.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -110,7 +113,7 @@ class Credit(BaseModel):
 
 
 class NoticeKind(StrEnum):
-    """What it is about."""
+    """The subject of a notice."""
 
     EXPIRY = "expiry"
     CREDIT = "credit"
@@ -128,7 +131,10 @@ class NoticeKind(StrEnum):
 
 
 class Notice(BaseModel):
-    """One thing to know. `urn` and `name` are empty where it is about the whole stack."""
+    """One thing to know about a resource.
+
+    `urn` and `name` are empty for a notice about the whole stack.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -142,10 +148,10 @@ class Notice(BaseModel):
     name: str = Field(default="", description="Its name in the program.")
 
 
-class Proof(BaseModel):
-    """One resource with GPUs that stays or is made.
+class CertificationCheck(BaseModel):
+    """Whether the nodes of one resource with GPUs are certified once the plan is applied.
 
-    `problem` says why its nodes are not certified once the plan is applied; empty where they are.
+    `problem` says why they are not; empty if they are.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -158,7 +164,7 @@ class Proof(BaseModel):
 class Exposure(BaseModel):
     """The ports of one resource that any address may reach, such as `22/tcp`.
 
-    `unknown` says why they cannot be told, or not all of them; empty where they can.
+    `unknown` says why the platform does not report them, or not all; empty if they are known.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -169,8 +175,8 @@ class Exposure(BaseModel):
     name: str = Field(default="", description="Its name in the program.")
 
 
-class PlacedNode(_Part):
-    """One GPU node."""
+class NodePlacement(_FactModel):
+    """One GPU node and its place in the network."""
 
     name: str = Field(description="Its name on the platform; a host name.")
     slurm: str = Field(default="", description="Its name in Slurm; empty: the same.")
@@ -180,17 +186,17 @@ class PlacedNode(_Part):
 
     @property
     def name_in_slurm(self) -> str:
-        """What Slurm calls it."""
+        """The name of the node in Slurm."""
         return self.slurm or self.name
 
 
-class Placement(_Part):
+class ResourcePlacement(_FactModel):
     """The nodes of one resource, and what they have in common."""
 
     name: str = Field(description="Its name on the platform.")
     region: str = Field(default="", description="Region of the nodes; empty: not told.")
     pool: str = Field(default="", description="The platform's own pool of nodes; empty: none told.")
-    nodes: tuple[PlacedNode, ...] = Field(default=(), description="Its nodes, in any order.")
+    nodes: tuple[NodePlacement, ...] = Field(default=(), description="Its nodes, in any order.")
     has_own_scheduler: bool = Field(
         default=False, description="Whether its nodes, and no others, have a Kubernetes or a Slurm."
     )
@@ -206,6 +212,11 @@ class Placement(_Part):
 
     @property
     def fabrics(self) -> dict[str, str]:
-        """Names of its nodes' fabrics by id; a fabric without an id counts by its name."""
-        told = {node.fabric_id or node.fabric: node.fabric or node.fabric_id for node in self.nodes}
-        return {key: name for key, name in told.items() if key}
+        """Names of the fabrics of the nodes by id.
+
+        A fabric without an id is identified by its name.
+        """
+        names_by_id = {
+            node.fabric_id or node.fabric: node.fabric or node.fabric_id for node in self.nodes
+        }
+        return {key: name for key, name in names_by_id.items() if key}

@@ -1,4 +1,7 @@
-"""Where Slurm's own commands can be run for a cluster."""
+"""Define where Slurm's own commands run for a cluster: in a pod, over SSH, or on this machine.
+
+Used by the inputs of drains and certifications, and by `gpuform.providers.slurm`.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -7,19 +10,20 @@ from pydantic import Field
 
 from gpuform.schemas.models import InputModel, Problem
 
-_OF = {
+_SETTINGS_BY_METHOD = {
     "exec": ("namespace", "pod_selector", "container"),
     "ssh": ("host", "user", "port", "sudo"),
     "local": ("sudo",),
 }
-"""The settings of each way."""
+"""The settings of each value of `via`."""
 
 
 class SlurmInputs(InputModel):
-    """How gpuform asks a cluster's Slurm; its own setting, never sent to the platform.
+    """How gpuform reaches a cluster's Slurm. A setting of gpuform, never sent to the platform.
 
-    What is not declared is right for Slinky, Slurm on Kubernetes: `scontrol` in the pod of the
-    Slurm controller, which has the rights of Slurm's administrator.
+    The defaults fit Slinky, Slurm on Kubernetes: `scontrol` runs in the pod of the Slurm
+    controller, which has
+    the rights of Slurm's administrator.
     """
 
     via: Literal["exec", "ssh", "local"] = Field(
@@ -67,9 +71,11 @@ class SlurmInputs(InputModel):
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         via = values.get("via", "exec")
-        if via not in _OF:
+        if via not in _SETTINGS_BY_METHOD:
             return
         for name in values:
-            ways = [way for way, settings in _OF.items() if name in settings]
-            if name != "via" and via not in ways:
-                yield Problem(name, f"is a setting of via: {' and '.join(ways)}, not of {via}")
+            methods = [
+                method for method, settings in _SETTINGS_BY_METHOD.items() if name in settings
+            ]
+            if name != "via" and via not in methods:
+                yield Problem(name, f"is a setting of via: {' and '.join(methods)}, not of {via}")

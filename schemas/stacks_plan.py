@@ -1,16 +1,19 @@
-"""Describe plans of several stacks, the log of a run, and `stacks.yaml`."""
+"""Define the plan of several stacks, the log of a run, and `stacks.yaml`.
+
+Written and read by the multi-stack commands of `gpuform.stacks`.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gpuform.schemas.gates import GateInputs, gate_name_problems
+from gpuform.schemas.gates import GateInputs, find_gate_name_problems
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.plan import GateResult, Plan
 
 FORMAT_VERSION: Final = "1"
-"""Grows when a reader of the old form would misread the new one."""
+"""Increased when a reader of the old form would misread the new one."""
 
 
 class StacksPlan(BaseModel):
@@ -45,17 +48,17 @@ class StacksPlan(BaseModel):
 
     @property
     def has_changes(self) -> bool:
-        """Whether applying it would do anything."""
+        """True if applying the plan would do anything."""
         return any(plan.has_changes for plan in self.plans)
 
     @property
     def has_failed(self) -> bool:
-        """Whether a preview has failed: then not all is known that would be done."""
+        """True if the preview of a stack has failed, so that the plan is incomplete."""
         return any(plan.errors for plan in self.plans)
 
 
 LOG_VERSION: Final = "1"
-"""Grows when a reader of the old form would misread the new one."""
+"""Increased when a reader of the old form would misread the new one."""
 
 
 class _LogModel(BaseModel):
@@ -63,7 +66,7 @@ class _LogModel(BaseModel):
 
 
 class LogLine(_LogModel):
-    """One thing that happened."""
+    """One event of a run."""
 
     time: float = Field(description="When, in Unix seconds of the machine that ran it.")
     event: Literal["started", "progress", "done", "failed", "message", "unchecked"] = Field(
@@ -78,15 +81,15 @@ class LogLine(_LogModel):
 
 
 class RunLog(_LogModel):
-    """What a run changed, and what happened in it, in order."""
+    """The plan of a run, and the events of the run in order."""
 
     log_version: Literal["1"] = Field(default=LOG_VERSION, description="Version of this form.")
     plan: Plan = Field(description="What was to be done.")
     lines: tuple[LogLine, ...] = Field(default=(), description="What happened.")
 
 
-OF_ONE_STACK: Final = ("not_busy", "no_open_ports", "certified")
-"""Rules that ask what only a run of one stack knows."""
+SINGLE_STACK_RULES: Final = ("not_busy", "no_open_ports", "certified")
+"""Rules of gates that need facts which only a run of a single stack has."""
 
 
 class StackEntryInputs(InputModel):
@@ -134,9 +137,9 @@ class StacksInputs(InputModel):
         gates = values.get("gates")
         if not isinstance(gates, Mapping):
             return
-        yield from gate_name_problems(gates)
+        yield from find_gate_name_problems(gates)
         for name, gate in gates.items():
-            for rule in OF_ONE_STACK:
+            for rule in SINGLE_STACK_RULES:
                 if isinstance(gate, Mapping) and gate.get(rule) is not None:
                     reason = "is a rule over one stack: write it in the gates.yaml of the projects"
                     yield Problem(f"gates.{name}.{rule}", reason)

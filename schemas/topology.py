@@ -1,7 +1,10 @@
-"""What a topology file can say beside the platforms' own inputs: sections, options, config.
+"""Define the keys of a topology file beside the platforms' inputs: sections, options, config.
 
-The file's `clusters`, `node_pools` ... hold entries by name; an entry's `platform` chooses the
-model of its properties. Every value may be an expression, `{{ ... }}`.
+The topology reader and the generator of the file's JSON Schema use these models. The sections hold
+entries
+by name, and an entry's `platform` selects the model of its properties. Every value may be an
+expression,
+`{{ ... }}`.
 """
 
 import re
@@ -27,29 +30,32 @@ SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "health_gates": "HealthGate",
     }
 )
-"""Section of the file -> kind of its entries."""
+"""Kind of the entries of each section."""
 
-NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-"""Names of entries, configuration values and outputs, and keys of `for_each`."""
+NAME_PATTERN: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+"""Pattern of names of entries, configuration values and outputs, and of keys of `for_each`."""
 
 
 @cache
-def short_names(model: type[InputModel]) -> Mapping[str, str]:
-    """Names under which an entry may give a resource itself -> the fields that hold their ids."""
+def get_reference_fields(model: type[InputModel]) -> Mapping[str, str]:
+    """Return the fields of ``model`` that hold ids of resources, by their names without `_id`.
+
+    An entry may give the resource itself under the short name.
+    """
     fields = (name for name, rules in get_field_rules(model).items() if rules.reference_kind)
     return MappingProxyType({name.removesuffix("_id"): name for name in fields})
 
 
-_SPAN = re.compile(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+")
+_DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+")
 
 
-def _checked_span(text: str) -> str:
-    if not _SPAN.fullmatch(text):
+def _validate_duration(text: str) -> str:
+    if not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is not a span of time: write it as 90s, 45m or 1h30m")
     return text
 
 
-def _checked_pattern(text: str) -> str:
+def _validate_pattern(text: str) -> str:
     try:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
@@ -57,19 +63,19 @@ def _checked_pattern(text: str) -> str:
     return text
 
 
-Span = Annotated[str, AfterValidator(_checked_span)]
+Duration = Annotated[str, AfterValidator(_validate_duration)]
 
 
 class TimeoutsInputs(InputModel):
     """How long an operation may take."""
 
-    create: Span | None = Field(
+    create: Duration | None = Field(
         default=None, description="The longest time for a create.", examples=["45m"]
     )
-    update: Span | None = Field(
+    update: Duration | None = Field(
         default=None, description="The longest time for an update.", examples=["30m"]
     )
-    delete: Span | None = Field(
+    delete: Duration | None = Field(
         default=None, description="The longest time for a delete.", examples=["1h30m"]
     )
 
@@ -241,7 +247,7 @@ class ConfigInputs(InputModel):
     max_length: int | None = Field(
         default=None, ge=0, description="The most characters or items.", examples=[15]
     )
-    pattern: Annotated[str, AfterValidator(_checked_pattern)] | None = Field(
+    pattern: Annotated[str, AfterValidator(_validate_pattern)] | None = Field(
         default=None,
         description="A regular expression that a text matches as a whole.",
         examples=["[a-z][a-z0-9-]*"],
@@ -254,7 +260,7 @@ class ConfigInputs(InputModel):
 
 
 class EntryInputs(InputModel):
-    """What an entry of any section has beside the properties of its kind and platform."""
+    """The keys of an entry of any section beside the properties of its kind and platform."""
 
     platform: str = Field(
         description="The platform that has the resource.",
@@ -320,7 +326,7 @@ ModuleInputs: type[InputModel] = create_model(
 
 
 class TopologyInputs(InputModel):
-    """A topology file, but for its sections."""
+    """A topology file without its sections."""
 
     include: list[Any] | None = Field(
         default=None,

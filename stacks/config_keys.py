@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuform.providers.forms import Form
 from gpuform.providers.platform import Setting, all_settings, plugin_key
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
@@ -151,7 +151,7 @@ class ConfigKeys:
         settings = _platforms_keys()
         known = tuple(map(self._shown, (*declared, *settings, _FORM)))
         is_own = namespace == self.project.name
-        near = nearest(self._shown(full), known)
+        near = find_nearest_name(self._shown(full), known)
         meant = [near] if near else [each for each in settings if each.endswith(f":{name}")]
         there = [each for each in known if (":" not in each) == is_own]
         if namespace in _namespaces() and not is_own:

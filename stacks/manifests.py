@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import yaml
 
 from gpuform.providers.forms import PROVIDER_KEY
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.schemas.together.volume_claims import VolumeClaimInputs, manifest
+from gpuform.schemas.together.volume_claims import VolumeClaimInputs, build_manifest
 from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.engine.language_host import Program, record
@@ -115,7 +115,7 @@ def _of_cluster(
 
 def _document(name: str, inputs: PropertyMap) -> dict[str, object]:
     declared = {key: value for key, value in inputs.items() if key != PROVIDER_KEY}
-    values, problems = check(VolumeClaimInputs, declared)
+    values, problems = validate_inputs(VolumeClaimInputs, declared)
     if problems:
         raise NoAccess(f"volume claim '{name}': {'; '.join(map(str, problems))}")
     if contains_unknown(values):
@@ -123,4 +123,4 @@ def _document(name: str, inputs: PropertyMap) -> dict[str, object]:
             f"volume claim '{name}' needs what is known only after it was made",
             hint="run `gpuform up` first, or write the value down",
         )
-    return manifest(VolumeClaimInputs.model_validate(values))
+    return build_manifest(VolumeClaimInputs.model_validate(values))

@@ -21,7 +21,7 @@ from gpuform.providers.offering import (
     platforms_with_offers,
 )
 from gpuform.providers.operations import Settings
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
@@ -60,7 +60,7 @@ def ask(settings: Settings, platforms: Sequence[str] = (), regions: Sequence[str
     known = platforms_with_offers()
     for each in platforms:
         if each not in known:
-            near = nearest(each, tuple(known))
+            near = find_nearest_name(each, tuple(known))
             meant = f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
             raise EngineError(f"{each} is no platform that says what it offers", hint=meant)
     offers = Offers()
@@ -90,7 +90,7 @@ def with_gpu(offers: Sequence[Offer], gpu: str) -> list[Offer]:
     having = [each for each in offers if each.gpu and wanted in _folded(each.gpu)]
     if not having:
         known = tuple(dict.fromkeys(each.gpu for each in offers if each.gpu))
-        near = nearest(gpu, known)
+        near = find_nearest_name(gpu, known)
         hint = f"did you mean {near}?" if near else f"there is {', '.join(known) or 'nothing'}"
         raise EngineError(f"nobody who was asked offers {gpu}", hint=hint)
     places = {(each.platform, each.region) for each in having}
@@ -184,4 +184,4 @@ def completed(folder: Path, now: float, key: Callable[[Offer], str]) -> list[str
 def _near(value: Any, offered: Mapping[str, None]) -> str | None:
     if not isinstance(value, str) or not offered or value in offered:
         return None
-    return nearest(value, offered)
+    return find_nearest_name(value, offered)

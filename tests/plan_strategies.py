@@ -19,8 +19,8 @@ from gpuform.schemas.plan import (
     ResourceChange,
     StackCost,
 )
-from gpuform.schemas.policies.drain import Leaving, LeavingNode, RunningJob
-from gpuform.schemas.resource_facts import Billing, Expense, Footprint
+from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob
+from gpuform.schemas.resource_facts import Billing, Expense, ResourceUsage
 
 ODD_TEXTS = (
     *("", " ", "`", "``` ```", "|", "<script>alert(1)</script>", "</details>", "<!--", "-->"),
@@ -87,14 +87,14 @@ expenses = st.builds(
     because=texts,
 )
 footprints = st.none() | st.builds(
-    Footprint, region=texts, expenses=st.lists(expenses, max_size=3).map(tuple)
+    ResourceUsage, region=texts, expenses=st.lists(expenses, max_size=3).map(tuple)
 )
 jobs = st.builds(RunningJob, id=texts, name=texts, user=texts)
 leaving_nodes = st.builds(
-    LeavingNode, name=texts, because=texts, jobs=st.lists(jobs, max_size=2).map(tuple)
+    RemovedNode, name=texts, because=texts, jobs=st.lists(jobs, max_size=2).map(tuple)
 )
 leaving = st.none() | st.builds(
-    Leaving,
+    RemovedNodes,
     scheduler=texts,
     on_busy=st.sampled_from(["wait", "fail", "evict"]),
     wait_minutes=st.integers(0, 100),

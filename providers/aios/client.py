@@ -34,8 +34,8 @@ from gpuform.providers.http import (
 from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import Document
-from gpuform.schemas.aios.filters import Filter, filter_problems, matches
-from gpuform.schemas.aios.updates import Request
+from gpuform.schemas.aios.filters import Filter, find_filter_problems, matches
+from gpuform.schemas.aios.updates import UpdateRequest
 from gpuform.schemas.safe_text import escape_invisible
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class AiosClient:
         none, and answers with all that it has. Raises GpuformError for operators that cannot be
         checked.
         """
-        problems = [str(problem) for problem in filter_problems(wanted)]
+        problems = [str(problem) for problem in find_filter_problems(wanted)]
         if problems:
             raise GpuformError("; ".join(problems))
         body = dict(wanted) if envelope == "raw" else {"query": dict(wanted)}
@@ -136,7 +136,7 @@ class AiosClient:
             )
         return self._keep(record)
 
-    def update(self, cluster_id: str, request: Request) -> wire.Cluster:
+    def update(self, cluster_id: str, request: UpdateRequest) -> wire.Cluster:
         """Apply a Mongo update, and return the record as the registry answers it right after.
 
         A request whose repetition could have another effect is sent once.

@@ -45,26 +45,26 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.schemas.access import Access
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import cluster_document, declared_cluster
+from gpuform.schemas.aios.documents import build_cluster_document, cluster_to_declared
 from gpuform.schemas.aios.inputs import (
-    LIVE,
+    LIVE_STATUS,
     ClusterInputs,
     ClusterOutputs,
     TotalsOutputs,
     UrlMapOutputs,
 )
-from gpuform.schemas.aios.parts import NODE_COUNT, totals, value_at, with_value
+from gpuform.schemas.aios.parts import NODE_COUNT, get_value, set_value, sum_declared_nodes
 from gpuform.schemas.aios.updates import (
-    Request,
-    changed_fields,
-    entries_request,
-    has_sums,
-    sums_request,
-    without_sums,
+    UpdateRequest,
+    build_entries_request,
+    build_field_changes,
+    build_sums_request,
+    changes_sums,
+    remove_sums,
 )
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.values import UNKNOWN, is_equal
@@ -87,9 +87,9 @@ PLACES: Final[Mapping[str, str]] = {
 
 def totals_of(found: wire.Cluster) -> tuple[TotalsOutputs, bool]:
     """The sums of a record, and whether they are those of its nodes."""
-    values = declared_cluster(found)
-    told = {name: value_at(values, path) for name, path in PLACES.items()}
-    sums = totals(values["nodes"]["node_data"])
+    values = cluster_to_declared(found)
+    told = {name: get_value(values, path) for name, path in PLACES.items()}
+    sums = sum_declared_nodes(values["nodes"]["node_data"])
     agree = all(is_equal(told[name] or 0, sums[path]) for name, path in PLACES.items())
     return TotalsOutputs(**told), agree
 
@@ -98,8 +98,8 @@ def without_totals(observed: Mapping[str, Any], known: Mapping[str, Any]) -> dic
     """What was observed, with the sums as they are known: they are told apart from drift."""
     values = dict(observed)
     for path in PLACES.values():
-        if value_at(values, path) is not None:
-            values = with_value(values, path, value_at(known, path))
+        if get_value(values, path) is not None:
+            values = set_value(values, path, get_value(known, path))
     return values
 
 
@@ -113,7 +113,7 @@ def network_news(before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterator
     if old is not None and not is_equal(old, new):
         yield _notice("reputation", old, new)
     sums, now = before.get("totals"), seen.get("totals")
-    is_own = value_at(seen, "nodes.node_data") is not None
+    is_own = get_value(seen, "nodes.node_data") is not None
     if isinstance(sums, Mapping) and isinstance(now, Mapping):
         for name, path in PLACES.items():
             is_news = sums.get(name) is not None and not is_equal(sums[name], now.get(name))
@@ -166,7 +166,7 @@ class ClusterActions:
     def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
         """Through the Parser, which drops a declared status: `wait_until_ready` sets it."""
         directly = inputs.create_mode == "direct"
-        document = cluster_document(inputs.dump_declared(), with_status=directly)
+        document = build_cluster_document(inputs.dump_declared(), with_status=directly)
         declared = {
             name: inputs.dump_declared()[name] for name in TELLING if name in inputs.dump_declared()
         }
@@ -175,8 +175,8 @@ class ClusterActions:
             found = find_present(call, self._client, inputs.cluster_id)
             if found is None:
                 return []
-            shown = compared(declared_cluster(found), declared)
-            return [Candidate(found.id, wire.moment_of(found.object_id), shown=shown)]
+            shown = compared(cluster_to_declared(found), declared)
+            return [Candidate(found.id, wire.parse_object_id_time(found.object_id), shown=shown)]
 
         def send() -> str:
             client = self._client
@@ -197,7 +197,7 @@ class ClusterActions:
         self, call: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> Seen:
         """Live, or of the declared status, which is set once where the record has another."""
-        left = [] if inputs.status is None else [Request({"$set": {"status": inputs.status}})]
+        left = [] if inputs.status is None else [UpdateRequest({"$set": {"status": inputs.status}})]
         began = call.clock.now()
         made = self._client.last_answered(object_id) if call.just_created else None
 
@@ -214,10 +214,15 @@ class ClusterActions:
                 left.clear()
             return look_at(found, inputs.status)
 
-        nodes = value_at(inputs.dump_declared(), "nodes.node_data")
+        nodes = get_value(inputs.dump_declared(), "nodes.node_data")
         if call.stored_properties.get("ready") is False and nodes is not None:
             # An earlier change may be done in part, whatever was declared then.
-            change(call, self._client, object_id, lambda record: entries_request(record, [], nodes))
+            change(
+                call,
+                self._client,
+                object_id,
+                lambda record: build_entries_request(record, [], nodes),
+            )
         seen: Seen = wait_until_done(call, probe, label=f"cluster {object_id}", interval=INTERVAL)
         return seen
 
@@ -233,7 +238,7 @@ class ClusterActions:
         found = self._find_ours(call, object_id, known_inputs)
         if found is None:
             return None
-        if value_at(known_inputs, "nodes.node_data") is not None:
+        if get_value(known_inputs, "nodes.node_data") is not None:
             require_nodes(found)
         wanted = (
             call.stored_properties.get("status") if call.stored_properties.get("ready") else None
@@ -242,7 +247,7 @@ class ClusterActions:
         if not known_inputs:
             return seen
         own = _declared_nodes(known_inputs)
-        if value_at(known_inputs, "nodes.node_data") is not None:
+        if get_value(known_inputs, "nodes.node_data") is not None:
             _warn_of_others(call, found, own)
         return replace(seen, inputs=_without_others(without_totals(seen.inputs, known_inputs), own))
 
@@ -268,17 +273,17 @@ class ClusterActions:
     ) -> None:
         """The changed paths alone; entries of nodes are added and removed one by one."""
         before, after = dict(call.stored_properties), inputs.dump_declared()
-        fields = changed_fields(get_field_rules(ClusterInputs), before, after)
-        old, new = (value_at(values, "nodes.node_data") for values in (before, after))
+        fields = build_field_changes(get_field_rules(ClusterInputs), before, after)
+        old, new = (get_value(values, "nodes.node_data") for values in (before, after))
         entries = (old or [], new or []) if new is not None else ([], [])
-        has_entries = new is not None and (not is_equal(*entries) or has_sums(fields))
+        has_entries = new is not None and (not is_equal(*entries) or changes_sums(fields))
         if has_entries:  # the sums are those of all entries, not of the declared ones alone
-            fields = without_sums(fields)
+            fields = remove_sums(fields)
 
-        def plan(record: wire.Cluster) -> Request | None:
+        def plan(record: wire.Cluster) -> UpdateRequest | None:
             if is_another(call, record.object_id):
                 raise gone(f"cluster {object_id}")
-            return entries_request(record, *entries) if has_entries else None
+            return build_entries_request(record, *entries) if has_entries else None
 
         with _taking(call, object_id, after).taken(_gone(*entries)), unfinished():
             record = change(call, self._client, object_id, plan, fields)
@@ -287,11 +292,11 @@ class ClusterActions:
 
     def predict_removed_nodes(
         self, call: ProviderContext, object_id: str, inputs: ClusterInputs
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """The nodes whose entries would go."""
         after = inputs.dump_declared()
         old, new = (
-            value_at(values, "nodes.node_data") for values in (call.stored_properties, after)
+            get_value(values, "nodes.node_data") for values in (call.stored_properties, after)
         )
         return (
             None if new is None else _taking(call, object_id, after).leaving(_gone(old or [], new))
@@ -303,7 +308,7 @@ class ClusterActions:
         object_id: str,
         known_inputs: Mapping[str, Any],
         because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """Those that the record declares itself."""
         return _taking(call, object_id, known_inputs).leaving(_declared_nodes(known_inputs))
 
@@ -404,20 +409,22 @@ def _warn_of_others(call: ProviderContext, record: wire.Cluster, declared: Colle
 
 def _without_others(inputs: Mapping[str, Any], declared: Collection[str]) -> Mapping[str, Any]:
     """Return observed inputs without the entries of nodes that are not declared."""
-    entries = value_at(inputs, "nodes.node_data")
+    entries = get_value(inputs, "nodes.node_data")
     if entries is None:
         return inputs
     own = [entry for entry in entries if entry.get("id") in declared]
-    return with_value(inputs, "nodes.node_data", own)
+    return set_value(inputs, "nodes.node_data", own)
 
 
 def _is_changed(found: wire.Cluster, known: Mapping[str, Any]) -> bool:
     """Return whether a record differs from the inputs that the state knows, but for its sums."""
-    if without_sums(changed_fields(get_field_rules(ClusterInputs), declared_cluster(found), known)):
+    if remove_sums(
+        build_field_changes(get_field_rules(ClusterInputs), cluster_to_declared(found), known)
+    ):
         return True
-    nodes = value_at(known, "nodes.node_data")
-    request = None if nodes is None else entries_request(found, [], nodes)
-    return request is not None and request != sums_request(found)
+    nodes = get_value(known, "nodes.node_data")
+    request = None if nodes is None else build_entries_request(found, [], nodes)
+    return request is not None and request != build_sums_request(found)
 
 
 def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
@@ -425,7 +432,7 @@ def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> Ent
 
 
 def _declared_nodes(values: Mapping[str, Any]) -> list[str]:
-    return [str(each["id"]) for each in value_at(values, "nodes.node_data") or ()]
+    return [str(each["id"]) for each in get_value(values, "nodes.node_data") or ()]
 
 
 def _gone(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -437,11 +444,11 @@ def _gone(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) ->
 def look_at(found: wire.Cluster, wanted: str | None) -> PollResult[Seen]:
     """A record as seen by somebody who wants a status, or one that is live."""
     status = found.status
-    done = status in (None, wanted or LIVE)
+    done = status in (None, wanted or LIVE_STATUS)
     urls = found.config.url_map if found.config else None
     totals, agree = totals_of(found)
     outputs = ClusterOutputs(
-        object_id=wire.own_id(found.object_id),
+        object_id=wire.parse_object_id(found.object_id),
         ready=done,
         not_ready_reason=None if done else f"its status is {status}",
         status=status,
@@ -451,5 +458,5 @@ def look_at(found: wire.Cluster, wanted: str | None) -> PollResult[Seen]:
         totals_agree=agree,
     )
     return PollResult(
-        Observed(declared_cluster(found), outputs), status or "no status", is_done=done
+        Observed(cluster_to_declared(found), outputs), status or "no status", is_done=done
     )

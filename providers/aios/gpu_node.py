@@ -35,19 +35,19 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import declared_node
+from gpuform.schemas.aios.documents import entry_to_declared
 from gpuform.schemas.aios.inputs import GpuNodeInputs, GpuNodeOutputs
 from gpuform.schemas.aios.updates import (
-    Request,
-    last_removed,
-    node_added,
-    node_changed,
-    node_removed,
-    sums_request,
+    UpdateRequest,
+    build_last_entry_removal,
+    build_node_addition,
+    build_node_change,
+    build_node_removal,
+    build_sums_request,
 )
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 
 Seen = Observed[GpuNodeOutputs]
 
@@ -89,8 +89,8 @@ class GpuNodeActions:
             return [
                 Candidate(
                     id_,
-                    wire.moment_of(each.object_id),
-                    shown=compared(declared_node(each), _entry(inputs)),
+                    wire.parse_object_id_time(each.object_id),
+                    shown=compared(entry_to_declared(each), _entry(inputs)),
                 )
                 for each in entries
             ]
@@ -123,10 +123,12 @@ class GpuNodeActions:
             # `wait_until_ready` corrects.
             latest = self._client.last_answered(cluster_id)
             base = looked if latest is None or latest is answered else latest
-            record = require_nodes(self._client.update(cluster_id, node_added(base, entry)))
+            record = require_nodes(
+                self._client.update(cluster_id, build_node_addition(base, entry))
+            )
             number = sum(each.id == entry["id"] for each in record.nodes.node_data)
             if number > 1:
-                self._client.update(cluster_id, last_removed(record, entry))
+                self._client.update(cluster_id, build_last_entry_removal(record, entry))
         if number != 1:
             kind = Duplicate if number else ServerError
             problem = "had one of that id already" if number else "does not show it in its answer"
@@ -146,8 +148,8 @@ class GpuNodeActions:
         """Wait until the record has the entry once, as declared, and its sums with it."""
         entry, cluster_id = _entry(inputs), inputs.cluster_id
 
-        def plan(record: wire.Cluster) -> Request | None:
-            return node_changed(record, entry)
+        def plan(record: wire.Cluster) -> UpdateRequest | None:
+            return build_node_change(record, entry)
 
         # A GET may be older than the last change, and show an earlier entry of the same id.
         record = self._client.last_answered(cluster_id) if call.just_created else None
@@ -187,7 +189,8 @@ class GpuNodeActions:
                 return None
             # What kept it from being ready may have been the sums: `wait_until_ready` has to go on.
             is_due = (
-                call.stored_properties.get("ready") is False and sums_request(record) is not None
+                call.stored_properties.get("ready") is False
+                and build_sums_request(record) is not None
             )
             return _observed(cluster_id, entry, "the sums are without it" if is_due else None)
 
@@ -204,11 +207,11 @@ class GpuNodeActions:
         names = {"id", *(change.path.partition(".")[0] for change in changes)}
         node = {name: value for name, value in _entry(inputs).items() if name in names}
 
-        def plan(record: wire.Cluster) -> Request | None:
+        def plan(record: wire.Cluster) -> UpdateRequest | None:
             entry = record.entry(inputs.node_id)
             if entry is None or is_another(call, entry.object_id):
                 raise gone(f"node {object_id}")
-            return node_changed(record, node)
+            return build_node_change(record, node)
 
         with unfinished():
             change(call, self._client, inputs.cluster_id, plan)
@@ -218,7 +221,7 @@ class GpuNodeActions:
         call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: GpuNodeInputs,  # noqa: ARG002 - the shape of ResourceOperations
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """None: a change takes no node."""
         return None
 
@@ -228,7 +231,7 @@ class GpuNodeActions:
         object_id: str,
         known_inputs: Mapping[str, Any],
         because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """The node."""
         return _taking(call, object_id, known_inputs).leaving([object_id.partition("/")[2]])
 
@@ -243,16 +246,16 @@ class GpuNodeActions:
     ) -> None:
         """Removes the entry when no job runs on the node; one that is not there is no error."""
         cluster_id, _, node_id = object_id.partition("/")
-        entry_object_id = wire.own_id(call.stored_properties.get("object_id"))
-        removed: list[Request] = []
+        entry_object_id = wire.parse_object_id(call.stored_properties.get("object_id"))
+        removed: list[UpdateRequest] = []
 
-        def plan(record: wire.Cluster) -> Request | None:
+        def plan(record: wire.Cluster) -> UpdateRequest | None:
             entry = record.entry(node_id)
             is_ours = entry is not None and not is_another(call, entry.object_id)
             if is_ours or not removed:  # a GET may be older than the entry
-                removed.append(node_removed(record, node_id, entry_object_id))
+                removed.append(build_node_removal(record, node_id, entry_object_id))
                 return removed[-1]
-            return sums_request(record)
+            return build_sums_request(record)
 
         try:
             with _taking(call, object_id, known_inputs).taken([node_id]):
@@ -281,16 +284,18 @@ def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> Ent
 def _is_changed(record: wire.Cluster, node_id: str, known: Mapping[str, Any]) -> bool:
     """Return whether the entry of a record differs from the inputs that the state knows."""
     declared = {k: v for k, v in known.items() if k not in _NOT_OF_ENTRY}
-    request = node_changed(record, {"id": node_id, **declared})
+    request = build_node_change(record, {"id": node_id, **declared})
     return request is not None and bool(request.placed)
 
 
 def _observed(cluster_id: str, entry: wire.Node, reason: str | None = None) -> Seen:
     """Return the entry as outputs; `reason` says why it is not ready."""
-    inputs = declared_node(entry)
+    inputs = entry_to_declared(entry)
     inputs["node_id"] = inputs.pop("id")
     outputs = GpuNodeOutputs(
-        ready=reason is None, not_ready_reason=reason, object_id=wire.own_id(entry.object_id)
+        ready=reason is None,
+        not_ready_reason=reason,
+        object_id=wire.parse_object_id(entry.object_id),
     )
     return Observed({"cluster_id": cluster_id, **inputs}, outputs)
 

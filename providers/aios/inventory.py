@@ -18,7 +18,7 @@ def held(settings: Settings) -> list[Held]:
             tags=dict.fromkeys(each.tags or ()),
             status=each.status or "",
             owner=(each.cluster_metadata and each.cluster_metadata.owner) or "",
-            created_at=wire.moment_of(each.object_id),
+            created_at=wire.parse_object_id_time(each.object_id),
         )
         for each in client_for(settings).query({})
     ]

@@ -32,15 +32,15 @@ from gpuform.providers.evidence.decisions import (
 from gpuform.providers.http import contradicted
 from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import declared_node
-from gpuform.schemas.aios.parts import PATHS, told_totals
+from gpuform.schemas.aios.documents import entry_to_declared
+from gpuform.schemas.aios.parts import SUM_PATHS, sum_reported_nodes
 from gpuform.schemas.aios.updates import (
-    NOTHING,
+    EMPTY_UPDATE,
     Body,
-    Request,
-    put_back,
-    stray_removals,
-    sums_request,
+    UpdateRequest,
+    build_restoring_request,
+    build_stray_removals,
+    build_sums_request,
 )
 from gpuform.schemas.values import is_equal
 
@@ -71,7 +71,7 @@ class EntryOverwritten(GpuformError):
     """A change by place hit the entry of another node, and did not change its own."""
 
 
-Plan = Callable[[wire.Cluster], Request | None]
+Plan = Callable[[wire.Cluster], UpdateRequest | None]
 """Returns what is left to do in a record as it is now. Raises GpuformError if nothing may be."""
 
 
@@ -134,7 +134,7 @@ def require_nodes(record: wire.Cluster) -> wire.Cluster:
 
     An answer without the list says nothing of any node.
     """
-    if not record.tells_nodes:
+    if not record.has_node_list:
         raise ServerError(
             f"aios: the answer about cluster {record.id} tells no nodes",
             method="GET",
@@ -188,7 +188,7 @@ def is_still_there(call: ProviderContext, target: Target, present: Sequence[Cand
 
 def is_another(call: ProviderContext, object_id: object) -> bool:
     """Whether somebody has made a record or an entry anew since the state was written."""
-    known, now = call.stored_properties.get("object_id"), wire.own_id(object_id)
+    known, now = call.stored_properties.get("object_id"), wire.parse_object_id(object_id)
     return known is not None and now is not None and known != now
 
 
@@ -236,7 +236,7 @@ def find_others(
     found = find_alone(client, id_) if call.is_read_only else _confirmed_or_none(client, id_)
     if found is None:
         return []
-    missing = () if found.tells_nodes else ("it lists no nodes of the record",)
+    missing = () if found.has_node_list else ("it lists no nodes of the record",)
     require_evidence(REMOVE_RECORD, f"cluster {id_}", Observation("the registry", missing))
     return others_in(call, found, declared)
 
@@ -255,7 +255,7 @@ def warn_of_gaps(call: ProviderContext, record: wire.Cluster) -> None:
     """Warn of the sums that are left alone because a node does not tell its part of them."""
     gaps = [f"{node} tells no {path}" for node, path in _untold(record)]
     if find_gaps(WRITE_SUMS, Observation(f"cluster {record.id}", gaps)):
-        paths = sorted(set(PATHS) - set(told_totals(_entries(record))))
+        paths = sorted(set(SUM_PATHS) - set(sum_reported_nodes(_entries(record))))
         call.on_warning(
             f"cluster {record.id}: {gaps[0]}; the sums are left as they are of {', '.join(paths)}"
         )
@@ -310,11 +310,13 @@ class _Edit:
                     raise
                 request = None
             else:
-                request = Request(fields) if fields else self._without_endless_sums(request, record)
+                request = (
+                    UpdateRequest(fields) if fields else self._without_endless_sums(request, record)
+                )
             if is_confirmed and request is None:
                 return record
             if request is None or (request.placed and not is_confirmed):
-                request = NOTHING
+                request = EMPTY_UPDATE
             answered = self._send(request, record)
             if answered is not None and fields and request.body == fields:
                 fields = None
@@ -322,10 +324,10 @@ class _Edit:
         raise NotReady(f"change of cluster {self.cluster_id}: others change it at the same time")
 
     def _without_endless_sums(
-        self, request: Request | None, record: wire.Cluster
-    ) -> Request | None:
+        self, request: UpdateRequest | None, record: wire.Cluster
+    ) -> UpdateRequest | None:
         """Return the request, or None when it sets sums that somebody else goes on setting."""
-        if request is None or request != sums_request(record):
+        if request is None or request != build_sums_request(record):
             return request
         self.sum_rounds += 1
         if self.sum_rounds <= SUM_ROUNDS:
@@ -345,7 +347,7 @@ class _Edit:
 
     def confirm(self) -> wire.Cluster:
         """Return the record as it is now. Raises NotFound if there is none."""
-        return self._ask(lambda: self.client.update(self.cluster_id, NOTHING))
+        return self._ask(lambda: self.client.update(self.cluster_id, EMPTY_UPDATE))
 
     def _ask(self, fetch: Callable[[], wire.Cluster]) -> wire.Cluster:
         def probe() -> PollResult[wire.Cluster]:
@@ -354,7 +356,7 @@ class _Edit:
         what = f"change of cluster {self.cluster_id}"
         return wait_until_done(self.call, probe, label=what, interval=INTERVAL, limit=PATIENCE)
 
-    def _send(self, request: Request, before: wire.Cluster) -> wire.Cluster | None:
+    def _send(self, request: UpdateRequest, before: wire.Cluster) -> wire.Cluster | None:
         """Return the record after the request; None if its answer was lost.
 
         A request that may not be repeated has then had its effect, or the time to have it. The next
@@ -366,7 +368,7 @@ class _Edit:
         except TRANSIENT_ERRORS as error:
             self._give_up_or_wait(error.message)
         else:
-            if request.is_shown_by(answered):
+            if request.is_applied_to(answered):
                 self.failing_since = None
                 return answered
             self._refuse_strays(request, before, answered, is_certain=True)
@@ -374,14 +376,14 @@ class _Edit:
             self._find_effect(request, before, sent_at)
         return None
 
-    def _find_effect(self, request: Request, before: wire.Cluster, sent_at: float) -> None:
+    def _find_effect(self, request: UpdateRequest, before: wire.Cluster, sent_at: float) -> None:
         """Wait until the record shows the request, or had the time to show it."""
         while True:
             record = self._look()
-            if request.is_shown_by(record):
+            if request.is_applied_to(record):
                 self.failing_since = None
                 return
-            is_certain = request.has_set_sums_of(record)
+            is_certain = request.has_same_sums(record)
             self._refuse_strays(request, before, record, is_certain=is_certain)
             age = self.call.clock.now() - sent_at
             missing = () if age >= SETTLE else (f"only {age:.0f} s have passed since the request",)
@@ -399,21 +401,26 @@ class _Edit:
             raise NotReady(f"change of cluster {self.cluster_id}: not done: {reason}")
         self.call.sleep(INTERVAL)
 
-    def _answered_or_confirmed(self, request: Request) -> wire.Cluster:
+    def _answered_or_confirmed(self, request: UpdateRequest) -> wire.Cluster:
         try:
             return require_nodes(self.client.update(self.cluster_id, request))
         except TRANSIENT_ERRORS:
             return self.confirm()
 
     def _refuse_strays(
-        self, request: Request, before: wire.Cluster, record: wire.Cluster, *, is_certain: bool
+        self,
+        request: UpdateRequest,
+        before: wire.Cluster,
+        record: wire.Cluster,
+        *,
+        is_certain: bool,
     ) -> None:
         """Put back what a request by place did to entries of others, and raise EntryOverwritten.
 
         Somebody who removes an entry at the same moment moves those behind it. Where it is not
         certain that the request had its effect, somebody else may have set these values: they stay.
         """
-        strays = request.strays(before, record)
+        strays = request.find_stray_entries(before, record)
         if not strays:
             return
         mine = ", ".join(sorted({placed.node_id for _, placed in strays}))
@@ -430,7 +437,7 @@ class _Edit:
         )
 
     def _put_back(
-        self, request: Request, before: wire.Cluster, record: wire.Cluster
+        self, request: UpdateRequest, before: wire.Cluster, record: wire.Cluster
     ) -> Sequence[str]:
         """Give entries of others their former values back, and return the ids of the others.
 
@@ -443,16 +450,16 @@ class _Edit:
                 break
             node_id, former, fields = owed.pop(0)
             if not node_id:
-                for removal in stray_removals(fields):
+                for removal in build_stray_removals(fields):
                     record = self._answered_or_confirmed(removal)
-            elif restore := put_back(record, node_id, former, fields):
+            elif restore := build_restoring_request(record, node_id, former, fields):
                 answered = self._answered_or_confirmed(restore)
                 owed += _owed(restore, record, answered)
-                if answered.entry(node_id) and not restore.is_shown_by(answered):
+                if answered.entry(node_id) and not restore.is_applied_to(answered):
                     owed.append((node_id, former, fields))
                 record = answered
         for _ in range(SUM_ROUNDS):
-            if sums := sums_request(record):
+            if sums := build_sums_request(record):
                 record = self._answered_or_confirmed(sums)
         return [*lost, *(id_ for id_, _, _ in owed)]
 
@@ -461,14 +468,14 @@ _Owed = tuple[str, wire.Node | None, Mapping[str, Any]]
 """An entry's id, what it was before a request hit it, and the values that the request set."""
 
 
-def _owed(request: Request, before: wire.Cluster, record: wire.Cluster) -> list[_Owed]:
-    strays = request.strays(before, record)
+def _owed(request: UpdateRequest, before: wire.Cluster, record: wire.Cluster) -> list[_Owed]:
+    strays = request.find_stray_entries(before, record)
     return [(entry.id, before.entry(entry.id), placed.fields) for entry, placed in strays]
 
 
 def _confirmed_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
     try:
-        return client.update(cluster_id, NOTHING)
+        return client.update(cluster_id, EMPTY_UPDATE)
     except NotFound:
         return None
 
@@ -477,7 +484,7 @@ def _too_young(call: ProviderContext, began: float, now: float) -> list[str]:
     """Return why an object that the state knows may be there though no answer shows it."""
     if not call.stored_properties:
         return []
-    made_at = wire.moment_of(call.stored_properties.get("object_id"))
+    made_at = wire.parse_object_id_time(call.stored_properties.get("object_id"))
     since = min(began, made_at) if made_at is not None else began
     if now - since >= SETTLE:
         return []
@@ -485,7 +492,7 @@ def _too_young(call: ProviderContext, began: float, now: float) -> list[str]:
 
 
 def _entries(record: wire.Cluster) -> list[dict[str, Any]]:
-    return [declared_node(each) for each in record.nodes.node_data]
+    return [entry_to_declared(each) for each in record.nodes.node_data]
 
 
 def _untold(record: wire.Cluster) -> list[tuple[str, str]]:
@@ -493,11 +500,11 @@ def _untold(record: wire.Cluster) -> list[tuple[str, str]]:
     return [
         (each.get("id") or "a node without an id", path)
         for each in _entries(record)
-        for path in PATHS
-        if path not in told_totals([each])
+        for path in SUM_PATHS
+        if path not in sum_reported_nodes([each])
     ]
 
 
 def _is_detailed(record: wire.Cluster) -> bool:
     """Whether an answer lists the nodes, each with all of its numbers."""
-    return record.tells_nodes and not _untold(record)
+    return record.has_node_list and not _untold(record)

@@ -148,7 +148,7 @@ class TotalNetworkArguments(TypedDict):
 
 
 class ConfigArguments(TypedDict):
-    """What the cluster's controller uses."""
+    """The settings of the cluster's controller."""
 
     # Id of a policy executor of one's own.
     policy_executor_id: NotRequired[pulumi.Input[str] | None]
@@ -165,7 +165,7 @@ class ConfigArguments(TypedDict):
 
 
 class ClusterMetadataArguments(TypedDict):
-    """What people want to know of the cluster."""
+    """Facts about the cluster for people."""
 
     # A name for people.
     name: pulumi.Input[str]
@@ -185,7 +185,7 @@ class ClusterMetadataArguments(TypedDict):
 
 
 class KubernetesArguments(TypedDict):
-    """The Kubernetes that gives nodes their jobs, each node under its own name."""
+    """The Kubernetes that schedules jobs on the nodes, each node under its own name."""
 
     # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
     kubeconfig: NotRequired[pulumi.Input[str] | None]
@@ -194,7 +194,7 @@ class KubernetesArguments(TypedDict):
 
 
 class SlurmArguments(TypedDict):
-    """How gpuform asks a cluster's Slurm; its own setting, never sent to the platform."""
+    """How gpuform reaches a cluster's Slurm. A setting of gpuform, never sent to the platform."""
 
     # exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
     # commands are installed on this machine.
@@ -216,12 +216,12 @@ class SlurmArguments(TypedDict):
 
 
 class ScheduledDrainArguments(TypedDict):
-    """The same, and who gives the nodes their jobs, where the platform knows no scheduler."""
+    """The jobs on removed nodes, and which scheduler to ask, where the platform knows none."""
 
     # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
     # them.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is taken.
+    # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # The Kubernetes to ask for jobs; nobody is asked without it and slurm.
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
@@ -230,7 +230,7 @@ class ScheduledDrainArguments(TypedDict):
 
 
 class ClusterArguments(TypedDict):
-    """A cluster's record in the registry. It makes no hardware, and deleting it deletes none."""
+    """A cluster's record in the registry. It creates no hardware, and its deletion deletes none."""
 
     # Id of the cluster, unique in the registry. (replaces)
     cluster_id: pulumi.Input[str]
@@ -268,7 +268,7 @@ class ClusterArguments(TypedDict):
 
 
 class GpuNodeArguments(TypedDict):
-    """One node of a cluster whose record does not declare its nodes."""
+    """One node of a cluster whose record declares no nodes itself."""
 
     # Id of the cluster that the node belongs to. (replaces)
     cluster_id: pulumi.Input[str] | PlatformResource
@@ -292,7 +292,7 @@ class GpuNodeArguments(TypedDict):
 
 
 class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
-    """A cluster's record in the registry. It makes no hardware, and deleting it deletes none."""
+    """A cluster's record in the registry. It creates no hardware, and its deletion deletes none."""
 
     _lifecycle = ClusterLifecycle
 
@@ -330,7 +330,7 @@ class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
 
 
 class GpuNode(PlatformResource, module="gpuform.aios", name="GpuNode"):
-    """One node of a cluster whose record does not declare its nodes."""
+    """One node of a cluster whose record declares no nodes itself."""
 
     _lifecycle = GpuNodeLifecycle
 

@@ -20,7 +20,7 @@ from gpuform.providers.draining import (
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
 from gpuform.providers.slurm import declared_scheduler
-from gpuform.schemas.policies.drain import Leaving, ScheduledDrainInputs
+from gpuform.schemas.policies.drain import RemovedNodes, ScheduledDrainInputs
 
 
 class EntryTaking:
@@ -50,7 +50,7 @@ class EntryTaking:
             yield
         self.release()
 
-    def leaving(self, names: Sequence[str]) -> Leaving | None:
+    def leaving(self, names: Sequence[str]) -> RemovedNodes | None:
         """The nodes whose entries would go, for a plan; None where nobody tells their jobs.
 
         That is not told: without a scheduler the registry's entries are records alone.

@@ -25,7 +25,7 @@ from gpuform.providers.records import Verdict, Verdicts
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.certification import (
-    WAIT_MINUTES,
+    DEFAULT_WAIT_MINUTES,
     CertificationOutputs,
     CertificationPolicy,
 )
@@ -97,7 +97,7 @@ class CertificationActions(ABC, Generic[Want]):
             what=f"certification {inputs.name}",
             categories=inputs.categories,
             every=inputs.nodes == "all",
-            limit=60.0 * (inputs.wait_minutes or WAIT_MINUTES),
+            limit=60.0 * (inputs.wait_minutes or DEFAULT_WAIT_MINUTES),
             number=self._number_of(inputs),
         )
         try:

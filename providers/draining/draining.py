@@ -45,7 +45,13 @@ from gpuform.providers.evidence import (
 from gpuform.providers.evidence.decisions import REMOVE_NODE
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drain, Drains, digest
-from gpuform.schemas.policies.drain import WAIT_MINUTES, DrainInputs, Leaving, LeavingNode, OnBusy
+from gpuform.schemas.policies.drain import (
+    DEFAULT_WAIT_MINUTES,
+    DrainInputs,
+    OnBusy,
+    RemovedNode,
+    RemovedNodes,
+)
 
 INTERVAL: Final = 15.0
 """Seconds from one look at the jobs to the next."""
@@ -122,7 +128,7 @@ class Draining:
         self._looked_at = 0.0
         self._joined: set[str] = set()
 
-    def leaving(self, taking: NodeEviction) -> Leaving | None:
+    def leaving(self, taking: NodeEviction) -> RemovedNodes | None:
         """The nodes that would go now, for a plan; None when the scheduler cannot be asked.
 
         Raises GpuformError for names that cannot be meant.
@@ -137,8 +143,8 @@ class Draining:
             _not_told(self._call, self._subject.what, error)
             return None
         self._tell_others(seen, victims, self._call.on_skipped_check)
-        waits = 0 if self._policy == "fail" else self._wanted.wait_minutes or WAIT_MINUTES
-        return Leaving(
+        waits = 0 if self._policy == "fail" else self._wanted.wait_minutes or DEFAULT_WAIT_MINUTES
+        return RemovedNodes(
             scheduler=self._scheduler.name,
             on_busy=self._policy,
             wait_minutes=waits,
@@ -517,9 +523,9 @@ def _is_open(worker: Worker) -> bool:
     return worker.scheduled is not None and not worker.is_cordoned
 
 
-def _leaving(victim: Victim) -> LeavingNode:
+def _leaving(victim: Victim) -> RemovedNode:
     worker = victim.worker
-    return LeavingNode(name=worker.name, because=victim.because, jobs=worker.jobs)
+    return RemovedNode(name=worker.name, because=victim.because, jobs=worker.jobs)
 
 
 def _line(error: GpuformError) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from gpuform.providers.context import find_mounted_transport
 from gpuform.providers.environment import require_asked
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.schemas.kubeconfig import OF_THIS_MACHINE, Kubeconfig, UserPart
+from gpuform.schemas.kubeconfig import LOCAL_MACHINE_KEYS, Kubeconfig, UserPart
 from gpuform.schemas.policies.drain import KubernetesInputs
 
 _REPOSITORY_MARKS: Final = (".git", ".hg", ".svn", ".jj", "Pulumi.yaml", "Pulumi.yml")
@@ -87,7 +87,7 @@ def refuse_files(document: dict[str, Any], where: str) -> None:
     What a change proposes decides which server gets them: a token of any file would be sent there.
     """
     entries = [*_parts_in(document, "clusters", "cluster"), *_parts_in(document, "users", "user")]
-    named = sorted({name for entry in entries for name in OF_THIS_MACHINE if entry.get(name)})
+    named = sorted({name for entry in entries for name in LOCAL_MACHINE_KEYS if entry.get(name)})
     if named:
         raise GpuformError(
             f"{where} names a file or program of this machine ({', '.join(named)}), and comes with "

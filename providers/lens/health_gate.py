@@ -17,10 +17,13 @@ from gpuform.providers.lens.client import LensClient, client_for
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.lens.conditions import amiss, asks_heatmap, numbers_of
-from gpuform.schemas.lens.contradictions import find_in_heatmap, find_in_overview
+from gpuform.schemas.lens.conditions import collect_numbers, describe_violations, needs_heatmap
+from gpuform.schemas.lens.contradictions import (
+    find_heatmap_contradictions,
+    find_overview_contradictions,
+)
 from gpuform.schemas.lens.inputs import (
-    WAIT_MINUTES,
+    DEFAULT_WAIT_MINUTES,
     ConditionInputs,
     HealthGateInputs,
     HealthGateOutputs,
@@ -72,7 +75,7 @@ class HealthGateActions:
             outputs = outputs_of(overview, heatmap, reason)
             return PollResult(Observed({}, outputs), reason or "passed", is_done=not reason)
 
-        limit = 60.0 * (inputs.wait_minutes or WAIT_MINUTES)
+        limit = 60.0 * (inputs.wait_minutes or DEFAULT_WAIT_MINUTES)
         return wait_until_done(call, probe, label="health gate", interval=INTERVAL, limit=limit)
 
     def read(
@@ -145,7 +148,7 @@ def _look(
     client: LensClient, condition: ConditionInputs, retry: Retry = Retry.SAFE
 ) -> tuple[Overview, GpuHeatmap | None]:
     """What a condition is about; the heatmap is asked for where it is about single GPUs."""
-    return client.overview(retry), client.heatmap(retry) if asks_heatmap(condition) else None
+    return client.overview(retry), client.heatmap(retry) if needs_heatmap(condition) else None
 
 
 def _find_reason(condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None) -> str:
@@ -153,16 +156,18 @@ def _find_reason(condition: ConditionInputs, overview: Overview, heatmap: GpuHea
 
     An empty text opens the gate.
     """
-    observations = [Observation("overview", find_in_overview(condition, overview))]
+    observations = [Observation("overview", find_overview_contradictions(condition, overview))]
     if heatmap is not None:
-        observations.append(Observation("gpuHeatmap", find_in_heatmap(condition, heatmap)))
+        observations.append(
+            Observation("gpuHeatmap", find_heatmap_contradictions(condition, heatmap))
+        )
     gaps = find_gaps(OPEN_HEALTH_GATE, *observations)
-    return ", ".join(filter(None, (amiss(condition, overview, heatmap), *gaps)))
+    return ", ".join(filter(None, (describe_violations(condition, overview, heatmap), *gaps)))
 
 
 def outputs_of(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:
     return HealthGateOutputs(
         ready=not reason,
         not_ready_reason=reason or None,
-        overview=SeenOutputs.model_validate(numbers_of(overview, heatmap)),
+        overview=SeenOutputs.model_validate(collect_numbers(overview, heatmap)),
     )

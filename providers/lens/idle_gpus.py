@@ -14,7 +14,7 @@ from typing import Final
 
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient
-from gpuform.schemas.lens.contradictions import find_in_overview
+from gpuform.schemas.lens.contradictions import find_overview_contradictions
 from gpuform.schemas.lens.inputs import ConditionInputs
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 
@@ -129,7 +129,7 @@ def _find_contradictions(
     A mean is never above the highest value.
     """
     overview, most = answers.overview, max(uses.values())
-    yield from (f"overview: {text}" for text in find_in_overview(_ON_NODES, overview))
+    yield from (f"overview: {text}" for text in find_overview_contradictions(_ON_NODES, overview))
     if overview.total_nodes is not None and overview.total_nodes < len(nodes):
         yield (f"overview: totalNodes is {overview.total_nodes}, and gpuHeatmap names {len(nodes)}")
     if overview.utilization is None:

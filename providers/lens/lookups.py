@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import PAGE_SIZE, LensClient, client_for
 from gpuform.providers.operations import Settings, lookup_settings
-from gpuform.schemas.lens.conditions import Capacity, degrees_of
+from gpuform.schemas.lens.conditions import Capacity, to_celsius
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 
 
@@ -53,7 +53,7 @@ def overheated(settings: Settings, nodes: Collection[str], limit: float) -> Mapp
     heatmap = client_for(settings).heatmap(retry=Retry.NEVER).temperature
     hottest: dict[str, tuple[float, str]] = {}
     for point in heatmap.data:
-        degrees = degrees_of(point.value, heatmap.unit)
+        degrees = to_celsius(point.value, heatmap.unit)
         if degrees is not None and degrees > limit and point.node_name in nodes:
             hottest[point.node_name] = max(
                 hottest.get(point.node_name, (0.0, "")), (degrees, point.gpu)

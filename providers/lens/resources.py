@@ -15,7 +15,7 @@ __all__ = ["HealthGate"]
 
 
 class BoundsArguments(TypedDict):
-    """From where to where a number may be."""
+    """The bounds of a number."""
 
     # The least that will do.
     at_least: NotRequired[pulumi.Input[float] | None]
@@ -24,7 +24,7 @@ class BoundsArguments(TypedDict):
 
 
 class RateBoundsArguments(TypedDict):
-    """From where to where a rate may be; 1 is all."""
+    """The bounds of a rate, from 0 to 1."""
 
     # The least that will do, from 0 to 1.
     at_least: NotRequired[pulumi.Input[float] | None]
@@ -33,7 +33,7 @@ class RateBoundsArguments(TypedDict):
 
 
 class ConditionArguments(TypedDict):
-    """What has to hold, all of it. Storage is in TB, a thousand GB each."""
+    """The bounds that all have to hold. Storage is in TB of 1000 GB."""
 
     # GPU nodes.
     total_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
@@ -76,7 +76,7 @@ class ConditionArguments(TypedDict):
 
 
 class HealthGateArguments(TypedDict):
-    """A gate that opens once what Lens tells satisfies a condition; what depends on it waits."""
+    """A gate that opens once the reports of Lens satisfy a condition."""
 
     # Bounds by names of what Lens tells: what has to hold, all of it.
     condition: pulumi.Input[ConditionArguments]
@@ -87,7 +87,7 @@ class HealthGateArguments(TypedDict):
 
 
 class HealthGate(PlatformResource, module="gpuform.lens", name="HealthGate"):
-    """A gate that opens once what Lens tells satisfies a condition; what depends on it waits."""
+    """A gate that opens once the reports of Lens satisfy a condition."""
 
     _lifecycle = HealthGateLifecycle
 

@@ -17,7 +17,7 @@ from gpuform.providers.properties import Properties
 from gpuform.providers.repairing import changes_of
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange, requires_action
 from gpuform.schemas.changes import compute_changes as field_changes
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.values import is_equal
 
@@ -207,7 +207,7 @@ def extract_inputs(kind: Traits, values: Mapping[str, Any]) -> Properties:
 
 def parse_inputs(kind: Traits, values: Properties) -> Properties:
     """Return inputs in their declared types, without the invalid ones."""
-    return check(kind.inputs, values)[0]
+    return validate_inputs(kind.inputs, values)[0]
 
 
 def select_import_inputs(kind: Traits, observed: Mapping[str, Any]) -> Properties:

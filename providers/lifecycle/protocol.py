@@ -65,9 +65,9 @@ from gpuform.schemas.changes import (
     requires_action,
     select_declared_fields,
 )
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import InputModel, OutputModel, Problem
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
 In = TypeVar("In", bound=InputModel)
@@ -114,7 +114,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         with self._serving("check", _olds, news) as context:
             context.stored_properties = plain(_olds)
-            values, problems = check(self.inputs, plain(news))
+            values, problems = validate_inputs(self.inputs, plain(news))
             for name, now in self.inputs.former_names.items():
                 if news.get(name) is not None:
                     context.on_warning(f"{name} is called {now} now: write {now}")
@@ -299,7 +299,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Everything that the platform computes is UNKNOWN: an update may change any of it.
         """
         computed = dict.fromkeys(cls.outputs.model_fields, UNKNOWN)
-        return {**check(cls.inputs, plain(news))[0], **computed}
+        return {**validate_inputs(cls.inputs, plain(news))[0], **computed}
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """The object now, as outputs and as inputs; an empty id when it is gone.
@@ -402,7 +402,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         except GpuformError as error:
             context.on_warning(str(error))
 
-    def predict_removed_nodes(self, id_: str, olds: Properties, news: Properties) -> Leaving | None:
+    def predict_removed_nodes(
+        self, id_: str, olds: Properties, news: Properties
+    ) -> RemovedNodes | None:
         """The nodes that an update takes away, and their jobs now; None when nobody tells it.
 
         Raises GpuformError for a declaration that names other nodes than there are. Who could not
@@ -410,7 +412,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         with self._serving("plan", olds, news) as context:
             context.stored_properties = plain(olds)
-            values, problems = check(self.inputs, plain(news))
+            values, problems = validate_inputs(self.inputs, plain(news))
             if problems or contains_unknown(values):
                 return None
             actions, want = self._open_operations(), self.inputs.model_validate(values)
@@ -422,7 +424,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
     def predict_nodes_removed_with_object(
         self, id_: str, olds: Properties, because: str
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """While planning: the nodes that go with the object, and their jobs; `because` of what.
 
         None where it has no nodes, or nobody tells their jobs: `context.on_skipped_check` hears
@@ -504,7 +506,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
     def _declared(self, props: Properties) -> Properties:
         """Inputs in declared types. Raises GpuformError when they are not valid."""
-        values, problems = check(self.inputs, plain(props))
+        values, problems = validate_inputs(self.inputs, plain(props))
         if problems:
             raise GpuformError("; ".join(f"{p.path}: {p.reason}" for p in problems))
         return values

@@ -18,7 +18,13 @@ from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.policies.lifetime import Idleness
-from gpuform.schemas.resource_facts import Credit, Exposure, Footprint, Notice, Placement
+from gpuform.schemas.resource_facts import (
+    Credit,
+    Exposure,
+    Notice,
+    ResourcePlacement,
+    ResourceUsage,
+)
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.values import parse_count
 
@@ -171,13 +177,13 @@ class Traits:
         cls,
         inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Footprint:
+    ) -> ResourceUsage:
         """What a resource of these inputs takes up; nothing where it is no capacity of its own.
 
         `values` may be UNKNOWN in places; `seen` are the outputs of the object that has them, or
         nothing when there is none yet.
         """
-        return Footprint()
+        return ResourceUsage()
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:  # noqa: ARG003 - a hook
@@ -188,7 +194,7 @@ class Traits:
         return None
 
     @classmethod
-    def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:  # noqa: ARG003 - a hook
+    def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:  # noqa: ARG003 - a hook
         """Where the nodes of an object of these outputs are, as far as the platform tells it.
 
         None where it has no nodes of its own.

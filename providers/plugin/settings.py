@@ -23,7 +23,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Settings, looking_up
 from gpuform.providers.platform import all_settings, platforms
 from gpuform.providers.properties import Properties
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.values import UNKNOWN
 
@@ -48,7 +48,7 @@ def problems(inputs: Mapping[str, Any]) -> Iterator[Problem]:
         if name in _OTHERS:
             continue
         if name not in keys:
-            near = nearest(name, tuple(keys))
+            near = find_nearest_name(name, tuple(keys))
             meant = f"did you mean {near}?" if near else f"there is {', '.join(keys)}"
             yield Problem(name, f"is no setting of gpuform: {meant}")
         elif value is not None and value is not UNKNOWN and not isinstance(value, str):
@@ -116,7 +116,7 @@ def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) 
     package, _, rest = token.partition(":")
     platform, _, name = rest.partition(":")
     if package != PACKAGE or platform not in platforms() or name not in _names(platform):
-        near = nearest(token, tuple(tokens()))
+        near = find_nearest_name(token, tuple(tokens()))
         meant = f"did you mean {near}?" if near else f"it has {', '.join(tokens())}"
         raise GpuformError(f"gpuform has no function {token}: {meant}")
     function = lookup(platform, name)

@@ -23,10 +23,10 @@ from gpuform.schemas.readiness_wire import (
     Reference,
     Search,
     Workflow,
-    failed_in,
-    groups_in,
-    holding,
-    succeeded_in,
+    find_true_condition,
+    parse_failed_nodes,
+    parse_group_nodes,
+    parse_succeeded_nodes,
 )
 from gpuform.schemas.safe_text import truncate
 
@@ -92,7 +92,7 @@ class _Source:
         if self.status.status != "Succeeded":
             return False
         told = self.workflow.status.conditions if self.workflow is not None else ()
-        return not any(holding(told, kind) for kind in ("Failed", "ValidationFailed"))
+        return not any(find_true_condition(told, kind) for kind in ("Failed", "ValidationFailed"))
 
     def figure(self, job: str, metric: str) -> float | None:
         """What was measured of a job; the least, where several measurements tell one."""
@@ -105,19 +105,19 @@ class _Source:
         if workflow is None:
             return {}
         inline = {each.name: [*each.nodes] for each in workflow.status.orchestration.groups}
-        return self._listed(workflow.status.group_nodes, groups_in) or inline
+        return self._listed(workflow.status.group_nodes, parse_group_nodes) or inline
 
     def failed(self) -> list[FailedNode]:
         reference = self.status.failed_nodes or (
             self.workflow.status.failed_nodes if self.workflow is not None else None
         )
-        return self._listed(reference, failed_in) or []
+        return self._listed(reference, parse_failed_nodes) or []
 
     def succeeded(self) -> list[str] | None:
         reference = self.status.succeeded_nodes or (
             self.workflow.status.succeeded_nodes if self.workflow is not None else None
         )
-        return self._listed(reference, succeeded_in)
+        return self._listed(reference, parse_succeeded_nodes)
 
     def _workflow(self) -> Workflow | None:
         reference = self.status.workflow
@@ -251,7 +251,7 @@ def _why(source: _Source) -> str:
         return f"its category is {source.status.status or 'without a status'}"
     conditions: tuple[Condition, ...] = source.workflow.status.conditions
     for kind in ("Failed", "ValidationFailed"):
-        condition = holding(conditions, kind)
+        condition = find_true_condition(conditions, kind)
         if condition is not None:
             return _told(condition.reason, condition.message)
     return ""

@@ -18,13 +18,13 @@ from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import REPAIR_NODE
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.policies.repair import Cause, NodeFault, NodeRepair, RepairPolicy
+from gpuform.schemas.policies.repair import FaultCause, NodeFault, NodeRepair, RepairPolicy
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.values import contains_unknown
 
 Policy = TypeVar("Policy", bound=RepairPolicy)
 
-_FIRST: Final = tuple(Cause)
+_FIRST: Final = tuple(FaultCause)
 """Whose word goes before another's about one node."""
 
 
@@ -135,7 +135,7 @@ def _worst(
 
 
 def _rank(fault: NodeFault) -> int:
-    return _FIRST.index(Cause(fault.cause)) if fault.cause in set(Cause) else len(_FIRST)
+    return _FIRST.index(FaultCause(fault.cause)) if fault.cause in set(FaultCause) else len(_FIRST)
 
 
 def _why_not(policy: RepairPolicy | None, fault: NodeFault, fleet: Fleet) -> str | None:
@@ -162,7 +162,7 @@ def _refusal(policy: RepairPolicy | None, unhealthy: Collection[str], fleet: Fle
     if policy is None:
         return None
     broken, nodes = {*unhealthy, *fleet.under_way}, len(fleet.nodes)
-    if len(broken) > policy.most_unhealthy(nodes):
+    if len(broken) > policy.compute_max_unhealthy(nodes):
         return (
             f"{len(broken)} of {nodes} nodes are unhealthy, more than repair.max_unhealthy "
             f"({policy.limit}) lets be: the fault may not be the nodes'"
@@ -195,7 +195,7 @@ def _named(name: str, mode: str, worst: Mapping[str, NodeFault], fleet: Fleet) -
         )
     if fault is None:
         instance = fleet.instances.get(name, "")
-        fault = NodeFault(node=name, cause=Cause.ASKED, because="asked for", instance=instance)
+        fault = NodeFault(node=name, cause=FaultCause.ASKED, because="asked for", instance=instance)
     return _repair(fault, mode or _mode(fault, fleet))
 
 
@@ -220,7 +220,7 @@ def changes_of(decision: Decision, *, replaces: bool = False) -> Iterator[FieldC
     """A change for each node that is repaired, in their order; `replaces`: the object goes."""
     most = f"{decision.parallel} at a time"
     for each in decision.due:
-        before = "in use" if each.cause == Cause.ASKED else BROKEN
+        before = "in use" if each.cause == FaultCause.ASKED else BROKEN
         because = f"{each.evidence}; {most}" if len(decision.due) > 1 else each.evidence
         if each.proposed and each.proposed != each.mode:
             because += f"; {each.proposed} was proposed"
@@ -241,7 +241,7 @@ def due_notices(decision: Decision) -> Iterator[Notice]:
     A repair that a person has asked for by name is none: the node need not be broken.
     """
     for each in decision.due:
-        if each.cause == Cause.ASKED:
+        if each.cause == FaultCause.ASKED:
             continue
         text = f"node {each.node} is broken: {each.evidence}. `gpuform repair` does {each.mode}"
         yield Notice(kind=NoticeKind.REPAIR, text=text, at=each.since)

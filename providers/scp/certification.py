@@ -84,7 +84,7 @@ class NodeCertificationOperations(CertificationActions[CertificationInputs]):
             ]
 
         def create_tester() -> Tester:
-            if inputs.with_slurm:
+            if inputs.uses_slurm:
                 commands = slurm_commands(
                     inputs.slurm or SlurmInputs(), kubeconfig=kubeconfig, cluster=label
                 )

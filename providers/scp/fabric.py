@@ -20,7 +20,11 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import FabricInputs
 from gpuform.schemas.scp.outputs import FabricOutputs, MemberOutputs
-from gpuform.schemas.scp.statuses import FABRIC_READY, NODE_FAILED, NODE_LEAVING
+from gpuform.schemas.scp.statuses import (
+    DELETING_NODE_STATES,
+    FAILED_NODE_STATES,
+    READY_FABRIC_STATES,
+)
 
 POLL_INTERVAL_S = 10.0
 
@@ -150,9 +154,9 @@ def build_poll_result(name: str, fabric: wire.ClusterFabric | None) -> PollResul
     """Build the poll result of a fabric for waiters: ready, failed, or still changing."""
     if fabric is None:
         return PollResult(Observed({}, FabricOutputs(ready=True)), "no members yet", is_done=True)
-    is_ready = fabric.state in FABRIC_READY
+    is_ready = fabric.state in READY_FABRIC_STATES
     progress = fabric.state or "no state"
-    failure = f"its state is {fabric.state}" if fabric.state in NODE_FAILED else None
+    failure = f"its state is {fabric.state}" if fabric.state in FAILED_NODE_STATES else None
     members = [
         MemberOutputs(
             gpu_node_id=member.gpu_node_id, gpu_node_name=member.gpu_node_name, state=member.state
@@ -183,7 +187,7 @@ def _refuse_members(fabric: wire.ClusterFabric) -> None:
     member_names = [
         member.gpu_node_name
         for member in fabric.gpu_node_details
-        if member.state not in NODE_LEAVING
+        if member.state not in DELETING_NODE_STATES
     ]
     if member_names:
         raise GpuformError(

@@ -72,19 +72,19 @@ from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import MachineRepairInputs, NodeFault
-from gpuform.schemas.resource_facts import Footprint, Notice, Placement
+from gpuform.schemas.resource_facts import Notice, ResourcePlacement, ResourceUsage
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
 from gpuform.schemas.scp.statuses import (
-    FABRIC_READY,
-    GPUS_OF_A_SERVER,
-    NODE_AT_REST,
-    NODE_FAILED,
-    unix_time,
+    FAILED_NODE_STATES,
+    GPUS_PER_SERVER,
+    READY_FABRIC_STATES,
+    STABLE_NODE_STATES,
+    to_unix_time,
 )
 from gpuform.schemas.values import UNKNOWN
 
@@ -193,7 +193,7 @@ class GpuNodeOperations:
             has_sent = steps.send_next_steps([(observed_node, declared_node)], fabric, fabric.id)
             has_differences = any(find_differences(observed_node, declared_node, fabric))
             failure = steps.refusals.get(declared_node.name) or find_failure(observed_node)
-            is_done = observed_node.state in NODE_AT_REST and not has_differences and not has_sent
+            is_done = observed_node.state in STABLE_NODE_STATES and not has_differences and not has_sent
             reason = None if is_done else (failure or observed_node.state or "no state")
             observed_node, faults = self._inspect_node(
                 context, inputs.dump_declared(), observed_node
@@ -237,7 +237,7 @@ class GpuNodeOperations:
             _uncordon_leftovers(context, object_id, known_inputs, node_outputs)
         reason = (
             None
-            if node_outputs.state in NODE_AT_REST
+            if node_outputs.state in STABLE_NODE_STATES
             else find_failure(node_outputs) or f"it is {node_outputs.state}"
         )
         inputs = build_observed_inputs(node.last)
@@ -292,7 +292,7 @@ class GpuNodeOperations:
 
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: GpuNodeInputs
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """Return the node if an update would stop or move it now, else None."""
         node_outputs = SingleNode(self._get_client_for_inputs(inputs), object_id, None).refresh()
         if node_outputs is None:
@@ -307,7 +307,7 @@ class GpuNodeOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],
         because: str,
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """Return the node, unless somebody is deleting it already."""
         node_outputs = SingleNode(self._get_client(known_inputs), object_id, None).refresh()
         if node_outputs is None or is_terminating(node_outputs.state):
@@ -370,7 +370,7 @@ class GpuNodeOperations:
         def poll() -> PollResult[wire.ClusterFabric]:
             fabric = _require_fabric(client, inputs.cluster_fabric_id)
             return PollResult(
-                fabric, f"fabric {fabric.state}", is_done=fabric.state in FABRIC_READY
+                fabric, f"fabric {fabric.state}", is_done=fabric.state in READY_FABRIC_STATES
             )
 
         label = f"fabric {inputs.cluster_fabric_id}"
@@ -423,12 +423,12 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
         """Return the number of GPUs of one server."""
-        return GPUS_OF_A_SERVER
+        return GPUS_PER_SERVER
 
     @classmethod
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Footprint:
+    ) -> ResourceUsage:
         """Return the resource usage of one server."""
         return compute_node_usage(inputs, outputs)
 
@@ -462,7 +462,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         return describe_node_access(outputs)
 
     @classmethod
-    def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:
+    def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
         """Return the region, vendor pool and fabric of the node."""
         return describe_node_placement(outputs)
 
@@ -479,12 +479,12 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
         """Return the creation time reported by SCP, in Unix seconds."""
-        return unix_time(outputs.get("created_at"))
+        return to_unix_time(outputs.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
         """Return True if the node has failed."""
-        return old_outputs.get("state") in NODE_FAILED
+        return old_outputs.get("state") in FAILED_NODE_STATES
 
     @classmethod
     def find_planned_changes(

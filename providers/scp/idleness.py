@@ -22,9 +22,9 @@ from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops, Quiet, QuietLooks
 from gpuform.providers.scp.nodes import NodeDrainer
-from gpuform.schemas.policies.lifetime import Idleness, idleness_of
+from gpuform.schemas.policies.lifetime import Idleness, read_idleness
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs, NodePoolOutputs
-from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER, unix_time
+from gpuform.schemas.scp.statuses import GPUS_PER_SERVER, to_unix_time
 
 MAX_LOOK_GAP_S: Final = 900.0
 """The longest time from one look to the next, in seconds: in between somebody may use the nodes."""
@@ -94,7 +94,7 @@ def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any])
 
     Only `expire` stops nodes that declare `idle`.
     """
-    stops, idleness = IdleStops.beside(context.intents), idleness_of(declared)
+    stops, idleness = IdleStops.beside(context.intents), read_idleness(declared)
     if idleness is not None and declared.get("state") == "STOPPED":
         now = context.clock.now()
         reason = f"{CAUSE}, each GPU used {idleness.text} up to {written(now)}"
@@ -145,7 +145,7 @@ def _observe(
     yield Observation("the scheduler", list(_find_gaps_of_jobs(drainer, nodes)))
     names = {node.gpu_node_name for node in nodes}
     answers = ask_lens(client)
-    missing = find_missing_proof(answers, names, GPUS_OF_A_SERVER, idleness.below)
+    missing = find_missing_proof(answers, names, GPUS_PER_SERVER, idleness.below)
     yield Observation("Lens", list(missing))
 
 
@@ -164,7 +164,7 @@ def _find_gaps_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterato
         yield f"{name} is locked"
     # A node that is younger than the declared time has not been idle for that long.
     for event, timestamp in {"made": node.created_at, "changed": node.modified_at}.items():
-        event_time = unix_time(timestamp)
+        event_time = to_unix_time(timestamp)
         if timestamp is not None and event_time is None:
             yield f"nobody can tell when {name} was {event}: {timestamp}"
         elif event_time is not None and now - event_time < lasting:

@@ -12,7 +12,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import client_for
 from gpuform.providers.scp.nodes import is_terminating
 from gpuform.schemas.scp import wire
-from gpuform.schemas.scp.statuses import unix_time
+from gpuform.schemas.scp.statuses import to_unix_time
 
 ADDRESS_BY_REGION = True
 
@@ -38,7 +38,7 @@ def _summarize_node(node: wire.GpuNode) -> Held:
         region=node.region_id,
         status=node.state,
         owner=node.created_by,
-        created_at=unix_time(node.created_at),
+        created_at=to_unix_time(node.created_at),
         told=_get_server_properties(node),
     )
 
@@ -53,7 +53,7 @@ def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Held]:
             region=fabric.region_id,
             status=fabric.state,
             owner=fabric.created_by,
-            created_at=unix_time(fabric.created_at),
+            created_at=to_unix_time(fabric.created_at),
             told={"region_id": fabric.region_id} if fabric.region_id else {},
             made_of=tuple(node.gpu_node_id for node in fabric.gpu_node_details),
         )

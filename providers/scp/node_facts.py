@@ -14,15 +14,21 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gpuform.providers.declared import EXPIRES, names_in, not_known, text_of
-from gpuform.schemas.access import Access, Host, is_user
+from gpuform.schemas.access import Access, Host, is_valid_user
 from gpuform.schemas.policies.drain import KubernetesInputs
-from gpuform.schemas.policies.lifetime import has_end
-from gpuform.schemas.resource_facts import Billing, Expense, Footprint, PlacedNode, Placement
-from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER
+from gpuform.schemas.policies.lifetime import has_expiry
+from gpuform.schemas.resource_facts import (
+    Billing,
+    Expense,
+    NodePlacement,
+    ResourcePlacement,
+    ResourceUsage,
+)
+from gpuform.schemas.scp.statuses import GPUS_PER_SERVER
 from gpuform.schemas.values import UNKNOWN, parse_count
 
 
-def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Footprint:
+def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
     """Compute the resource usage of a pool: running servers and stopped ones."""
     nodes, pool_state = inputs.get("nodes"), text_of(inputs, "state")
     if nodes is UNKNOWN or inputs.get("count") is UNKNOWN or inputs.get("state") is UNKNOWN:
@@ -35,7 +41,7 @@ def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) ->
     return _build_usage(inputs, outputs, server_counts)
 
 
-def compute_node_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Footprint:
+def compute_node_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
     """Compute the resource usage of one server."""
     return _build_usage(inputs, outputs, Counter([text_of(inputs, "state")]))
 
@@ -46,7 +52,7 @@ def _get_declared_state(node: Any, pool_state: str) -> str:
 
 def _build_usage(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any], server_counts: Mapping[str, int] | None
-) -> Footprint:
+) -> ResourceUsage:
     """Build the resource usage; `server_counts` has servers by state, None if unknown."""
     gpu_property = "server_type_id" if inputs.get("gpu_type") is None else "gpu_type"
     tags, gpu_type = names_in(inputs, "tags"), text_of(inputs, gpu_property)
@@ -58,11 +64,11 @@ def _build_usage(
         for state, count in server_counts.items():
             counter[Billing.STOPPED if state == "STOPPED" else Billing.ON_DEMAND] += count
         counts = {billing: count for billing, count in counter.items() if count}
-    return Footprint(
+    return ResourceUsage(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
         tags=tags,
-        expires=has_end(inputs) or EXPIRES in tags,
+        expires=has_expiry(inputs) or EXPIRES in tags,
         running=any(state == "RUNNING" for state in _list_observed_states(outputs)),
         unknown=not_known(
             inputs, region="region_id", gpu_types=gpu_property, tags="tags", expires="tags"
@@ -70,7 +76,7 @@ def _build_usage(
         expenses=tuple(
             Expense(
                 what="gpus",
-                amount=None if count is None else count * GPUS_OF_A_SERVER,
+                amount=None if count is None else count * GPUS_PER_SERVER,
                 platform="scp",
                 gpu_type=gpu_type,
                 region=region,
@@ -88,7 +94,7 @@ def _list_observed_states(outputs: Mapping[str, Any]) -> Iterable[str]:
     return [text_of(outputs, "state")]
 
 
-def describe_pool_placement(outputs: Mapping[str, Any]) -> Placement:
+def describe_pool_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
     """Describe the placement of a pool's nodes, each with the node's own fabric."""
     nodes = outputs.get("gpu_nodes")
     node_outputs = nodes.values() if isinstance(nodes, Mapping) else ()
@@ -98,15 +104,15 @@ def describe_pool_placement(outputs: Mapping[str, Any]) -> Placement:
     )
 
 
-def describe_node_placement(outputs: Mapping[str, Any]) -> Placement:
+def describe_node_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
     """Describe the placement of one node."""
     return _build_placement(outputs, text_of(outputs, "gpu_node_name"), [outputs])
 
 
 def _build_placement(
     outputs: Mapping[str, Any], name: str, nodes: list[Mapping[str, Any]]
-) -> Placement:
-    return Placement(
+) -> ResourcePlacement:
+    return ResourcePlacement(
         name=name,
         region=text_of(outputs, "region_id"),
         pool=text_of(outputs, "node_pool_id"),
@@ -117,8 +123,8 @@ def _build_placement(
     )
 
 
-def _build_placed_node(node: Mapping[str, Any]) -> PlacedNode:
-    return PlacedNode(
+def _build_placed_node(node: Mapping[str, Any]) -> NodePlacement:
+    return NodePlacement(
         name=text_of(node, "gpu_node_name"),
         address=text_of(node, "policy_nat") or text_of(node, "policy_ip"),
         fabric_id=text_of(node, "cluster_fabric_id"),
@@ -173,4 +179,6 @@ def _build_host(node: Mapping[str, Any], declared: Mapping[str, Any]) -> Host:
     elif state != _RUNNING:
         reason = f"it is {state or 'in no known state'}"
     # A value that is no user name must not become part of an ssh command.
-    return Host.of(name, address, user=user if is_user(user) else _DEFAULT_USER, because=reason)
+    return Host.of(
+        name, address, user=user if is_valid_user(user) else _DEFAULT_USER, because=reason
+    )

@@ -73,14 +73,14 @@ from gpuform.providers.scp.pool import (
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import NodeFault
-from gpuform.schemas.resource_facts import Footprint, Notice, Placement
+from gpuform.schemas.resource_facts import Notice, ResourcePlacement, ResourceUsage
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
-from gpuform.schemas.scp.statuses import GPUS_OF_A_SERVER, NODE_AT_REST, unix_time
+from gpuform.schemas.scp.statuses import GPUS_PER_SERVER, STABLE_NODE_STATES, to_unix_time
 from gpuform.schemas.values import UNKNOWN, parse_count
 
 _ID_PATTERN = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
@@ -208,7 +208,7 @@ class NodePoolOperations:
 
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: NodePoolInputs
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """Return the nodes whose jobs an update would end now, or None."""
         return PoolReconciler(
             self._get_client_for_inputs(inputs), self._settings, context, inputs, object_id
@@ -220,7 +220,7 @@ class NodePoolOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],
         because: str,
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """Return all nodes of the pool."""
         nodes, _ = self._build_pool_nodes(
             self._get_client(known_inputs), context, object_id, known_inputs
@@ -380,12 +380,12 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         server_count = (
             len(nodes) if isinstance(nodes, Mapping) else parse_count(properties.get("count"))
         )
-        return None if server_count is None else server_count * GPUS_OF_A_SERVER
+        return None if server_count is None else server_count * GPUS_PER_SERVER
 
     @classmethod
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Footprint:
+    ) -> ResourceUsage:
         """Return the resource usage of the running and the stopped servers."""
         return compute_pool_usage(inputs, outputs)
 
@@ -424,7 +424,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         return describe_pool_access(outputs)
 
     @classmethod
-    def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:
+    def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
         """Return region and vendor pool, and the fabric of each node."""
         return describe_pool_placement(outputs)
 
@@ -441,7 +441,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
         """Return the creation time of the oldest node, in Unix seconds."""
-        times = (unix_time(node.created_at) for node in parse_stored_nodes(outputs) or ())
+        times = (to_unix_time(node.created_at) for node in parse_stored_nodes(outputs) or ())
         return min((time for time in times if time is not None), default=None)
 
     @classmethod
@@ -503,7 +503,7 @@ def _describe_unready_nodes(
 
     def is_as_declared(node: NodeOutputs) -> bool:
         if declared is None or not declared.has_node(node.gpu_node_name):
-            return node.state in NODE_AT_REST
+            return node.state in STABLE_NODE_STATES
         return node.state == declared.get_declared_node(node.gpu_node_name).state
 
     messages = [

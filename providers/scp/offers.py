@@ -22,7 +22,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.scp.client import ScpClient, client_for
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.scp import wire
@@ -166,7 +166,7 @@ def _find_pool_problems(
 
 def _suggest_value(value: str, choices: Sequence[str]) -> str:
     ids = tuple(choice.partition(" ")[0] for choice in choices)
-    similar_id = nearest(value, ids)
+    similar_id = find_nearest_name(value, ids)
     if similar_id:
         return f"did you mean {similar_id}?"
     return f"use one of {', '.join(choices)}" if choices else "ask the platform's support"
@@ -297,7 +297,7 @@ def _find_choice_problem(
     if choices:
         return None
     gpu_models = tuple(sorted({product.product_attrs.gpu_model for product in products} - {""}))
-    similar_model = nearest(gpu, gpu_models)
+    similar_model = find_nearest_name(gpu, gpu_models)
     listed = ", ".join(gpu_models)
     advice = (
         f"did you mean {similar_model}? There are {listed}"

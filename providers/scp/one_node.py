@@ -14,7 +14,7 @@ from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
-from gpuform.schemas.scp.statuses import NODE_FAILED
+from gpuform.schemas.scp.statuses import FAILED_NODE_STATES
 
 
 class SingleNode:
@@ -86,7 +86,7 @@ def build_create_request(
 
 def find_failure(node: NodeOutputs) -> str | None:
     """Return why the node does not recover by itself, or None."""
-    if node.state in NODE_FAILED:
+    if node.state in FAILED_NODE_STATES:
         return f"its state is {node.state}: replace it (`gpuform up --replace URN`)"
     return None
 

@@ -76,7 +76,7 @@ Metric = Literal[
 
 
 class NodeArguments(TypedDict):
-    """One node of a pool, where it differs from the others."""
+    """One node of a pool, where it differs from the other nodes."""
 
     # Its name; otherwise gpu_node_name_prefix, a hyphen and its key. Another name makes another
     # node.
@@ -94,7 +94,7 @@ class NodeArguments(TypedDict):
 
 
 class KubernetesArguments(TypedDict):
-    """The Kubernetes that gives nodes their jobs, each node under its own name."""
+    """The Kubernetes that schedules jobs on the nodes, each node under its own name."""
 
     # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
     kubeconfig: NotRequired[pulumi.Input[str] | None]
@@ -103,7 +103,7 @@ class KubernetesArguments(TypedDict):
 
 
 class SlurmArguments(TypedDict):
-    """How gpuform asks a cluster's Slurm; its own setting, never sent to the platform."""
+    """How gpuform reaches a cluster's Slurm. A setting of gpuform, never sent to the platform."""
 
     # exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
     # commands are installed on this machine.
@@ -125,12 +125,12 @@ class SlurmArguments(TypedDict):
 
 
 class PoolDrainArguments(TypedDict):
-    """What is done about the jobs on a pool's nodes, who tells them, and which nodes go first."""
+    """The jobs on a pool's removed nodes, the scheduler to ask, and which nodes go first."""
 
     # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
     # them.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is taken.
+    # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # Names of the nodes that go when there are to be fewer, all of them; otherwise failed ones,
     # then cordoned or drained ones, then idle ones, then the newest go.
@@ -155,7 +155,7 @@ class RolloutArguments(TypedDict):
 
 
 class RepairArguments(TypedDict):
-    """Which broken nodes are repaired, how many at a time, and who has to have seen the plan."""
+    """Which broken nodes are repaired, how many at a time, and who must have seen the plan."""
 
     # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
     # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
@@ -176,7 +176,7 @@ class RepairArguments(TypedDict):
 
 
 class ScheduleArguments(TypedDict):
-    """The hours in which something runs; outside of them `gpuform expire` stops it."""
+    """The hours in which a resource runs. Outside of them `gpuform expire` stops it."""
 
     # The days on which it starts; all when not declared.
     days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]
@@ -204,7 +204,7 @@ IdleArguments = TypedDict(
 
 
 class NodePoolArguments(TypedDict):
-    """GPU nodes that are made and kept together in one fabric of one vendor pool."""
+    """GPU nodes that are created and managed as a group, in one fabric of one vendor pool."""
 
     # The platform's node pool, such as POOL001-krw1a. (replaces)
     node_pool_id: pulumi.Input[str]
@@ -278,12 +278,12 @@ class NodePoolArguments(TypedDict):
 
 
 class ScheduledDrainArguments(TypedDict):
-    """The same, and who gives the nodes their jobs, where the platform knows no scheduler."""
+    """The jobs on removed nodes, and which scheduler to ask, where the platform knows none."""
 
     # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
     # them.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is taken.
+    # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # The Kubernetes to ask for jobs; nobody is asked without it and slurm.
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
@@ -292,7 +292,7 @@ class ScheduledDrainArguments(TypedDict):
 
 
 class MachineRepairArguments(TypedDict):
-    """When a broken machine is repaired, and who has to have seen the plan."""
+    """When a broken machine is repaired, and who must have seen the plan."""
 
     # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
     # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
@@ -308,7 +308,7 @@ class MachineRepairArguments(TypedDict):
 
 
 class GpuNodeArguments(TypedDict):
-    """One GPU node that joins a fabric which exists."""
+    """One GPU node that joins an existing fabric."""
 
     # Name of the node. (replaces)
     gpu_node_name: pulumi.Input[str]
@@ -369,7 +369,7 @@ class GpuNodeArguments(TypedDict):
 
 
 class FabricArguments(TypedDict):
-    """A cluster fabric, bound by its name: it exists from its first node to its last."""
+    """A cluster fabric, bound by its name. A fabric exists from its first node to its last."""
 
     # The platform's node pool, such as POOL001-krw1a. (replaces)
     node_pool_id: pulumi.Input[str]
@@ -380,7 +380,7 @@ class FabricArguments(TypedDict):
 
 
 class BatchJobArguments(TypedDict):
-    """A batch job of Slurm that measures nodes, in place of the Cluster Readiness Engine."""
+    """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
 
     # The batch script, with its first line `#!/bin/bash`. sbatch is told which nodes it runs on,
     # and that it shares them with nobody.
@@ -413,7 +413,7 @@ class CategoryArguments(TypedDict):
 
 
 class CertificationArguments(TypedDict):
-    """A proof that GPU nodes are fit: what depends on it waits for it."""
+    """A proof that GPU nodes work: resources that depend on it wait for it."""
 
     # Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)
     name: pulumi.Input[str]
@@ -445,7 +445,7 @@ class CertificationArguments(TypedDict):
 
 
 class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
-    """GPU nodes that are made and kept together in one fabric of one vendor pool."""
+    """GPU nodes that are created and managed as a group, in one fabric of one vendor pool."""
 
     _lifecycle = NodePoolLifecycle
 
@@ -493,7 +493,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
 
 
 class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
-    """One GPU node that joins a fabric which exists."""
+    """One GPU node that joins an existing fabric."""
 
     _lifecycle = GpuNodeLifecycle
 
@@ -553,7 +553,7 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
 
 
 class Fabric(PlatformResource, module="gpuform.scp", name="Fabric"):
-    """A cluster fabric, bound by its name: it exists from its first node to its last."""
+    """A cluster fabric, bound by its name. A fabric exists from its first node to its last."""
 
     _lifecycle = FabricLifecycle
 
@@ -586,7 +586,7 @@ class Fabric(PlatformResource, module="gpuform.scp", name="Fabric"):
 
 
 class Certification(PlatformResource, module="gpuform.scp", name="Certification"):
-    """A proof that GPU nodes are fit: what depends on it waits for it."""
+    """A proof that GPU nodes work: resources that depend on it wait for it."""
 
     _lifecycle = CertificationLifecycle
 

@@ -65,15 +65,15 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import Idleness
-from gpuform.schemas.policies.repair import alternatives_of
-from gpuform.schemas.resource_facts import Credit, Exposure, Footprint, Notice
+from gpuform.schemas.policies.repair import iterate_alternatives
+from gpuform.schemas.resource_facts import Credit, Exposure, Notice, ResourceUsage
 from gpuform.schemas.tensorone import requests, wire
-from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
+from gpuform.schemas.tensorone.inputs import START_FIELDS, ClusterInputs
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
-from gpuform.schemas.tensorone.statuses import AT_REST, ClusterStatus, unix_time
-from gpuform.schemas.tensorone.termination import credit_of, stopped_by
+from gpuform.schemas.tensorone.statuses import STABLE_STATUSES, ClusterStatus, to_unix_time
+from gpuform.schemas.tensorone.termination import find_stopping_limit, read_credit
 
-BY_START: Final = (*CONFIGURED, "restore_snapshot")
+BY_START: Final = (*START_FIELDS, "restore_snapshot")
 SHOWN: Final = ("gpu_type", "gpu_count", "storage_gb")
 """What tells a cluster that we have asked for from another one of its name."""
 OLDEST = 300.0
@@ -149,7 +149,7 @@ class ClusterActions:
             done = False
             if self._client.writes.is_stale(seen, call.stored_properties):
                 phase, failed = f"{phase}, as it was before the last change", None
-            elif cluster.status in AT_REST:
+            elif cluster.status in STABLE_STATUSES:
                 step = course.request_next_step(cluster)
                 phase = f"{phase}; asked to {step}" if step else phase
                 failed = None if step else course.describe_unmet_inputs(cluster)
@@ -189,7 +189,9 @@ class ClusterActions:
         if known_inputs:
             inputs = _without_placement(inputs, known_inputs, call.stored_properties)
         by = (
-            stopped_by(cluster) if known_inputs and known_inputs.get("state") != "stopped" else None
+            find_stopping_limit(cluster)
+            if known_inputs and known_inputs.get("state") != "stopped"
+            else None
         )
         if by is None and known_inputs.get("idle") is not None:
             by = find_idle_stop_reason(
@@ -197,7 +199,7 @@ class ClusterActions:
             )
         if by is not None:
             del inputs["state"]
-        at_rest = cluster.status in AT_REST
+        at_rest = cluster.status in STABLE_STATUSES
         ill = find_failed_checks(cluster, known_inputs.get("require_healthy") or ())
         reason = ill if at_rest else find_failure(cluster) or f"it is {cluster.status or 'unknown'}"
         restored, made_from = map(
@@ -218,7 +220,7 @@ class ClusterActions:
 
         One that is broken is stopped, so that `wait_until_ready` starts it.
         """
-        body = requests.cluster_update(inputs, changes)
+        body = requests.build_update(inputs, changes)
         if body:
             self._client.update(object_id, body)
         if any(each.repair is not None for each in changes):
@@ -228,7 +230,7 @@ class ClusterActions:
         self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
         """Done when the cluster answers 404; stopped before, where the platform insists."""
-        body = requests.cluster_delete(
+        body = requests.build_delete(
             final_snapshot=bool(known_inputs.get("final_snapshot")),
             snapshot_name=known_inputs.get("final_snapshot_name"),
         )
@@ -264,7 +266,7 @@ class ClusterActions:
 
     def _send(self, want: ClusterInputs) -> str:
         try:
-            return self._client.create(requests.cluster_create(want)).id
+            return self._client.create(requests.build_create(want)).id
         except ApiError as error:
             raise to_out_of_capacity(error) from None
 
@@ -285,7 +287,7 @@ class ClusterActions:
     def _find(self, id_: str) -> ClusterReading | None:
         try:
             seen = self._client.shared_clusters.one(id_)
-            if seen.cluster.status in AT_REST and not seen.cluster.is_whole:
+            if seen.cluster.status in STABLE_STATUSES and not seen.cluster.is_whole:
                 # Nothing says that lists have everything: look at the cluster alone.
                 seen = self._client.shared_clusters.alone(id_)
         except NotFound:
@@ -331,7 +333,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Footprint:
+    ) -> ResourceUsage:
         """At the platform's own rate while that holds."""
         return describe_cluster_usage(inputs, outputs)
 
@@ -397,7 +399,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
         """What the text of its status says."""
-        return credit_of(outputs)
+        return read_credit(outputs)
 
     @classmethod
     def list_notices(
@@ -414,7 +416,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
         """By the platform."""
-        return unix_time(outputs.get("created_at"))
+        return to_unix_time(outputs.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
@@ -432,7 +434,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         )
         for change in by_rules(ClusterInputs, *parts):
             if change.action is Action.KEEP:
-                if change.path in CONFIGURED:
+                if change.path in START_FIELDS:
                     yield change
             else:
                 because = change.because or describe_start_effect(
@@ -445,7 +447,7 @@ def _without_placement(
     inputs: Mapping[str, Any], known: Mapping[str, Any], stored: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Where it is may be an alternative to what is declared: outputs say so, no change."""
-    alternatives = [each for _, each in alternatives_of(known)]
+    alternatives = [each for _, each in iterate_alternatives(known)]
     own = {
         name
         for name in ("region", "gpu_type")
@@ -460,7 +462,7 @@ def _candidate(seen: ClusterReading) -> Candidate:
     place = cluster.configuration or wire.Configuration()
     return Candidate(
         cluster.id,
-        unix_time(cluster.created_at),
+        to_unix_time(cluster.created_at),
         leaving=cluster.status == ClusterStatus.DELETING,
         region=place.region or "",
         gpu_type=place.gpu_type or "",

@@ -20,12 +20,19 @@ from gpuform.providers.errors import NotFound
 from gpuform.providers.lifetime import is_for_idleness, left, written
 from gpuform.providers.permissions import Permission
 from gpuform.providers.tensorone.client import TensorOneClient
-from gpuform.schemas.access import Access, Host, Port, is_host, is_user
+from gpuform.schemas.access import Access, Host, Port, is_valid_host, is_valid_user
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
-from gpuform.schemas.policies.lifetime import has_end
-from gpuform.schemas.resource_facts import Billing, Expense, Exposure, Footprint, Notice, NoticeKind
+from gpuform.schemas.policies.lifetime import has_expiry
+from gpuform.schemas.resource_facts import (
+    Billing,
+    Expense,
+    Exposure,
+    Notice,
+    NoticeKind,
+    ResourceUsage,
+)
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.statuses import AT_REST, ClusterStatus, unix_time
+from gpuform.schemas.tensorone.statuses import STABLE_STATUSES, ClusterStatus, to_unix_time
 from gpuform.schemas.tensorone.wire import ClusterMetrics
 from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal
 
@@ -58,7 +65,7 @@ def _find_ssh_host(outputs: Mapping[str, Any]) -> Host | None:
     connection = outputs.get("ssh_connection") or {}
     address, user = text_of(connection, "host"), text_of(connection, "username")
     # both end up in an SSH configuration: anything but a plain host and user is dropped
-    if not is_host(address) or (user and not is_user(user)):
+    if not is_valid_host(address) or (user and not is_valid_user(user)):
         return None
     status = text_of(outputs, "status")
     reason = f"it is {status}" if status != ClusterStatus.RUNNING else ""
@@ -146,7 +153,7 @@ _PRICED_FIELDS: Final = (
 _TERMINATION_LIMITS: Final = ("idle_minutes", "max_runtime_hours", "cost_limit_usd")
 
 
-def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> Footprint:
+def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
     """Return the resource usage and the expenses of a cluster with these inputs and outputs.
 
     The observed region and GPU type count before the declared ones: a search for capacity may have
@@ -156,11 +163,11 @@ def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]
     region, gpu_type = text_of(values, "region"), text_of(values, "gpu_type")
     tags = names_in(values, "tags")
     is_running = text_of(outputs, "status") == "running"
-    return Footprint(
+    return ResourceUsage(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
         tags=tags,
-        expires=has_end(values)
+        expires=has_expiry(values)
         or EXPIRES in tags
         or _has_termination_limit(values.get("auto_terminate")),
         running=is_running,
@@ -291,7 +298,7 @@ def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Not
     `estimated_termination` and `template_version` are from TensorOne's documentation ('Get Cluster
     Details'). That a cluster keeps the version of its creation is our reading.
     """
-    ends_at = unix_time(_get_text(outputs, "estimated_termination"))
+    ends_at = to_unix_time(_get_text(outputs, "estimated_termination"))
     if (
         ends_at is not None
         and ends_at > now
@@ -323,7 +330,7 @@ def plan_state_changes(
     """Yield whether the next run starts or stops a cluster, from outputs and declaration."""
     status, state = outputs.get("status"), declared.get("state", "running")
     # between two states the last recorded one counts: the cluster is on its way
-    observed_state = status if status in AT_REST else outputs.get("state", "running")
+    observed_state = status if status in STABLE_STATUSES else outputs.get("state", "running")
     recorded_state, stop_reason = outputs.get("state", observed_state), outputs.get("stopped_by")
     if state is UNKNOWN:
         because = KNOWN_AFTER_APPLY

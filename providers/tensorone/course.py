@@ -16,11 +16,11 @@ from gpuform.providers.records import IdleStop, IdleStops
 from gpuform.providers.tensorone.client import NO_CAPACITY_CODE, TensorOneClient
 from gpuform.providers.tensorone.idleness import describe_idle_stop, find_idle_stop_reason
 from gpuform.providers.tensorone.shown import find_start_changes
-from gpuform.schemas.policies.lifetime import idleness_of
+from gpuform.schemas.policies.lifetime import read_idleness
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
 from gpuform.schemas.tensorone.statuses import ClusterStatus
-from gpuform.schemas.tensorone.termination import stopped_by
+from gpuform.schemas.tensorone.termination import find_stopping_limit
 
 RESEND_AFTER_S = 120.0
 """Seconds after which a request without any effect is sent again."""
@@ -96,7 +96,7 @@ class StartStopSequence:
             is_allowed = Permission.START_TERMINATED in permissions.given()
             if idle_reason is not None and (self._inputs.state == "stopped" or not is_allowed):
                 return idle_reason
-        termination_reason = stopped_by(cluster)
+        termination_reason = find_stopping_limit(cluster)
         is_stop_declared = outputs.get("state") == "stopped" or self._inputs.state == "stopped"
         # a cluster that was not running before cannot have been stopped by its limits since
         was_running = outputs.get("status") in (ClusterStatus.RUNNING, ClusterStatus.STOPPING)
@@ -114,7 +114,7 @@ class StartStopSequence:
 
     def _record_idle_stop(self) -> None:
         """Record the reason if `gpuform expire` stops the cluster."""
-        idleness = idleness_of(self._inputs.dump_declared())
+        idleness = read_idleness(self._inputs.dump_declared())
         # a declaration with `idle` is never declared as stopped: only `gpuform expire` does that
         if idleness is not None and self._inputs.state == "stopped":
             now = self._call.clock.now()
@@ -167,7 +167,7 @@ class StartStopSequence:
             self._snapshot_to_restore,
         )
         try:
-            self._client.start(self._id, requests.cluster_start(changed_fields, snapshot))
+            self._client.start(self._id, requests.build_start(changed_fields, snapshot))
         except ApiError as error:
             raise to_out_of_capacity(error) from None
         self._has_sent_changes = True

@@ -18,7 +18,7 @@ from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.client import TensorOneClient
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.statuses import ClusterStatus, unix_time
+from gpuform.schemas.tensorone.statuses import ClusterStatus, to_unix_time
 
 MAX_METRIC_AGE_S: Final = 900.0
 """Seconds after which a measurement says nothing about the present."""
@@ -75,7 +75,7 @@ def find_idle_stop_reason(
     changed, recorded_reason = cluster.status_details.last_status_change, outputs.get("stopped_by")
     if is_for_idleness(recorded_reason) and changed == outputs.get("last_status_change"):
         return str(recorded_reason)
-    stop, changed_at = stops.find(cluster.id), unix_time(changed)
+    stop, changed_at = stops.find(cluster.id), to_unix_time(changed)
     if stop is None:
         return None
     # a status that changed long before or after our request is somebody else's stop
@@ -105,7 +105,7 @@ class _IdlenessCheck:
     def _find_current_doubts(self) -> Iterator[str]:
         current = self._metrics.current
         gpu_use, watts = current.gpu_utilization, current.power_usage_watts
-        measured_at = unix_time(current.timestamp)
+        measured_at = to_unix_time(current.timestamp)
         if gpu_use is None or not 0 <= gpu_use <= 100:
             yield "its use is not told"
         elif measured_at is None:
@@ -154,7 +154,7 @@ class _IdlenessCheck:
             "was accessed": cluster.last_accessed,
         }
         for event, timestamp in timestamp_by_event.items():
-            happened_at = unix_time(timestamp)
+            happened_at = to_unix_time(timestamp)
             if timestamp is not None and happened_at is None:
                 yield f"it {event} nobody knows when"
             elif happened_at is not None and self._now - happened_at < required_s:

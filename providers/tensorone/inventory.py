@@ -7,7 +7,7 @@ from gpuform.providers.offering import Held
 from gpuform.providers.operations import Settings
 from gpuform.providers.tensorone.client import client_for
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.statuses import ClusterStatus, unix_time
+from gpuform.schemas.tensorone.statuses import ClusterStatus, to_unix_time
 
 
 def held(settings: Settings) -> list[Held]:
@@ -34,7 +34,7 @@ def _to_held(cluster: wire.Cluster) -> Held:
         tags=cluster.tags,
         status=cluster.status,
         owner=project.owner_email or project.owner_id or "",
-        created_at=unix_time(cluster.created_at),
+        created_at=to_unix_time(cluster.created_at),
         hourly_cost=cost.current_hourly_rate,
         currency=cost.currency or "",
     )

@@ -15,9 +15,9 @@ from gpuform.schemas.tensorone.wire import (
     Cluster,
     ClusterMetrics,
     Environment,
+    ListedProject,
+    ListedTemplate,
     Network,
-    SeenProject,
-    SeenTemplate,
 )
 
 WINDOWS: Final = ("1h", "6h", "24h", "7d")
@@ -61,14 +61,14 @@ def clusters(
     ]
 
 
-def templates() -> Sequence[SeenTemplate]:
+def templates() -> Sequence[ListedTemplate]:
     """Return the templates of existing clusters by id; the API cannot list all templates."""
     clusters_by_template: dict[str, list[Cluster]] = {}
     for cluster in _list_clusters():
         if cluster.template_info.template_id:
             clusters_by_template.setdefault(cluster.template_info.template_id, []).append(cluster)
     return [
-        SeenTemplate(
+        ListedTemplate(
             **users[0].template_info.model_dump(),
             cluster_ids=tuple(sorted(user.id for user in users)),
         )
@@ -76,14 +76,14 @@ def templates() -> Sequence[SeenTemplate]:
     ]
 
 
-def projects() -> Sequence[SeenProject]:
+def projects() -> Sequence[ListedProject]:
     """Return the projects of existing clusters, sorted by id; the API cannot list all projects."""
     clusters_by_project: dict[str, list[Cluster]] = {}
     for cluster in _list_clusters():
         if cluster.project_info.project_id:
             clusters_by_project.setdefault(cluster.project_info.project_id, []).append(cluster)
     return [
-        SeenProject(
+        ListedProject(
             **members[0].project_info.model_dump(),
             cluster_ids=tuple(sorted(member.id for member in members)),
         )

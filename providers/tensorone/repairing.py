@@ -23,11 +23,11 @@ from gpuform.providers.repairing import Decision, Fleet, Held, decide, faults_in
 from gpuform.providers.tensorone.client import ClusterReading, TensorOneClient
 from gpuform.providers.tensorone.idleness import MAX_CLOCK_SKEW_S, MAX_GPUS, MAX_METRIC_AGE_S
 from gpuform.providers.tensorone.shown import find_failure
-from gpuform.schemas.policies.repair import Cause, NodeFault, NodeRepair
+from gpuform.schemas.policies.repair import FaultCause, NodeFault, NodeRepair
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterRepairInputs
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
-from gpuform.schemas.tensorone.statuses import ClusterStatus, unix_time
+from gpuform.schemas.tensorone.statuses import ClusterStatus, to_unix_time
 
 RESTART: Final = "RESTART"
 """The one way to repair a cluster: its own stop, then its own start."""
@@ -69,7 +69,7 @@ def faults_of(
     return [
         NodeFault(
             node=name,
-            cause=Cause.PLATFORM,
+            cause=FaultCause.PLATFORM,
             because=because,
             since=since or before.get(because, written(now)),
             instance=cluster.id,
@@ -97,7 +97,7 @@ def use_of(cluster: wire.Cluster, now: float) -> str | None:
     if cluster.status in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
         return None
     current = (cluster.metrics or wire.Metrics()).current
-    used, at = current.gpu_utilization, unix_time(current.timestamp)
+    used, at = current.gpu_utilization, to_unix_time(current.timestamp)
     gpus = (cluster.configuration and cluster.configuration.gpu_count) or MAX_GPUS
     if used is None or not 0 <= used <= 100:
         return "TensorOne does not tell the use of its GPUs"
@@ -214,7 +214,7 @@ class Restarting:
         last = self._last
         if last is None or last.repair != _BEGUN:
             return False
-        changed = unix_time(seen.cluster.status_details.last_status_change)
+        changed = to_unix_time(seen.cluster.status_details.last_status_change)
         return changed is not None and changed <= last.at + LONGEST  # later, it was somebody else
 
     def _restarted(self, seen: ClusterReading) -> str:
@@ -222,7 +222,7 @@ class Restarting:
         last = self._last
         if last is None:
             return ""
-        changed = unix_time(seen.cluster.status_details.last_status_change)
+        changed = to_unix_time(seen.cluster.status_details.last_status_change)
         is_running = seen.cluster.status == ClusterStatus.RUNNING
         is_done = last.repair == _ENDED or (
             is_running and changed is not None and changed > last.at

@@ -67,7 +67,7 @@ RequireHealthy = Literal[
 
 
 class PortMappingArguments(TypedDict):
-    """A port of the cluster that is reached from outside."""
+    """A port of the cluster that is reachable from outside."""
 
     # Port inside the cluster.
     internal_port: pulumi.Input[int]
@@ -93,7 +93,7 @@ class AutoTerminateArguments(TypedDict):
 
 
 class ClusterRepairArguments(TypedDict):
-    """When a broken cluster is restarted, and who has to have seen the plan."""
+    """When a broken cluster is restarted, and who must have seen the plan."""
 
     # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
     # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
@@ -103,7 +103,7 @@ class ClusterRepairArguments(TypedDict):
 
 
 class AlternativeArguments(TypedDict):
-    """Another region, another type of GPU, or both; what is left out is as declared."""
+    """Another region, another GPU type, or both. What is left out stays as declared."""
 
     # The region to try.
     region: NotRequired[pulumi.Input[Region] | None]
@@ -112,7 +112,7 @@ class AlternativeArguments(TypedDict):
 
 
 class OnNoCapacityArguments(TypedDict):
-    """What to do while the platform has no free GPUs, instead of giving up at once."""
+    """What to do while the platform has no free GPUs, instead of failing at once."""
 
     # What else to try for a new cluster, in this order.
     alternatives: NotRequired[pulumi.Input[Sequence[pulumi.Input[AlternativeArguments]]] | None]
@@ -121,7 +121,7 @@ class OnNoCapacityArguments(TypedDict):
 
 
 class ScheduleArguments(TypedDict):
-    """The hours in which something runs; outside of them `gpuform expire` stops it."""
+    """The hours in which a resource runs. Outside of them `gpuform expire` stops it."""
 
     # The days on which it starts; all when not declared.
     days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]

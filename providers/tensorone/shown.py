@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
+from gpuform.schemas.tensorone.inputs import START_FIELDS, ClusterInputs
 from gpuform.schemas.tensorone.outputs import (
     AlertOutputs,
     ClusterOutputs,
@@ -18,7 +18,7 @@ from gpuform.schemas.tensorone.outputs import (
     SshConnectionOutputs,
     VolumeOutputs,
 )
-from gpuform.schemas.tensorone.statuses import AT_REST, FAILED, ClusterStatus
+from gpuform.schemas.tensorone.statuses import FAILED_STATUSES, STABLE_STATUSES, ClusterStatus
 
 _LIMIT_FIELDS: Final = ("enabled", "idle_minutes", "max_runtime_hours", "cost_limit_usd")
 _PORT_FIELDS: Final = ("internal_port", "protocol", "description")
@@ -54,7 +54,7 @@ def extract_inputs(cluster: wire.Cluster, known_inputs: Mapping[str, Any]) -> di
         **_extract_network(cluster.network, known_inputs),
         "auto_terminate": _extract_limits(cluster.auto_terminate, is_declared=bool(known_inputs)),
         "tags": cluster.tags,
-        "state": cluster.status if cluster.status in AT_REST else None,
+        "state": cluster.status if cluster.status in STABLE_STATUSES else None,
     }
 
 
@@ -63,7 +63,7 @@ def find_start_changes(cluster: wire.Cluster, inputs: ClusterInputs) -> dict[str
     observed, declared = extract_inputs(cluster, {"is": "known"}), inputs.dump_declared()
     return {
         name: declared[name]
-        for name in CONFIGURED
+        for name in START_FIELDS
         # a field that the platform does not report cannot differ
         if name in declared and observed[name] not in (None, declared[name])
     }
@@ -132,7 +132,7 @@ def _build_volume_outputs(volume: wire.StorageVolume) -> VolumeOutputs:
 
 def find_failure(cluster: wire.Cluster) -> str | None:
     """Return why the cluster cannot leave its status without help, or None."""
-    if cluster.status not in FAILED:
+    if cluster.status not in FAILED_STATUSES:
         return None
     # the text is the platform's: one line, cut to what a plan can show
     message = " ".join((cluster.status_details.message or "").split())

@@ -79,7 +79,7 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
             return _machines(*now)
 
         def tester() -> Tester:
-            if inputs.with_slurm:
+            if inputs.uses_slurm:
                 return _slurm_tester(context, id_, inputs, cluster)
             engine = engine_of(kubernetes, cluster.cluster_name)
             place = _place_of(inputs)

@@ -36,7 +36,11 @@ from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 from gpuform.schemas.together.statuses import VolumeStatus
-from gpuform.schemas.together.wire import Remediation, remediation_approve, remediation_create
+from gpuform.schemas.together.wire import (
+    Remediation,
+    build_remediation_approve,
+    build_remediation_create,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -127,7 +131,7 @@ class TogetherClient:
         Raises:
             UnknownOutcome: the answer was lost.
         """
-        body = requests.cluster_create(inputs)
+        body = requests.build_cluster_create(inputs)
         return self._api.ask(wire.Cluster, "POST", _CLUSTERS_PATH, body=body, retry=Retry.CREATE)
 
     def list_clusters(self, project_id: str | None = None) -> Sequence[wire.Cluster]:
@@ -146,7 +150,7 @@ class TogetherClient:
         self, cluster_id: str, inputs: ClusterInputs, changes: Sequence[FieldChange]
     ) -> wire.Cluster:
         """Send the changed fields only; the platform keeps the others."""
-        body = requests.cluster_update(inputs, changes)
+        body = requests.build_cluster_update(inputs, changes)
         return self._api.ask(wire.Cluster, "PUT", _CLUSTERS_PATH + at(cluster_id), body=body)
 
     def delete_cluster(self, cluster_id: str) -> None:
@@ -163,7 +167,7 @@ class TogetherClient:
         Raises:
             UnknownOutcome: the answer was lost.
         """
-        body = requests.volume_create(inputs)
+        body = requests.build_volume_create(inputs)
         return self._api.ask(wire.Volume, "POST", _VOLUMES_PATH, body=body, retry=Retry.CREATE)
 
     def list_volumes(self, project_id: str | None = None) -> Sequence[wire.Volume]:
@@ -181,7 +185,7 @@ class TogetherClient:
 
     def update_volume(self, volume_id: str, inputs: SharedVolumeInputs) -> wire.Volume:
         """Grow a volume to the declared size."""
-        body = requests.volume_update(volume_id, inputs)
+        body = requests.build_volume_update(volume_id, inputs)
         # the id is in the body, not in the path (document 003, "Update a Shared Volume")
         return self._api.ask(wire.Volume, "PUT", _VOLUMES_PATH, body=body)
 
@@ -217,7 +221,7 @@ class TogetherClient:
         'Client-specified ID for idempotency').
         """
         path = _build_remediations_path(cluster_id, instance_id)
-        body, params = remediation_create(mode, reason), {"remediation_id": remediation_id}
+        body, params = build_remediation_create(mode, reason), {"remediation_id": remediation_id}
         return self._api.ask(Remediation, "POST", path, body=body, params=params)
 
     def approve_remediation(
@@ -237,7 +241,9 @@ class TogetherClient:
             Conflict: the repair is no longer a proposal.
         """
         path = _build_remediations_path(cluster_id, instance_id) + at(remediation_id) + "/approve"
-        return self._api.ask(Remediation, "POST", path, body=remediation_approve(mode, comment))
+        return self._api.ask(
+            Remediation, "POST", path, body=build_remediation_approve(mode, comment)
+        )
 
     def list_regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
         """Return what each region supports, which says nothing about free capacity."""

@@ -61,17 +61,17 @@ from gpuform.providers.together.workers import (
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.drain import Leaving
-from gpuform.schemas.policies.repair import alternatives_of
-from gpuform.schemas.resource_facts import Credit, Footprint, Notice, Placement
+from gpuform.schemas.policies.drain import RemovedNodes
+from gpuform.schemas.policies.repair import iterate_alternatives
+from gpuform.schemas.resource_facts import Credit, Notice, ResourcePlacement, ResourceUsage
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.together.outputs import ClusterOutputs
 from gpuform.schemas.together.statuses import (
-    CLUSTER_READY,
-    CLUSTER_STUCK,
+    READY_CLUSTER_STATUSES,
+    STUCK_CLUSTER_MESSAGES,
     ClusterStatus,
-    unix_time,
+    to_unix_time,
 )
 
 INTERVAL = 30.0
@@ -96,7 +96,7 @@ class ClusterActions:
             *regions.find_region_problems(self._client, call, values),
         ]
         yield from found
-        for place, alternative in () if found else alternatives_of(values):
+        for place, alternative in () if found else iterate_alternatives(values):
             for problem in regions.find_region_problems(
                 self._client, call, {**values, **alternative}
             ):
@@ -110,7 +110,7 @@ class ClusterActions:
             return [
                 Candidate(
                     each.cluster_id,
-                    unix_time(each.created_at),
+                    to_unix_time(each.created_at),
                     leaving=each.status == ClusterStatus.DELETING,
                     region=each.region,
                     gpu_type=each.gpu_type,
@@ -246,7 +246,7 @@ class ClusterActions:
 
     def predict_removed_nodes(
         self, call: ProviderContext, object_id: str, inputs: ClusterInputs
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """The nodes that an update would take away now; None when it takes none."""
         cluster = self._find(object_id, inputs.project_id)
         if cluster is None:
@@ -259,7 +259,7 @@ class ClusterActions:
 
     def predict_nodes_removed_with_object(
         self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """All nodes, which go with the cluster."""
         cluster = self._find(object_id, known_inputs.get("project_id"))
         if cluster is None or cluster.status == ClusterStatus.DELETING:
@@ -378,7 +378,7 @@ class ClusterActions:
     def _find(self, id_: str, project_id: str | None) -> wire.Cluster | None:
         try:
             cluster = self._client.get_shared_clusters(project_id).one(id_)
-            if cluster.status in CLUSTER_READY and not cluster.kube_config:
+            if cluster.status in READY_CLUSTER_STATUSES and not cluster.kube_config:
                 # Nothing says that lists have credentials: look at the cluster alone.
                 cluster = self._client.get_shared_clusters(project_id).alone(id_)
         except NotFound:
@@ -423,7 +423,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Footprint:
+    ) -> ResourceUsage:
         """GPUs by the way they are paid for, and a volume that comes with it."""
         return describe_cluster_usage(inputs, outputs)
 
@@ -433,19 +433,19 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return describe_cluster_access(outputs)
 
     @classmethod
-    def get_placement(cls, outputs: Mapping[str, Any]) -> Placement | None:
+    def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
         """Its region; Together tells no fabric and no switch."""
         return describe_cluster_placement(outputs)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
         """By the platform."""
-        return unix_time(outputs.get("created_at"))
+        return to_unix_time(outputs.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
         """Degraded, or without credit."""
-        return old_outputs.get("status") in CLUSTER_STUCK
+        return old_outputs.get("status") in STUCK_CLUSTER_MESSAGES
 
     @classmethod
     def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
@@ -487,7 +487,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
 
 def _sent(want: ClusterInputs) -> dict[str, Any]:
-    body = requests.cluster_create(want)
+    body = requests.build_cluster_create(want)
     return {name: body[name] for name in SHOWN if body.get(name) is not None}
 
 

@@ -20,9 +20,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuform.providers.declared import not_known, number_of, placed, text_of
-from gpuform.schemas.access import Access, Host, is_jump
-from gpuform.schemas.policies.lifetime import has_end
-from gpuform.schemas.resource_facts import Billing, Expense, Footprint, PlacedNode, Placement
+from gpuform.schemas.access import Access, Host, is_valid_jump_host
+from gpuform.schemas.policies.lifetime import has_expiry
+from gpuform.schemas.resource_facts import (
+    Billing,
+    Expense,
+    NodePlacement,
+    ResourcePlacement,
+    ResourceUsage,
+)
 from gpuform.schemas.together.statuses import ClusterStatus
 from gpuform.schemas.values import UNKNOWN
 
@@ -45,7 +51,7 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
     is_slurm = outputs.get("cluster_type") == "SLURM"
     jump_host = text_of(outputs, "ssh_jump")
     # the value ends up in an SSH configuration: anything but a plain host is dropped
-    jump_host = jump_host if is_jump(jump_host) else ""
+    jump_host = jump_host if is_valid_jump_host(jump_host) else ""
     workers = tuple(_build_worker_hosts(outputs, jump_host))
     reason = text_of(outputs, "not_ready_reason", "status") or "its status is not known"
     return Access(
@@ -86,7 +92,7 @@ _BILLING: Final = {
 _RUNNING_STATUSES: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
 
 
-def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> Footprint:
+def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
     """Return the resource usage and the expenses of a cluster with these inputs and outputs.
 
     The observed region and GPU type count before the declared ones: a search for capacity may have
@@ -97,10 +103,10 @@ def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]
     billing_type = text_of(values, "billing_type")
     # both fields set an end, but an on-demand cluster runs until it is deleted
     reserved = any(values.get(name) for name in ("duration_days", "reservation_end_time"))
-    return Footprint(
+    return ResourceUsage(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
-        expires=has_end(values) or (reserved and billing_type != "ON_DEMAND"),
+        expires=has_expiry(values) or (reserved and billing_type != "ON_DEMAND"),
         running=text_of(outputs, "status") in _RUNNING_STATUSES,
         reserved=billing_type == "RESERVED",
         paid_until=text_of({**values, **outputs}, "reserved_until", "reservation_end_time"),
@@ -111,10 +117,10 @@ def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]
     )
 
 
-def describe_volume_usage(values: Mapping[str, Any]) -> Footprint:
+def describe_volume_usage(values: Mapping[str, Any]) -> ResourceUsage:
     """Return the resource usage and the expense of a shared volume with these inputs."""
     region = text_of(values, "region")
-    return Footprint(
+    return ResourceUsage(
         region=region,
         unknown=not_known(values, region="region"),
         expenses=(_build_storage_expense(values, region),),
@@ -196,7 +202,7 @@ def _build_storage_expense(values: Mapping[str, Any], region: str) -> Expense:
     )
 
 
-def describe_cluster_placement(outputs: Mapping[str, Any]) -> Placement:
+def describe_cluster_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
     """Return the workers of a cluster with their region and addresses.
 
     A cluster has its own Kubernetes and possibly its own Slurm.
@@ -204,7 +210,7 @@ def describe_cluster_placement(outputs: Mapping[str, Any]) -> Placement:
     workers = outputs.get("gpu_worker_nodes")
     reported_workers = workers if isinstance(workers, list | tuple) else ()
     nodes = [worker for worker in reported_workers if isinstance(worker, Mapping)]
-    return Placement(
+    return ResourcePlacement(
         name=text_of(outputs, "cluster_name"),
         region=text_of(outputs, "placed_region", "region"),
         nodes=tuple(_build_node_placement(node) for node in nodes if text_of(node, "host_name")),
@@ -215,8 +221,8 @@ def describe_cluster_placement(outputs: Mapping[str, Any]) -> Placement:
     )
 
 
-def _build_node_placement(worker: Mapping[str, Any]) -> PlacedNode:
-    return PlacedNode(
+def _build_node_placement(worker: Mapping[str, Any]) -> NodePlacement:
+    return NodePlacement(
         name=text_of(worker, "host_name"),
         slurm=text_of(worker, "slurm_worker_hostname"),
         address=to_ssh_address(text_of(worker, "host_name")),

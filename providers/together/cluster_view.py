@@ -26,18 +26,18 @@ from gpuform.schemas.models import WireModel
 from gpuform.schemas.policies.certification import CategoryResult
 from gpuform.schemas.resource_facts import Credit, CreditState
 from gpuform.schemas.together import wire
-from gpuform.schemas.together.drivers import driver_name, driver_pair
+from gpuform.schemas.together.drivers import format_driver_version, parse_driver_version
 from gpuform.schemas.together.outputs import ClusterOutputs
 from gpuform.schemas.together.statuses import (
-    CLUSTER_FAILED,
-    CLUSTER_READY,
-    CLUSTER_STUCK,
     FAILED_CLUSTER_PHASES,
+    FAILED_CLUSTER_STATUSES,
     FAILED_NODE_PHASES,
     PAUSED_PHASES,
+    READY_CLUSTER_STATUSES,
+    STUCK_CLUSTER_MESSAGES,
     ClusterStatus,
     VolumeStatus,
-    unix_time,
+    to_unix_time,
 )
 
 _CATEGORY_BY_TEST_PHASE: Final = {
@@ -59,10 +59,10 @@ def collect_acceptance_results(
     dated_transitions = [
         transition
         for transition in cluster.phase_transitions
-        if unix_time(transition.transition_time)
+        if to_unix_time(transition.transition_time)
     ]
     transitions = sorted(
-        dated_transitions, key=lambda transition: unix_time(transition.transition_time) or 0.0
+        dated_transitions, key=lambda transition: to_unix_time(transition.transition_time) or 0.0
     )
     result_by_category: dict[str, CategoryResult] = {}
     # no field has a test's result: the phase that follows shows whether it passed
@@ -107,11 +107,13 @@ def are_workers_accepted(values: Mapping[str, Any], outputs: Mapping[str, Any]) 
 
 def _was_present_before(worker: wire.GpuWorkerNode, test_end: wire.PhaseTransition) -> bool:
     """Return True if a worker's first phase is older than the end of a test; False if unknown."""
-    phase_times = [unix_time(transition.transition_time) for transition in worker.phase_transitions]
+    phase_times = [
+        to_unix_time(transition.transition_time) for transition in worker.phase_transitions
+    ]
     first_seen_at = min(
         (phase_time for phase_time in phase_times if phase_time is not None), default=None
     )
-    ended_at = unix_time(test_end.transition_time)
+    ended_at = to_unix_time(test_end.transition_time)
     return first_seen_at is not None and ended_at is not None and first_seen_at <= ended_at
 
 
@@ -133,7 +135,7 @@ def evaluate_cluster(
     node_count, wanted_nodes = len(list_live_workers(cluster)), num_gpus // GPUS_PER_NODE
     # Together calls a cluster Ready while nodes still join or leave, so the nodes are counted as
     # well
-    is_ready = cluster.status in CLUSTER_READY
+    is_ready = cluster.status in READY_CLUSTER_STATUSES
     has_nodes = node_count == wanted_nodes and cluster.num_gpus == num_gpus
     is_done = is_ready and (node_count >= wanted_nodes if may_have_more else has_nodes)
     phase = cluster.status or "no status"
@@ -185,7 +187,7 @@ def _extract_inputs(cluster: wire.Cluster) -> dict[str, Any]:
     cuda_version, driver_version = cluster.cuda_version, cluster.nvidia_driver_version
     # an answer may have one combined name instead of the two versions
     if cluster.driver_version and not (cuda_version and driver_version):
-        cuda_version, driver_version = driver_pair(cluster.driver_version)
+        cuda_version, driver_version = parse_driver_version(cluster.driver_version)
     hours = cluster.duration_hours
     # a server that omits the list says nothing about add-ons; an empty list says that there are
     # none
@@ -274,8 +276,8 @@ def is_preemptible(node: wire.GpuWorkerNode) -> bool:
 
 def _find_failure(cluster: wire.Cluster) -> str | None:
     """Return why the cluster cannot become Ready without help, or None if it still can."""
-    if cluster.status in CLUSTER_FAILED:
-        return CLUSTER_STUCK.get(cluster.status, f"its status is {cluster.status}")
+    if cluster.status in FAILED_CLUSTER_STATUSES:
+        return STUCK_CLUSTER_MESSAGES.get(cluster.status, f"its status is {cluster.status}")
     if _get_last_phase(cluster.phase_transitions) in FAILED_CLUSTER_PHASES:
         return f"it is in {_get_last_phase(cluster.phase_transitions)}"
     nodes: tuple[wire.ControlPlaneNode | wire.GpuWorkerNode, ...]
@@ -295,7 +297,9 @@ def _find_last_transition(
     transitions: Iterable[wire.PhaseTransition],
 ) -> wire.PhaseTransition | None:
     return max(
-        transitions, key=lambda transition: unix_time(transition.transition_time) or 0, default=None
+        transitions,
+        key=lambda transition: to_unix_time(transition.transition_time) or 0,
+        default=None,
     )
 
 
@@ -310,7 +314,7 @@ def _find_pause_time(cluster: wire.Cluster) -> str | None:
 
 def _format_driver_version(cluster: wire.Cluster) -> str | None:
     try:
-        return driver_name(cluster.cuda_version, cluster.nvidia_driver_version)
+        return format_driver_version(cluster.cuda_version, cluster.nvidia_driver_version)
     except ValueError:
         # no declared name stands for these two versions
         return cluster.driver_version or None

@@ -9,7 +9,7 @@ from gpuform.providers.offering import Held
 from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
 from gpuform.schemas.together import wire
-from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus, unix_time
+from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus, to_unix_time
 
 
 def held(settings: Settings) -> list[Held]:
@@ -40,7 +40,7 @@ def _list_clusters(clusters: Sequence[wire.Cluster]) -> Iterator[Held]:
                 cluster.cluster_name,
                 region=cluster.region,
                 status=cluster.status,
-                created_at=unix_time(cluster.created_at),
+                created_at=to_unix_time(cluster.created_at),
             )
 
 

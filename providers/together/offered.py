@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from gpuform.providers.offering import DRIVER, GPU_TYPE, REGION, Offer
 from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
-from gpuform.schemas.together.drivers import driver_name
+from gpuform.schemas.together.drivers import format_driver_version
 from gpuform.schemas.together.wire import DriverVersion
 
 
@@ -34,7 +34,7 @@ def _describe_driver(version: DriverVersion) -> tuple[str, str]:
     """Return the declared name of a driver version and the two versions behind the name."""
     pair = f"CUDA {version.cuda_version}, NVIDIA driver {version.nvidia_driver_version}"
     try:
-        return driver_name(version.cuda_version, version.nvidia_driver_version), pair
+        return format_driver_version(version.cuda_version, version.nvidia_driver_version), pair
     except ValueError:
         # a form of version number that no declared name exists for: show what the platform calls it
         return version.id or pair, pair

@@ -14,9 +14,9 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.operations import lookup_settings
 from gpuform.providers.together.client import TogetherClient, client_for
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
-from gpuform.schemas.together.drivers import is_same_version, unknown_gpu_type
+from gpuform.schemas.together.drivers import is_same_version, is_unknown_gpu_type
 from gpuform.schemas.together.wire import DriverVersion, Region
 from gpuform.schemas.values import UNKNOWN
 
@@ -52,7 +52,7 @@ def find_region_problems(
     if isinstance(regions, str):
         _report_unchecked(client, context, regions)
         # Together may add types at any time: an unknown name is a warning, never an error
-        if isinstance(gpu_type, str) and unknown_gpu_type(gpu_type):
+        if isinstance(gpu_type, str) and is_unknown_gpu_type(gpu_type):
             context.on_warning(f"gpu_type {gpu_type} is not a type that is known here")
         return
     name = values.get("region")
@@ -95,7 +95,7 @@ def _report_unchecked(client: TogetherClient, context: ProviderContext, reason: 
 
 def _format_unknown_region(name: str, regions: Iterable[Region]) -> str:
     names = tuple(region.name for region in regions)
-    similar_name = nearest(name, names)
+    similar_name = find_nearest_name(name, names)
     advice = f"did you mean {similar_name}?" if similar_name else f"use one of {', '.join(names)}"
     return f"{name} is not a region of Together: {advice}"
 

@@ -39,7 +39,7 @@ from gpuform.providers.together.repairs import (
 )
 from gpuform.providers.together.shrinking import Shrinking, slurm_of
 from gpuform.providers.together.workers import look_at_workers
-from gpuform.schemas.policies.repair import DEFAULT_AFTER, Cause, NodeFault, NodeRepair
+from gpuform.schemas.policies.repair import DEFAULT_NOT_READY_S, FaultCause, NodeFault, NodeRepair
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterRepairInputs
 from gpuform.schemas.together.inputs import ClusterInputs
@@ -84,7 +84,7 @@ def with_faults(
             told[whole.id] = whole
         except GpuformError as error:
             call.on_skipped_check(f"why Together proposes to repair {fault.node}: {error.message}")
-    patience = DEFAULT_AFTER if policy is None else policy.patience
+    patience = DEFAULT_NOT_READY_S if policy is None else policy.patience
     faults: list[NodeFault] = [*find_proposed_repairs(workers, told)]
     now, _ = call.get_platform_time(client.clock_ahead)
     faults += find_unusable_workers(nodes, patience, now)
@@ -136,7 +136,7 @@ class Repairing:
     def _room(self, left: Sequence[NodeRepair]) -> int:
         """How many of these may be away now, beside those that others repair."""
         policy = self.want.repair
-        if policy is None or all(each.cause == Cause.ASKED for each in left):
+        if policy is None or all(each.cause == FaultCause.ASKED for each in left):
             return 1
         mine = {each.node for each in left}
         going = [
@@ -213,14 +213,14 @@ class Repairing:
     def _refuse_too_many(self, cluster: wire.Cluster, wanted: Sequence[NodeRepair]) -> None:
         """When more nodes are broken by now, the fault may not be the nodes'."""
         policy = self.want.repair
-        if policy is None or all(each.cause == Cause.ASKED for each in wanted):
+        if policy is None or all(each.cause == FaultCause.ASKED for each in wanted):
             return
         workers = list_standard_workers(cluster)
         found = look_at_workers(self.call, cluster, slurm_of(self.want.dump_declared()))
         broken = {each.host_name for each in workers if is_under_repair(each)}
         broken |= {each.node for each in find_proposed_repairs(workers)}
         broken |= {*found.failing} | {each.node for each in wanted}
-        if len(broken) > policy.most_unhealthy(len(workers)):
+        if len(broken) > policy.compute_max_unhealthy(len(workers)):
             raise GpuformError(
                 f"{len(broken)} of {len(workers)} nodes are unhealthy by now, more than "
                 f"repair.max_unhealthy ({policy.limit}) lets be: {', '.join(sorted(broken))}",
@@ -235,16 +235,16 @@ class Repairing:
             return False
         if each.id:
             return self._is_proposed(cluster, each)
-        if each.cause == Cause.NOT_READY:
+        if each.cause == FaultCause.NOT_READY:
             found = look_at_workers(self.call, cluster, slurm_of(self.want.dump_declared()))
             if found.unasked:
                 raise GpuformError(f"whether node {each.node} can be used: {found.unasked}")
             return self._is_so(each, each.node in found.failing, "can be used again")
-        if each.cause == Cause.OVERHEATED and self.want.repair is not None:
+        if each.cause == FaultCause.OVERHEATED and self.want.repair is not None:
             limit = float(self.want.repair.max_temperature or 0)
             found_hot = overheated(self.settings, [each.node], limit)
             return self._is_so(each, each.node in found_hot, "is no longer too hot")
-        if each.cause == Cause.FAILED_CERTIFICATION:
+        if each.cause == FaultCause.FAILED_CERTIFICATION:
             failed = {(fault.node, fault.since) for fault in _uncertified(self.call, cluster)}
             holds = (each.node, each.since) in failed
             return self._is_so(each, holds, "was repaired or certified since")
@@ -314,7 +314,7 @@ class Repairing:
     def _id_of(self, cluster: wire.Cluster, each: NodeRepair) -> str:
         """The id of what is asked for; of what somebody asks for by name, kept beforehand."""
         fault = (cluster.cluster_id, each.instance, each.cause, each.since, each.mode)
-        if each.cause != Cause.ASKED:
+        if each.cause != FaultCause.ASKED:
             return str(uuid.uuid5(_NAMESPACE, "\n".join(fault)))
         repairs, now = Repairs.beside(self.call.intents), self.call.clock.now()
         last = repairs.find(cluster.cluster_id, each.node)

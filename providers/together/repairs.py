@@ -22,12 +22,12 @@ from gpuform.providers.repairing import (
     repair_of,
 )
 from gpuform.schemas.policies.certification import NodeFailure
-from gpuform.schemas.policies.repair import Cause, NodeFault
+from gpuform.schemas.policies.repair import FaultCause, NodeFault
 from gpuform.schemas.safe_text import truncate
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import REPAIR_MODES, ClusterRepairInputs
 from gpuform.schemas.together.outputs import GpuWorkerNodeOutputs, RemediationOutputs
-from gpuform.schemas.together.statuses import unix_time
+from gpuform.schemas.together.statuses import to_unix_time
 from gpuform.schemas.together.wire import LinkedAlert, Remediation
 
 PROPOSED: Final = "PENDING_APPROVAL"
@@ -84,7 +84,7 @@ def find_proposed_repairs(
         faults.append(
             NodeFault(
                 node=worker.host_name,
-                cause=Cause.PLATFORM,
+                cause=FaultCause.PLATFORM,
                 because=_format_evidence(remediation),
                 since=_find_start_time(remediation),
                 mode=latest.mode,
@@ -100,10 +100,10 @@ def find_unusable_workers(
 ) -> Iterator[NodeFault]:
     """Yield the workers that their scheduler could not use for `patience` seconds at `now`."""
     for worker in workers:
-        if is_unusable_for(patience, since=unix_time(worker.unusable_since), now=now):
+        if is_unusable_for(patience, since=to_unix_time(worker.unusable_since), now=now):
             yield NodeFault(
                 node=worker.host_name,
-                cause=Cause.NOT_READY,
+                cause=FaultCause.NOT_READY,
                 because=_describe_scheduler_trouble(worker),
                 since=worker.unusable_since or "",
                 instance=worker.instance_id or "",
@@ -118,7 +118,7 @@ def find_overheated_workers(
         if worker.host_name in measurements:
             yield NodeFault(
                 node=worker.host_name,
-                cause=Cause.OVERHEATED,
+                cause=FaultCause.OVERHEATED,
                 because=measurements[worker.host_name],
                 instance=worker.instance_id or "",
             )
@@ -139,7 +139,7 @@ def find_uncertified_workers(
             if not _is_repaired_since(worker, failure.at):
                 yield NodeFault(
                     node=failure.node,
-                    cause=Cause.FAILED_CERTIFICATION,
+                    cause=FaultCause.FAILED_CERTIFICATION,
                     because=truncate(
                         f"{failure.category}: {failure.because}", _MAX_EVIDENCE_LENGTH
                     ),
@@ -149,11 +149,11 @@ def find_uncertified_workers(
 
 
 def _is_repaired_since(worker: wire.GpuWorkerNode, failed_text: str) -> bool:
-    latest, failed_at = worker.latest_remediation, unix_time(failed_text)
+    latest, failed_at = worker.latest_remediation, to_unix_time(failed_text)
     # without both times nobody can tell which came first: the failure stands
     if latest is None or latest.state != SUCCEEDED or failed_at is None:
         return False
-    ended_at = unix_time(latest.end_time)
+    ended_at = to_unix_time(latest.end_time)
     return ended_at is not None and ended_at > failed_at
 
 
@@ -208,7 +208,7 @@ def _format_alert(alert: LinkedAlert) -> str:
 
 def _find_start_time(remediation: Remediation) -> str:
     starts = [alert.started_at for alert in remediation.linked_alerts if alert.started_at]
-    started_at = unix_time(min(starts, default="") or remediation.create_time)
+    started_at = to_unix_time(min(starts, default="") or remediation.create_time)
     return "" if started_at is None else written(started_at)
 
 

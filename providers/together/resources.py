@@ -95,7 +95,7 @@ Metric = Literal[
 
 
 class SharedVolumeArguments(TypedDict):
-    """A volume that every node of a cluster mounts, and that outlives it."""
+    """A volume that every node of a cluster mounts and that outlives the cluster."""
 
     # Name of the volume; Kubernetes claims bind to it by this name. (replaces)
     volume_name: pulumi.Input[str]
@@ -131,7 +131,7 @@ class OidcConfigArguments(TypedDict):
 
 
 class SwitchArguments(TypedDict):
-    """Something that is on or off."""
+    """A component that is on or off."""
 
     # Whether it is on.
     enabled: NotRequired[pulumi.Input[bool] | None]
@@ -157,7 +157,7 @@ class SlurmStartupScriptsArguments(TypedDict):
 
 
 class ClusterConfigArguments(TypedDict):
-    """What the platform installs in the cluster."""
+    """The components that the platform installs in the cluster."""
 
     # Load balancer: NONE, TRAEFIK, NGINX, ISTIO.
     load_balancer: pulumi.Input[LoadBalancer]
@@ -195,7 +195,7 @@ class AddOnConfigArguments(TypedDict):
 
 
 class AddOnArguments(TypedDict):
-    """One add-on of a cluster, known by its name."""
+    """One add-on of a cluster, identified by its name."""
 
     # Type: dashboard, headlamp, ingress, slurm_web or torchpass. (replaces)
     add_on_type: pulumi.Input[str]
@@ -227,7 +227,7 @@ class AcceptanceTestsArguments(TypedDict):
 
 
 class AlternativeArguments(TypedDict):
-    """Another region, another type of GPU, or both; what is left out is as declared."""
+    """Another region, another GPU type, or both. What is left out stays as declared."""
 
     # The region to try.
     region: NotRequired[pulumi.Input[str] | None]
@@ -236,7 +236,7 @@ class AlternativeArguments(TypedDict):
 
 
 class OnNoCapacityArguments(TypedDict):
-    """What to do while the platform has no free GPUs, instead of giving up at once."""
+    """What to do while the platform has no free GPUs, instead of failing at once."""
 
     # What else to try for a new cluster, in this order.
     alternatives: NotRequired[pulumi.Input[Sequence[pulumi.Input[AlternativeArguments]]] | None]
@@ -245,7 +245,7 @@ class OnNoCapacityArguments(TypedDict):
 
 
 class SlurmArguments(TypedDict):
-    """How gpuform asks a cluster's Slurm; its own setting, never sent to the platform."""
+    """How gpuform reaches a cluster's Slurm. A setting of gpuform, never sent to the platform."""
 
     # exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
     # commands are installed on this machine.
@@ -267,12 +267,12 @@ class SlurmArguments(TypedDict):
 
 
 class ClusterDrainArguments(TypedDict):
-    """What is done about the jobs on a cluster's nodes, and which nodes go first."""
+    """What to do about the jobs on a cluster's nodes, and which nodes are removed first."""
 
     # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
     # them.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is taken.
+    # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # Names of the nodes that go when there are to be fewer, all of them; otherwise failed ones,
     # then cordoned or drained ones, then idle ones, then the newest go.
@@ -292,7 +292,7 @@ class ClusterRolloutArguments(TypedDict):
 
 
 class ClusterRepairArguments(TypedDict):
-    """The same, and how the nodes of a cluster may be repaired."""
+    """Which broken nodes are repaired, and how the nodes of a cluster may be repaired."""
 
     # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
     # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
@@ -406,7 +406,7 @@ class ClusterArguments(TypedDict):
 
 
 class VolumeClaimArguments(TypedDict):
-    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+    """A claim of a cluster's pods on storage: a shared volume, or NVMe of their node."""
 
     # Cluster whose pods use it. (replaces)
     cluster_id: pulumi.Input[str] | PlatformResource
@@ -428,7 +428,7 @@ class VolumeClaimArguments(TypedDict):
 
 
 class BatchJobArguments(TypedDict):
-    """A batch job of Slurm that measures nodes, in place of the Cluster Readiness Engine."""
+    """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
 
     # The batch script, with its first line `#!/bin/bash`. sbatch is told which nodes it runs on,
     # and that it shares them with nobody.
@@ -461,7 +461,7 @@ class CategoryArguments(TypedDict):
 
 
 class CertificationArguments(TypedDict):
-    """A proof that a cluster's nodes are fit: what depends on it waits for it."""
+    """A proof that a cluster's nodes work: resources that depend on it wait for it."""
 
     # Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)
     name: pulumi.Input[str]
@@ -559,7 +559,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
 
 
 class SharedVolume(PlatformResource, module="gpuform.together", name="SharedVolume"):
-    """A volume that every node of a cluster mounts, and that outlives it."""
+    """A volume that every node of a cluster mounts and that outlives the cluster."""
 
     _lifecycle = SharedVolumeLifecycle
 
@@ -583,7 +583,7 @@ class SharedVolume(PlatformResource, module="gpuform.together", name="SharedVolu
 
 
 class VolumeClaim(PlatformResource, module="gpuform.together", name="VolumeClaim"):
-    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+    """A claim of a cluster's pods on storage: a shared volume, or NVMe of their node."""
 
     _lifecycle = VolumeClaimLifecycle
 
@@ -613,7 +613,7 @@ class VolumeClaim(PlatformResource, module="gpuform.together", name="VolumeClaim
 
 
 class Certification(PlatformResource, module="gpuform.together", name="Certification"):
-    """A proof that a cluster's nodes are fit: what depends on it waits for it."""
+    """A proof that a cluster's nodes work: resources that depend on it wait for it."""
 
     _lifecycle = CertificationLifecycle
 

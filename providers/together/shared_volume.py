@@ -22,14 +22,14 @@ from gpuform.providers.together.cluster_facts import describe_volume_usage
 from gpuform.providers.together.cluster_view import describe_volume_credit
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.resource_facts import Credit, Footprint
+from gpuform.schemas.resource_facts import Credit, ResourceUsage
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import SharedVolumeInputs
 from gpuform.schemas.together.outputs import SharedVolumeOutputs
 from gpuform.schemas.together.statuses import (
-    VOLUME_FAILED,
-    VOLUME_READY,
-    VOLUME_STUCK,
+    FAILED_VOLUME_STATUSES,
+    STUCK_VOLUME_MESSAGES,
+    USABLE_VOLUME_STATUSES,
     VolumeStatus,
 )
 
@@ -192,25 +192,25 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
         cls,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Footprint:
+    ) -> ResourceUsage:
         """Storage."""
         return describe_volume_usage(inputs)
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
         """Without credit."""
-        return old_outputs.get("status") in VOLUME_STUCK
+        return old_outputs.get("status") in STUCK_VOLUME_MESSAGES
 
 
 def look_at(volume: wire.Volume, size_tib: int) -> PollResult[Seen]:
     """A volume as seen by somebody who waits for a size."""
-    done = volume.status in VOLUME_READY and volume.size_tib >= size_tib
+    done = volume.status in USABLE_VOLUME_STATUSES and volume.size_tib >= size_tib
     phase = volume.status or "no status"
-    if volume.status in VOLUME_READY and not done:
+    if volume.status in USABLE_VOLUME_STATUSES and not done:
         phase = f"{phase} with {volume.size_tib} of {size_tib} TiB"
     failed = None
-    if volume.status in VOLUME_FAILED:
-        failed = VOLUME_STUCK.get(volume.status, f"its status is {volume.status}")
+    if volume.status in FAILED_VOLUME_STATUSES:
+        failed = STUCK_VOLUME_MESSAGES.get(volume.status, f"its status is {volume.status}")
     outputs = SharedVolumeOutputs(
         ready=done, not_ready_reason=None if done else (failed or phase), status=volume.status
     )

@@ -32,7 +32,7 @@ from gpuform.providers.together.cluster_view import (
 )
 from gpuform.providers.together.repairs import is_under_repair
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterDrainInputs
@@ -70,7 +70,7 @@ class Shrinking:
         running = GPUS_PER_NODE * len(self._standard)
         return max(0, min(running, standard_gpus(self.cluster)) - num_gpus) // GPUS_PER_NODE
 
-    def leaving(self, num_gpus: int, repaired: Sequence[str] = ()) -> Leaving | None:
+    def leaving(self, num_gpus: int, repaired: Sequence[str] = ()) -> RemovedNodes | None:
         """The nodes that would go now or are `repaired`, for a plan.
 
         None where there are none, or nobody tells the jobs on them.
@@ -94,7 +94,7 @@ class Shrinking:
         """The taking of nodes that are named one by one."""
         return self._draining(self._standard)
 
-    def all_leaving(self, because: str) -> Leaving | None:
+    def all_leaving(self, because: str) -> RemovedNodes | None:
         """All nodes, for a plan that takes the cluster; None where no job can run."""
         taking = self._all(because)
         return self._draining(list_live_workers(self.cluster)).leaving(taking) if taking else None

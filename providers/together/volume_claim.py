@@ -24,13 +24,13 @@ from gpuform.providers.together.claims import (
 from gpuform.providers.together.client import client_for
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.ids import DEFAULT_NAMESPACE
-from gpuform.schemas.resource_facts import Footprint
-from gpuform.schemas.together.statuses import unix_time
+from gpuform.schemas.resource_facts import ResourceUsage
+from gpuform.schemas.together.statuses import to_unix_time
 from gpuform.schemas.together.volume_claims import (
     VolumeClaimInputs,
     VolumeClaimOutputs,
-    bytes_of,
-    manifest,
+    build_manifest,
+    quantity_to_bytes,
 )
 from gpuform.schemas.together.wire import Claim
 
@@ -72,7 +72,7 @@ class VolumeClaimActions:
             found = self._standing(call, claims, place)
             if found is None:
                 return []
-            present = [Candidate(str(place), unix_time(found.metadata.created_at))]
+            present = [Candidate(str(place), to_unix_time(found.metadata.created_at))]
             if found.metadata.annotations.get(OWNER) != call.urn:
                 raise name_taken(target, present)
             return present
@@ -216,13 +216,13 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
         cls,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Footprint:
+    ) -> ResourceUsage:
         """Return whether the data stays: a shared volume outlives its claims, NVMe does not."""
-        return Footprint(keeps_data=isinstance(inputs.get("volume_name"), str))
+        return ResourceUsage(keeps_data=isinstance(inputs.get("volume_name"), str))
 
 
 def _body(want: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
-    body = manifest(want)
+    body = build_manifest(want)
     if urn is not None:
         body["metadata"]["annotations"] = {OWNER: urn}
     return body
@@ -262,7 +262,7 @@ def _state(claims: ClusterClaims, claim: Claim, storage: str) -> tuple[str, bool
 def _amount(quantity: str) -> Decimal:
     """What cannot be read is taken for nothing."""
     try:
-        return bytes_of(quantity)
+        return quantity_to_bytes(quantity)
     except ValueError:
         return Decimal(0)
 

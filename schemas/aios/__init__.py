@@ -1,1 +1,1 @@
-"""The AIOS clusters registry: records of clusters, and the nodes in them."""
+"""Models of the AIOS registry: records of clusters and their nodes, filters and updates."""

@@ -1,7 +1,8 @@
-"""Declarations as the registry's documents, and documents as declarations: names and whole numbers.
+"""Convert between declared inputs and documents of the AIOS registry: names and numbers.
 
-Declared values have the registry's names in snake_case, documents its own (camelCase). What the
-registry types as Mixed is passed on key by key as it is.
+Called by the AIOS lifecycles and `updates.py`. Declared values have the registry's names in
+snake_case,
+documents in camelCase. A value that the registry types as Mixed is passed on unchanged, key by key.
 """
 
 from collections.abc import Mapping
@@ -10,23 +11,26 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.inputs import LIVE, ClusterInputs
-from gpuform.schemas.aios.parts import NODE_COUNT, PATHS, NodeInputs, value_at, with_value
+from gpuform.schemas.aios.inputs import LIVE_STATUS, ClusterInputs
+from gpuform.schemas.aios.parts import NODE_COUNT, SUM_PATHS, NodeInputs, get_value, set_value
 from gpuform.schemas.rules import FieldRules, get_field_rules
 
 Document = dict[str, Any]
 
 
-def wire_name(name: str) -> str:
-    """The registry's name of a field; Pulumi keeps `id` for itself."""
+def to_wire_name(name: str) -> str:
+    """Return the registry's name of a field.
+
+    `cluster_id` is `id` there, a name that Pulumi reserves.
+    """
     return "id" if name == "cluster_id" else to_camel(name)
 
 
 def to_wire(rules: FieldRules, value: Any) -> Any:
-    """A declared value as a document has it: numbers that are whole are integers."""
+    """Return a declared value in the form of a document. Floats without a fraction become ints."""
     if rules.nested and isinstance(value, Mapping):
         fields = rules.nested_rules
-        return {wire_name(name): to_wire(fields[name], item) for name, item in value.items()}
+        return {to_wire_name(name): to_wire(fields[name], item) for name, item in value.items()}
     if isinstance(value, Mapping):
         return {name: to_wire(rules, item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -34,45 +38,46 @@ def to_wire(rules: FieldRules, value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def entry_of(node: Mapping[str, Any]) -> Document:
-    """A declared node, with its `id`, as an entry of `nodes.nodeData`."""
+def node_to_entry(node: Mapping[str, Any]) -> Document:
+    """Return a declared node, with its `id`, as an entry of `nodes.nodeData`."""
     rules = get_field_rules(NodeInputs)
-    return {wire_name(name): to_wire(rules[name], value) for name, value in node.items()}
+    return {to_wire_name(name): to_wire(rules[name], value) for name, value in node.items()}
 
 
-def cluster_document(declared: Mapping[str, Any], *, with_status: bool) -> Document:
-    """The record to make. Without declared nodes it has none, and every sum is 0.
+def build_cluster_document(declared: Mapping[str, Any], *, with_status: bool) -> Document:
+    """Return the record to create. Without declared nodes it has no nodes, and every sum is 0.
 
-    A record that is made directly needs a status; the Parser drops it.
+    A record that is created directly needs a status; the Parser drops it, so ``with_status`` is
+    False there.
     """
     values = dict(declared)
-    for path in (NODE_COUNT, *PATHS):
-        if value_at(values, path) is None:
-            values = with_value(values, path, 0)
+    for path in (NODE_COUNT, *SUM_PATHS):
+        if get_value(values, path) is None:
+            values = set_value(values, path, 0)
     values["nodes"] = {"node_data": [], **values["nodes"]}
     rules = get_field_rules(ClusterInputs)
-    kept = {name: value for name, value in values.items() if not rules[name].local}
-    kept.pop("status", None)
+    sent_values = {name: value for name, value in values.items() if not rules[name].local}
+    sent_values.pop("status", None)
     if with_status:
-        kept["status"] = declared.get("status", LIVE)
-    return {wire_name(name): to_wire(rules[name], value) for name, value in kept.items()}
+        sent_values["status"] = declared.get("status", LIVE_STATUS)
+    return {to_wire_name(name): to_wire(rules[name], value) for name, value in sent_values.items()}
 
 
-def declared_cluster(found: wire.Cluster) -> dict[str, Any]:
-    """What a record says of the declared fields; `status` and `url_map` are outputs."""
-    values = _plain(found)
+def cluster_to_declared(record: wire.Cluster) -> dict[str, Any]:
+    """Return the declared fields of a record, without `status` and `url_map`, which are outputs."""
+    values = _dump_model(record)
     values["cluster_id"] = values.pop("id")
     values.pop("status", None)
     values.get("config", {}).pop("url_map", None)
-    values["nodes"]["node_data"] = [declared_node(each) for each in found.nodes.node_data]
+    values["nodes"]["node_data"] = [entry_to_declared(entry) for entry in record.nodes.node_data]
     return values
 
 
-def declared_node(found: wire.Node) -> dict[str, Any]:
-    """An entry of a record as a declared node, with its `id`."""
-    return _plain(found)
+def entry_to_declared(entry: wire.Node) -> dict[str, Any]:
+    """Return an entry of a record in the form of a declared node, with its `id`."""
+    return _dump_model(entry)
 
 
-def _plain(found: wire.AiosModel) -> dict[str, Any]:
-    dumped: dict[str, Any] = found.model_dump(mode="json", exclude_none=True, exclude={"object_id"})
-    return dumped
+def _dump_model(model: wire.AiosModel) -> dict[str, Any]:
+    values: dict[str, Any] = model.model_dump(mode="json", exclude_none=True, exclude={"object_id"})
+    return values

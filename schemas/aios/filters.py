@@ -1,7 +1,8 @@
-"""Whether a record passes a Mongo filter: to check what a query answered.
+"""Check whether a record matches a Mongo filter, to verify the answer of a query.
 
-A registry may answer a filter that it did not understand with every record it has. Only operators
-that are known here can be checked; others are refused.
+Called by the AIOS lookups. A registry may answer a filter that it did not understand with every
+record it has.
+Only the operators here can be checked; a filter with another one is refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,132 +15,146 @@ Filter = Mapping[str, Any]
 _MISSING: Final = object()
 
 
-def filter_problems(wanted: Any, path: str = "filter") -> Iterator[Problem]:
-    """What of a filter cannot be checked."""
-    if not isinstance(wanted, Mapping):
+def find_filter_problems(filter_: Any, path: str = "filter") -> Iterator[Problem]:
+    """Yield the parts of a filter that cannot be checked here."""
+    if not isinstance(filter_, Mapping):
         yield Problem(path, "must be an object of fields and conditions")
         return
-    for name, condition in wanted.items():
-        here = f"{path}.{name}"
-        if name in _LOGIC:
+    for name, condition in filter_.items():
+        inner_path = f"{path}.{name}"
+        if name in _LOGICAL:
             if not isinstance(condition, list | tuple) or not condition:
-                yield Problem(here, "must be a list of at least one filter")
+                yield Problem(inner_path, "must be a list of at least one filter")
                 continue
-            for at, part in enumerate(condition):
-                yield from filter_problems(part, f"{here}[{at}]")
+            for index, part in enumerate(condition):
+                yield from find_filter_problems(part, f"{inner_path}[{index}]")
         elif name.startswith("$"):
-            yield Problem(here, f"is not known: use one of {', '.join(_LOGIC)}")
+            yield Problem(inner_path, f"is not known: use one of {', '.join(_LOGICAL)}")
         elif _is_operators(condition):
-            yield from _operator_problems(condition, here)
+            yield from _find_operator_problems(condition, inner_path)
 
 
-def matches(document: Any, wanted: Filter) -> bool:
-    """Whether a record passes. The filter has no problems."""
-    for name, condition in wanted.items():
-        if name in _LOGIC:
-            if not _LOGIC[name](matches(document, part) for part in condition):
+def matches(document: Any, filter_: Filter) -> bool:
+    """Return True if a record matches a filter without problems (see `find_filter_problems`)."""
+    for name, condition in filter_.items():
+        if name in _LOGICAL:
+            if not _LOGICAL[name](matches(document, part) for part in condition):
                 return False
-        elif not _field_passes(document, name, condition):
+        elif not _matches_field(document, name, condition):
             return False
     return True
 
 
-def _operator_problems(condition: Filter, path: str) -> Iterator[Problem]:
+def _find_operator_problems(condition: Filter, path: str) -> Iterator[Problem]:
     for name, value in condition.items():
-        here = f"{path}.{name}"
+        inner_path = f"{path}.{name}"
         if name == "$not":
             if _is_operators(value):
-                yield from _operator_problems(value, here)
+                yield from _find_operator_problems(value, inner_path)
             else:
-                yield Problem(here, "must be an object of operators, such as {$gt: 5}")
+                yield Problem(inner_path, "must be an object of operators, such as {$gt: 5}")
         elif name in ("$in", "$nin", "$all"):
             if not isinstance(value, list | tuple):
-                yield Problem(here, "must be a list of values")
-        elif name not in _ANY and name not in ("$exists", "$ne"):
-            known = ", ".join(("$not", "$ne", "$in", "$nin", "$all", "$exists", *_ANY))
-            yield Problem(here, f"is not known: use one of {known}")
+                yield Problem(inner_path, "must be a list of values")
+        elif name not in _COMPARISONS and name not in ("$exists", "$ne"):
+            operators = ", ".join(("$not", "$ne", "$in", "$nin", "$all", "$exists", *_COMPARISONS))
+            yield Problem(inner_path, f"is not known: use one of {operators}")
 
 
-def _field_passes(document: Any, path: str, condition: Any) -> bool:
-    found = list(_values(document, path.split(".")))
+def _matches_field(document: Any, path: str, condition: Any) -> bool:
+    values = list(_find_values(document, path.split(".")))
     if not _is_operators(condition):
-        return _equals(found, condition)
-    return all(_passes(found, name, value) for name, value in condition.items())
+        return _has_equal(values, condition)
+    return all(_matches_operator(values, name, value) for name, value in condition.items())
 
 
-def _passes(found: Sequence[Any], operator: str, value: Any) -> bool:
-    """What several values are found for passes if one of them does; negations if none."""
+def _matches_operator(values: Sequence[Any], operator: str, operand: Any) -> bool:
+    """Return True if one of several values matches an operator.
+
+    A negation matches if none of them does.
+    """
     if operator == "$not":
-        return not all(_passes(found, name, each) for name, each in value.items())
+        return not all(
+            _matches_operator(values, name, inner_operand)
+            for name, inner_operand in operand.items()
+        )
     if operator == "$exists":
-        return any(each is not _MISSING for each in found) is bool(value)
+        return any(item is not _MISSING for item in values) is bool(operand)
     if operator == "$ne":
-        return not _equals(found, value)
+        return not _has_equal(values, operand)
     if operator in ("$in", "$nin"):
-        return any(_equals(found, each) for each in value) is (operator == "$in")
+        return any(_has_equal(values, item) for item in operand) is (operator == "$in")
     if operator == "$all":
-        return bool(value) and all(_equals(found, each) for each in value)
-    return any(_ANY[operator](each, value) for each in _spread(found))
+        return bool(operand) and all(_has_equal(values, item) for item in operand)
+    return any(_COMPARISONS[operator](item, operand) for item in _flatten(values))
 
 
-def _equals(found: Sequence[Any], value: Any) -> bool:
-    if value is None:
-        return any(each is None or each is _MISSING for each in _spread(found))
-    return any(_same(each, value) for each in _spread(found))
+def _has_equal(values: Sequence[Any], operand: Any) -> bool:
+    # Mongo's null matches a missing field, too
+    if operand is None:
+        return any(item is None or item is _MISSING for item in _flatten(values))
+    return any(_is_equal(item, operand) for item in _flatten(values))
 
 
-def _spread(found: Sequence[Any]) -> Iterator[Any]:
-    """The values, and the items of those that are lists."""
-    for each in found:
-        yield each
-        if isinstance(each, list):
-            yield from each
+def _flatten(values: Sequence[Any]) -> Iterator[Any]:
+    """Yield the values, and the items of values that are lists."""
+    for value in values:
+        yield value
+        if isinstance(value, list):
+            yield from value
 
 
-def _values(document: Any, path: Sequence[str]) -> Iterator[Any]:
-    """What a dotted path leads to, through every item of lists on its way; _MISSING at its ends."""
+def _find_values(document: Any, path: Sequence[str]) -> Iterator[Any]:
+    """Yield the values at a dotted path, through all items of lists; `_MISSING` where it ends."""
     if not path:
         yield document
     elif isinstance(document, Mapping):
-        yield from _values(document[path[0]], path[1:]) if path[0] in document else [_MISSING]
+        yield from _find_values(document[path[0]], path[1:]) if path[0] in document else [_MISSING]
     elif isinstance(document, list):
+        # a number in a path may be an index, and at the same time a key of an item
         if path[0].isdigit() and int(path[0]) < len(document):
-            yield from _values(document[int(path[0])], path[1:])
+            yield from _find_values(document[int(path[0])], path[1:])
         for item in document:
             if isinstance(item, Mapping):
-                yield from _values(item, path)
+                yield from _find_values(item, path)
     else:
         yield _MISSING
 
 
-def _same(one: Any, other: Any) -> bool:
-    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
+def _is_equal(left: Any, right: Any) -> bool:
+    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """Values of one type alone have an order: numbers, and texts."""
+def _require_same_type(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Return ``compare`` restricted to pairs of numbers and pairs of texts.
 
-    def passes(one: Any, other: Any) -> bool:
-        numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (one, other))
-        texts = isinstance(one, str) and isinstance(other, str)
-        return (numbers or texts) and compare(one, other)
+    Mongo orders no mixed types.
+    """
 
-    return passes
+    def compare_values(left: Any, right: Any) -> bool:
+        numbers = all(
+            isinstance(operand, int | float) and not isinstance(operand, bool)
+            for operand in (left, right)
+        )
+        texts = isinstance(left, str) and isinstance(right, str)
+        return (numbers or texts) and compare(left, right)
+
+    return compare_values
 
 
 def _is_operators(condition: Any) -> bool:
     return isinstance(condition, Mapping) and any(key.startswith("$") for key in condition)
 
 
-_LOGIC: Final[Mapping[str, Callable[[Iterator[bool]], bool]]] = {
+_LOGICAL: Final[Mapping[str, Callable[[Iterator[bool]], bool]]] = {
     "$and": all,
     "$or": any,
     "$nor": lambda results: not any(results),
 }
-_ANY: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "$eq": lambda one, other: _same(one, other) or (other is None and one is _MISSING),
-    "$gt": _ordered(lambda one, other: one > other),
-    "$gte": _ordered(lambda one, other: one >= other),
-    "$lt": _ordered(lambda one, other: one < other),
-    "$lte": _ordered(lambda one, other: one <= other),
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "$eq": lambda one, other: _is_equal(one, other) or (other is None and one is _MISSING),
+    "$gt": _require_same_type(lambda one, other: one > other),
+    "$gte": _require_same_type(lambda one, other: one >= other),
+    "$lt": _require_same_type(lambda one, other: one < other),
+    "$lte": _require_same_type(lambda one, other: one <= other),
 }

@@ -1,7 +1,8 @@
-"""Define the inputs and outputs of a cluster's record and of one node in it.
+"""Define the inputs and outputs of AIOS clusters (records of the registry) and their nodes.
 
-Names are the registry's own in snake_case, but for `id`, which Pulumi keeps for itself: it is
-cluster_id and node_id here. Facts are from the AIOS registry reference, 'Clusters registry'.
+Names are the registry's own in snake_case, except for `id`, which Pulumi reserves: here it is
+cluster_id or
+node_id. Facts are from the AIOS registry reference, 'Clusters registry'.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,9 +19,9 @@ from gpuform.schemas.aios.parts import (
     TotalNetworkInputs,
     TotalStorageInputs,
     TotalVcpusInputs,
-    total_problems,
-    whole_node,
-    with_totals,
+    add_totals,
+    complete_node,
+    find_total_problems,
 )
 from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import InputModel, OutputModel, Problem
@@ -29,21 +30,21 @@ from gpuform.schemas.rules import Default, Immutable, Local, ReferenceTo, Unorde
 
 CreateMode = Literal["parser", "direct"]
 
-LIVE = "live"
-"""The status of a cluster that can be used: the only one that the reference shows."""
+LIVE_STATUS = "live"
+"""The status of a usable cluster, the only one that the reference shows."""
 
 
-def _segment(text: str) -> str:
+def _validate_path_segment(text: str) -> str:
     if "/" in text:
         raise ValueError("must have no /: it is a part of the record's URL")
     return text
 
 
-ClusterId = Annotated[Id, AfterValidator(_segment)]
+ClusterId = Annotated[Id, AfterValidator(_validate_path_segment)]
 
 
 class ClusterInputs(InputModel):
-    """A cluster's record in the registry. It makes no hardware, and deleting it deletes none."""
+    """A cluster's record in the registry. It creates no hardware, and its deletion deletes none."""
 
     retired_names: ClassVar[Mapping[str, str]] = {"id": "cluster_id"}
 
@@ -146,16 +147,16 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from _twice(values)
-        yield from total_problems(values)
+        yield from _find_repeated_nodes(values)
+        yield from find_total_problems(values)
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return with_totals(values)
+        return add_totals(values)
 
 
 class _OneInputs(InputModel):
-    """Which node; here, so that these fields come first."""
+    """Identifies the node. A base class of its own, so that these fields come first."""
 
     cluster_id: Annotated[ClusterId, Immutable, ReferenceTo("Cluster")] = Field(
         min_length=1,
@@ -174,34 +175,36 @@ class _OneInputs(InputModel):
 
 
 class GpuNodeInputs(HardwareInputs, _OneInputs):
-    """One node of a cluster whose record does not declare its nodes."""
+    """One node of a cluster whose record declares no nodes itself."""
 
     retired_names: ClassVar[Mapping[str, str]] = {"id": "node_id"}
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        whole: dict[str, Any] = whole_node(values)
-        return whole
+        node: dict[str, Any] = complete_node(values)
+        return node
 
 
-def _twice(values: Mapping[str, Any]) -> Iterator[Problem]:
+def _find_repeated_nodes(values: Mapping[str, Any]) -> Iterator[Problem]:
     nodes = values.get("nodes")
     entries = nodes.get("node_data") if isinstance(nodes, Mapping) else None
-    seen: set[str] = set()
-    for at, entry in enumerate(entries or ()):
+    known_ids: set[str] = set()
+    for index, entry in enumerate(entries or ()):
         id_ = entry.get("id") if isinstance(entry, Mapping) else None
-        if isinstance(id_, str) and id_ in seen:
-            yield Problem(f"nodes.node_data[{at}].id", f"{id_} is declared twice: name each once")
+        if isinstance(id_, str) and id_ in known_ids:
+            yield Problem(
+                f"nodes.node_data[{index}].id", f"{id_} is declared twice: name each once"
+            )
         elif isinstance(id_, str):
-            seen.add(id_)
+            known_ids.add(id_)
 
 
-class _Part(BaseModel):
+class _OutputPart(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class UrlMapOutputs(_Part):
-    """Where the cluster's services are."""
+class UrlMapOutputs(_OutputPart):
+    """The addresses of the cluster's services."""
 
     controller_service: str | None = Field(default=None, description="Of the controller.")
     metrics_service: str | None = Field(default=None, description="Of the metrics.")
@@ -210,8 +213,8 @@ class UrlMapOutputs(_Part):
     parameter_updater: str | None = Field(default=None, description="For changes of parameters.")
 
 
-class TotalsOutputs(_Part):
-    """The sums that a record has, whoever wrote them; sizes are in MB, bandwidths in MB/s."""
+class TotalsOutputs(_OutputPart):
+    """The sums in a record, whoever wrote them. Sizes are in MB, bandwidths in MB/s."""
 
     nodes: float | None = Field(default=None, description="Nodes.")
     gpus: float | None = Field(default=None, description="GPUs.")
@@ -227,7 +230,7 @@ class TotalsOutputs(_Part):
 
 
 class ClusterOutputs(OutputModel):
-    """A record of the registry; that it is there says nothing of the hardware."""
+    """A record of the registry. That it exists says nothing about the hardware."""
 
     object_id: str | None = Field(
         default=None, description="Mongo's id of this very record; people choose the other one."

@@ -1,7 +1,8 @@
-"""Define the objects inside a record's declaration, and the sums over nodes and GPUs.
+"""Define the objects inside an AIOS record's inputs, and compute the sums over nodes and GPUs.
 
-Values are declared ones in the registry's names (snake_case). What is not known yet makes its sum
-unknown.
+Used by `inputs.py`, `documents.py` and `updates.py`. Values have the registry's names in
+snake_case. An unknown
+value makes its sum unknown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal
 
 Values = Mapping[str, Any]
 
-PATHS: Final = (
+SUM_PATHS: Final = (
     "gpus.count",
     "gpus.memory",
     "vcpus.count",
@@ -28,13 +29,14 @@ PATHS: Final = (
     "network.tx_bandwidth",
     "network.rx_bandwidth",
 )
-"""What a node has and a cluster has the sum of, under the same path."""
+"""Paths of a node's numbers. A cluster has the sum of each under the same path."""
 
 NODE_COUNT: Final = "nodes.count"
+"""The path of the number of nodes in a record."""
 
 
-def value_at(values: Any, path: str) -> Any:
-    """The value of a dotted path: None where there is none, UNKNOWN below what is UNKNOWN."""
+def get_value(values: Any, path: str) -> Any:
+    """Return the value at a dotted path; None without one, UNKNOWN below an unknown value."""
     for name in path.split("."):
         if not isinstance(values, Mapping):
             return UNKNOWN if values is UNKNOWN else None
@@ -42,67 +44,75 @@ def value_at(values: Any, path: str) -> Any:
     return values
 
 
-def with_value(values: Values, path: str, value: Any) -> dict[str, Any]:
-    """A copy with `value` at a dotted path; nothing is put into what is UNKNOWN."""
+def set_value(values: Values, path: str, value: Any) -> dict[str, Any]:
+    """Return a copy with `value` at a dotted path. An UNKNOWN object on the way stays UNKNOWN."""
     name, _, rest = path.partition(".")
     if not rest:
         return {**values, name: value}
-    inner = values.get(name)
-    if inner is UNKNOWN:
+    nested = values.get(name)
+    if nested is UNKNOWN:
         return dict(values)
-    return {**values, name: with_value(inner or {}, rest, value)}
+    return {**values, name: set_value(nested or {}, rest, value)}
 
 
-def whole_node(node: Any) -> Any:
-    """A node with what its list of GPUs says of their number, memory and models."""
+def complete_node(node: Any) -> Any:
+    """Return a node with number, memory and models of its GPUs computed from the list of GPUs.
+
+    Declared values stay as they are.
+    """
     gpus = node.get("gpus") if isinstance(node, Mapping) else None
     if not isinstance(gpus, Mapping):
         return node
-    for name, value in _of_gpus(gpus.get("gpus")).items():
+    for name, value in _summarize_gpus(gpus.get("gpus")).items():
         if gpus.get(name) is None:
             gpus = {**gpus, name: value}
     return {**node, "gpus": gpus}
 
 
-def totals(nodes: Any) -> dict[str, Any]:
-    """The sums over declared nodes by path, and `nodes.count`."""
+def sum_declared_nodes(nodes: Any) -> dict[str, Any]:
+    """Return the sums over declared nodes by path, and `nodes.count`."""
     if nodes is UNKNOWN:
-        return dict.fromkeys((NODE_COUNT, *PATHS), UNKNOWN)
-    whole = [whole_node(node) for node in nodes]
-    sums = {path: _sum(value_at(node, path) for node in whole) for path in PATHS}
-    return {NODE_COUNT: len(whole), **sums}
+        return dict.fromkeys((NODE_COUNT, *SUM_PATHS), UNKNOWN)
+    complete_nodes = [complete_node(node) for node in nodes]
+    sums = {
+        path: _sum_known(get_value(node, path) for node in complete_nodes) for path in SUM_PATHS
+    }
+    return {NODE_COUNT: len(complete_nodes), **sums}
 
 
-def told_totals(nodes: Sequence[Values]) -> dict[str, Any]:
-    """Return the sums over entries of a record by path, and `nodes.count`.
+def sum_reported_nodes(nodes: Sequence[Values]) -> dict[str, Any]:
+    """Return the sums over the entries of a record by path, and `nodes.count`.
 
-    A number that an entry does not tell has no sum: what is missing is not zero.
+    A number that one entry lacks has no sum: a missing number is not zero.
     """
-    whole = [whole_node(node) for node in nodes]
-    columns = {path: [value_at(node, path) for node in whole] for path in PATHS}
+    complete_nodes = [complete_node(node) for node in nodes]
+    columns = {path: [get_value(node, path) for node in complete_nodes] for path in SUM_PATHS}
     sums = {path: sum(column) for path, column in columns.items() if None not in column}
-    return {NODE_COUNT: len(whole), **sums}
+    return {NODE_COUNT: len(complete_nodes), **sums}
 
 
-def with_totals(values: dict[str, Any]) -> dict[str, Any]:
-    """A cluster that declares its nodes, with whole nodes and the sums that it does not declare."""
-    nodes = value_at(values, "nodes.node_data")
+def add_totals(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a cluster with complete nodes and computed sums, if it declares its nodes.
+
+    Declared sums stay as they are.
+    """
+    nodes = get_value(values, "nodes.node_data")
     if nodes is None:
         return values
     if nodes is not UNKNOWN:
-        values = with_value(values, "nodes.node_data", [whole_node(node) for node in nodes])
-    for path, value in totals(nodes).items():
-        if value_at(values, path) is None:
-            values = with_value(values, path, value)
+        values = set_value(values, "nodes.node_data", [complete_node(node) for node in nodes])
+    for path, value in sum_declared_nodes(nodes).items():
+        if get_value(values, path) is None:
+            values = set_value(values, path, value)
     return values
 
 
-def total_problems(values: Values) -> Iterator[Problem]:
-    """Declared sums that are not those of the declared nodes."""
-    nodes = value_at(values, "nodes.node_data")
-    sums = {} if nodes is None else totals(nodes)
-    for path in (NODE_COUNT, *PATHS):
-        declared = value_at(values, path)
+def find_total_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem for each declared sum that is not the sum over the declared nodes."""
+    nodes = get_value(values, "nodes.node_data")
+    sums = {} if nodes is None else sum_declared_nodes(nodes)
+    for path in (NODE_COUNT, *SUM_PATHS):
+        declared = get_value(values, path)
         if declared is None or declared is UNKNOWN:
             continue
         if nodes is None:
@@ -119,31 +129,31 @@ def total_problems(values: Values) -> Iterator[Problem]:
             )
 
 
-def gpu_problems(gpus: Values) -> Iterator[Problem]:
-    """Of a node's GPUs: either listed one by one, or counted."""
+def find_gpu_problems(gpus: Values) -> Iterator[Problem]:
+    """Yield the problems of a node's GPUs, which are either listed one by one or counted."""
     listed: Any = gpus.get("gpus")
-    found = _of_gpus(listed)
+    computed = _summarize_gpus(listed)
     for name in ("count", "memory"):
         declared = gpus.get(name)
         if listed is None and declared is None:
             yield Problem(name, "is required: declare it, or list the node's GPUs in gpus")
-        elif name in found and not _agree(declared, found[name]):
+        elif name in computed and not _is_consistent(declared, computed[name]):
             yield Problem(
                 name,
                 f"{declared:g} is not what the {len(listed)} listed GPUs add up to: write "
-                f"{found[name]:g}, or leave it out, it is computed",
+                f"{computed[name]:g}, or leave it out, it is computed",
             )
     names = gpus.get("model_names")
-    if "model_names" in found and not _agree(names, found["model_names"]):
+    if "model_names" in computed and not _is_consistent(names, computed["model_names"]):
         yield Problem(
             "model_names",
-            f"are not those of the listed GPUs: write {', '.join(found['model_names'])}, or leave "
-            "it out, it is computed",
+            f"are not those of the listed GPUs: write {', '.join(computed['model_names'])}, or "
+            "leave it out, it is computed",
         )
 
 
-def _of_gpus(listed: Any) -> dict[str, Any]:
-    """What a list of GPUs says: nothing where there is none."""
+def _summarize_gpus(listed: Any) -> dict[str, Any]:
+    """Return count, memory and models of listed GPUs; empty without a list, UNKNOWN if unknown."""
     if listed is None:
         return {}
     if contains_unknown(listed):
@@ -156,15 +166,15 @@ def _of_gpus(listed: Any) -> dict[str, Any]:
     }
 
 
-def _agree(declared: Any, found: Any) -> bool:
-    if declared is None or contains_unknown(declared) or contains_unknown(found):
+def _is_consistent(declared: Any, computed: Any) -> bool:
+    if declared is None or contains_unknown(declared) or contains_unknown(computed):
         return True
-    return is_equal(declared, found, unordered=isinstance(found, Sequence))
+    return is_equal(declared, computed, unordered=isinstance(computed, Sequence))
 
 
-def _sum(values: Iterable[Any]) -> Any:
-    found = [value for value in values if value is not None]
-    return UNKNOWN if contains_unknown(found) else sum(found)
+def _sum_known(values: Iterable[Any]) -> Any:
+    present_values = [value for value in values if value is not None]
+    return UNKNOWN if contains_unknown(present_values) else sum(present_values)
 
 
 class GpuInputs(InputModel):
@@ -210,7 +220,7 @@ class NodeGpusInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return gpu_problems(values)
+        return find_gpu_problems(values)
 
 
 class VcpusInputs(InputModel):
@@ -237,7 +247,7 @@ class NetworkInputs(InputModel):
 
 
 class HardwareInputs(InputModel):
-    """What a node has."""
+    """The hardware of a node."""
 
     gpus: NodeGpusInputs = Field(
         description="Its GPUs.",
@@ -256,7 +266,7 @@ class HardwareInputs(InputModel):
 
 
 class _NamedInputs(InputModel):
-    """Here, so that the id comes first."""
+    """The id of a node. A base class of its own, so that the id comes first."""
 
     id: Line = Field(
         min_length=1, description="Id of the node in this cluster.", examples=["node-1"]
@@ -334,7 +344,7 @@ class TotalNetworkInputs(InputModel):
 
 
 class ConfigInputs(InputModel):
-    """What the cluster's controller uses."""
+    """The settings of the cluster's controller."""
 
     system_names: ClassVar[Mapping[str, str]] = {
         "url_map": "is filled in by the system: leave it out, it is an output of the cluster"
@@ -369,7 +379,7 @@ class ConfigInputs(InputModel):
 
 
 class ClusterMetadataInputs(InputModel):
-    """What people want to know of the cluster."""
+    """Facts about the cluster for people."""
 
     name: str = Field(description="A name for people.", examples=["West"])
     description: str = Field(description="What it is for.", examples=["Serves vision models."])

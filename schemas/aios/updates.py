@@ -1,9 +1,14 @@
-"""Build the smallest Mongo updates that make a record as declared. Nothing here sends a request.
+"""Build the smallest Mongo updates that make a record as declared.
 
-The provider's `records` module sends them. An update is the body of a PUT (AIOS registry reference,
-'Cluster registry APIs'). Mongo applies one body to one record at once, and refuses a body that
-changes an array and an element of it, so that entries of `nodes.nodeData` may take several.
-The registry finds a record by its id alone: no body can address an entry but by its place.
+No function here sends a request.
+
+The `records` module of the AIOS provider sends the updates. An update is the body of a PUT (AIOS
+registry
+reference, 'Cluster registry APIs'). Mongo applies one body to one record atomically, and refuses a
+body that
+changes both an array and an element of it, so changes of `nodes.nodeData` may take several
+requests. The
+registry finds a record by its id alone: a body can address an entry only by its index.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,13 +17,19 @@ from typing import Any, Final
 
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import (
-    declared_cluster,
-    declared_node,
-    entry_of,
+    cluster_to_declared,
+    entry_to_declared,
+    node_to_entry,
     to_wire,
-    wire_name,
+    to_wire_name,
 )
-from gpuform.schemas.aios.parts import NODE_COUNT, PATHS, NodeInputs, told_totals, value_at
+from gpuform.schemas.aios.parts import (
+    NODE_COUNT,
+    SUM_PATHS,
+    NodeInputs,
+    get_value,
+    sum_reported_nodes,
+)
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.values import is_equal
 
@@ -27,26 +38,26 @@ Body = dict[str, dict[str, Any]]
 
 NODE_DATA: Final = "nodes.nodeData"
 REPEATABLE: Final = frozenset({"$set", "$unset", "$pull"})
-"""The operators that have the same effect when they are sent twice."""
+"""Operators that have the same effect when they are sent twice."""
 
-_BY_ITS_ENTRIES: Final = "nodes.node_data"
+_NODE_DATA_INPUT: Final = "nodes.node_data"
 _NO_RULES: Final = FieldRules()
 _SUM_PATHS: Final = {
-    ".".join(map(wire_name, path.split("."))): path for path in (NODE_COUNT, *PATHS)
+    ".".join(map(to_wire_name, path.split("."))): path for path in (NODE_COUNT, *SUM_PATHS)
 }
-"""The declared path of each sum by that on the wire."""
+"""The declared path of each sum, by its path in the registry."""
 
 
-class _Absent:
+class _RemovedValue:
     """The type of a value that is to be removed."""
 
 
-_ABSENT: Final = _Absent()
+_REMOVED: Final = _RemovedValue()
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Changed fields of the entry that stands at `index`, which has to be that of `node_id`.
+class EntryChange:
+    """Changed fields of the entry at `index`, which must still be the entry of `node_id`.
 
     `fields` has the new values by their dotted paths within the entry.
     """
@@ -56,322 +67,393 @@ class Placed:
     fields: Mapping[str, Any]
 
     def is_in(self, entry: wire.Node | None) -> bool:
-        """Return whether `entry` has all the new values."""
+        """Return True if `entry` has all the new values."""
         if entry is None:
             return False
-        document = entry_of(declared_node(entry))
-        return all(_is_at(document, path, value) for path, value in self.fields.items())
+        document = node_to_entry(entry_to_declared(entry))
+        return all(_has_value(document, path, value) for path, value in self.fields.items())
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One body, the entries that it finds by their place, and the ids of those that it adds."""
+class UpdateRequest:
+    """The body of one update, its changes of entries by index, and the ids of added entries."""
 
     body: Body
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[EntryChange, ...] = ()
     added: tuple[str, ...] = ()
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether sending it twice has the effect of sending it once, whoever else writes."""
+        """True if sending the request twice has the effect of sending it once."""
         return not self.placed and set(self.body) <= REPEATABLE
 
-    def is_shown_by(self, record: wire.Cluster) -> bool:
-        """Return whether `record` has what this adds and changes by place."""
+    def is_applied_to(self, record: wire.Cluster) -> bool:
+        """Return True if `record` has the entries that this request adds and changes."""
         return all(map(record.entry, self.added)) and all(
-            placed.is_in(record.entry(placed.node_id)) for placed in self.placed
+            change.is_in(record.entry(change.node_id)) for change in self.placed
         )
 
-    def has_set_sums_of(self, record: wire.Cluster) -> bool:
-        """Return whether `record` has the sums that this sets, as it has right after this."""
-        now = declared_cluster(record)
-        sums = {wired: value_at(now, path) for wired, path in _SUM_PATHS.items()}
+    def has_same_sums(self, record: wire.Cluster) -> bool:
+        """Return True if `record` has the sums that this request sets."""
+        current = cluster_to_declared(record)
+        sums = {wire_path: get_value(current, path) for wire_path, path in _SUM_PATHS.items()}
         values = self.body.get("$set", {})
         return all(is_equal(sums[path], value) for path, value in values.items() if path in sums)
 
-    def strays(self, before: wire.Cluster, record: wire.Cluster) -> list[tuple[wire.Node, Placed]]:
-        """Return the entries of others that got values of this, each with those values.
+    def find_stray_entries(
+        self, before: wire.Cluster, record: wire.Cluster
+    ) -> list[tuple[wire.Node, EntryChange]]:
+        """Return the entries of other nodes that got values of this request, with the change.
 
-        `before` is the record right before the request: what had the values then got none. An
-        entry comes to the place of another one only when entries in front of it leave.
+        `before` is the record right before the request: an entry that had the values then did not
+        get them. An
+        entry only moves to the index of another one when entries in front of it are removed.
         """
         return [
-            (entry, placed)
-            for placed in self.placed
-            if not placed.is_in(record.entry(placed.node_id))
+            (entry, change)
+            for change in self.placed
+            if not change.is_in(record.entry(change.node_id))
             for entry in record.nodes.node_data
-            if placed.is_in(entry)
-            and not placed.is_in(before.entry(entry.id))
-            and _may_have_moved(entry.id, placed.index, before, record)
+            if change.is_in(entry)
+            and not change.is_in(before.entry(entry.id))
+            and _may_have_moved(entry.id, change.index, before, record)
         ]
 
 
-NOTHING: Final = Request({"$pull": {NODE_DATA: {"id": {"$in": []}}}})
-"""Changes nothing. Its answer is the record as it is, where a GET may be older."""
+EMPTY_UPDATE: Final = UpdateRequest({"$pull": {NODE_DATA: {"id": {"$in": []}}}})
+"""Changes nothing. Its answer is the present record, while the answer of a GET may be older."""
 
 
-def changed_fields(rules: Mapping[str, FieldRules], before: Values, after: Values) -> Body:
-    """`$set` and `$unset` of the dotted paths that differ, but of entries of nodes.
+def build_field_changes(rules: Mapping[str, FieldRules], before: Values, after: Values) -> Body:
+    """Return `$set` and `$unset` of the dotted paths that differ, without entries of nodes.
 
-    `before` has what was declared last time as last seen, `after` what is declared now: a field no
-    longer declared goes back to its default, or is left as it is.
+    `before` has the fields declared last time with the values last observed, `after` the fields
+    declared now.
+    A field that is no longer declared returns to its default, or stays as it is without one.
     """
-    return _body(_differences(rules, before, after, "", ""))
+    return _build_body(_find_differences(rules, before, after, "", ""))
 
 
-def has_sums(fields: Body) -> bool:
-    """Return whether changed fields have a sum among them."""
-    return fields != without_sums(fields)
+def changes_sums(fields: Body) -> bool:
+    """Return True if changed fields include a sum over the nodes of a record."""
+    return fields != remove_sums(fields)
 
 
-def without_sums(fields: Body) -> Body:
-    """Return changed fields without those that are sums over the nodes of a record."""
-    kept = {
+def remove_sums(fields: Body) -> Body:
+    """Return changed fields without the sums over the nodes of a record."""
+    remaining = {
         operator: {path: value for path, value in values.items() if path not in _SUM_PATHS}
         for operator, values in fields.items()
     }
-    return {operator: values for operator, values in kept.items() if values}
+    return {operator: values for operator, values in remaining.items() if values}
 
 
-def entries_request(
+def build_entries_request(
     record: wire.Cluster, before: Sequence[Values], after: Sequence[Values]
-) -> Request | None:
+) -> UpdateRequest | None:
     """Return the next update that makes the entries of `record` as declared, or None.
 
-    Entries that are the same in both declarations are left alone, whatever the record has. The sums
-    are those of all entries, whoever declares them.
+    Entries that are equal in both declarations are not touched, whatever the record has. The sums
+    are computed
+    over all entries, whoever declares them.
     """
-    old, new = ({each["id"]: each for each in entries} for entries in (before, after))
-    touched = [id_ for id_ in {**new, **old} if not is_equal(old.get(id_), new.get(id_))]
-    numbers = {id_: sum(each.id == id_ for each in record.nodes.node_data) for id_ in touched}
-    here = [id_ for id_ in touched if numbers[id_] == 1 and id_ in new]
-    changes = [change for id_ in here if (change := _entry_change(record, new[id_]))]
-    if changes:
-        return _with_sums(record, [new[each.node_id] for each in changes], placed=changes)
-    gone = [id_ for id_ in touched if numbers[id_] and id_ not in here]
-    if gone:
-        return _with_sums(record, removed=[e for e in record.nodes.node_data if e.id in gone])
-    made = [new[id_] for id_ in touched if id_ in new and not numbers[id_]]
-    return _with_sums(record, made) if made else sums_request(record)
-
-
-def sums_request(record: wire.Cluster) -> Request | None:
-    """Return the update that sets the sums of a record to those of its entries, or None."""
-    body = _sums(record, map(declared_node, record.nodes.node_data))
-    return Request(body) if body else None
-
-
-def node_added(record: wire.Cluster, node: Values) -> Request:
-    """Return the update that adds an entry, and sets the sums with it."""
-    return _with_sums(record, [node])
-
-
-def node_removed(record: wire.Cluster, node_id: str, object_id: str | None) -> Request:
-    """Return the update that removes the entries of an id, and sets the sums without them.
-
-    With Mongo's `object_id` no other entry of the same id is removed.
-    """
-    removed = [
-        each
-        for each in record.nodes.node_data
-        if each.id == node_id and object_id in (None, wire.own_id(each.object_id))
+    nodes_before, nodes_after = (
+        {node["id"]: node for node in entries} for entries in (before, after)
+    )
+    changed_ids = [
+        id_
+        for id_ in {**nodes_after, **nodes_before}
+        if not is_equal(nodes_before.get(id_), nodes_after.get(id_))
     ]
-    removed = removed or [wire.Node(id=node_id, object_id=object_id)]
-    return _with_sums(record, removed=removed)
+    entry_counts = {
+        id_: sum(each.id == id_ for each in record.nodes.node_data) for id_ in changed_ids
+    }
+    ids_to_change = [id_ for id_ in changed_ids if entry_counts[id_] == 1 and id_ in nodes_after]
+    changes = [
+        change for id_ in ids_to_change if (change := _find_entry_change(record, nodes_after[id_]))
+    ]
+    # Mongo refuses a body that changes the array and an element, so changes come first, then
+    # removals, then additions
+    if changes:
+        return _build_request_with_sums(
+            record, [nodes_after[each.node_id] for each in changes], entry_changes=changes
+        )
+    ids_to_remove = [id_ for id_ in changed_ids if entry_counts[id_] and id_ not in ids_to_change]
+    if ids_to_remove:
+        return _build_request_with_sums(
+            record,
+            removed_entries=[
+                entry for entry in record.nodes.node_data if entry.id in ids_to_remove
+            ],
+        )
+    nodes_to_add = [
+        nodes_after[id_] for id_ in changed_ids if id_ in nodes_after and not entry_counts[id_]
+    ]
+    return (
+        _build_request_with_sums(record, nodes_to_add)
+        if nodes_to_add
+        else build_sums_request(record)
+    )
 
 
-def node_changed(record: wire.Cluster, node: Values) -> Request | None:
-    """Return the update that changes the fields of an entry that differ, and the sums; or None.
+def build_sums_request(record: wire.Cluster) -> UpdateRequest | None:
+    """Return the update that sets a record's sums to the sums of its entries, or None."""
+    body = _build_sum_changes(record, map(entry_to_declared, record.nodes.node_data))
+    return UpdateRequest(body) if body else None
 
-    `node` has the entry's `id` and what may change.
+
+def build_node_addition(record: wire.Cluster, node: Values) -> UpdateRequest:
+    """Return the update that adds an entry and sets the sums."""
+    return _build_request_with_sums(record, [node])
+
+
+def build_node_removal(record: wire.Cluster, node_id: str, object_id: str | None) -> UpdateRequest:
+    """Return the update that removes the entries of an id and sets the sums.
+
+    With Mongo's `object_id` no other entry with the same id is removed.
     """
-    change = _entry_change(record, node)
+    entries = [
+        entry
+        for entry in record.nodes.node_data
+        if entry.id == node_id and object_id in (None, wire.parse_object_id(entry.object_id))
+    ]
+    entries = entries or [wire.Node(id=node_id, object_id=object_id)]
+    return _build_request_with_sums(record, removed_entries=entries)
+
+
+def build_node_change(record: wire.Cluster, node: Values) -> UpdateRequest | None:
+    """Return the update of an entry's differing fields and of the sums, or None without any.
+
+    `node` has the entry's `id` and the fields that may change.
+    """
+    change = _find_entry_change(record, node)
     if change is None:
-        return sums_request(record)
-    return _with_sums(record, [node], placed=[change])
+        return build_sums_request(record)
+    return _build_request_with_sums(record, [node], entry_changes=[change])
 
 
-def last_removed(record: wire.Cluster, node: Values) -> Request:
-    """Return the update that removes the entry of `node` that was added last, and no other one.
+def build_last_entry_removal(record: wire.Cluster, node: Values) -> UpdateRequest:
+    """Return the update that removes the last added entry of `node`, and no other one.
 
-    Without an id of Mongo's it is found by all that it has.
+    Without an id of Mongo's, the entry is found by all of its values.
     """
-    last = [each for each in record.nodes.node_data if each.id == node["id"]][-1]
-    object_id = wire.own_id(last.object_id)
-    wanted = {"_id": object_id} if object_id else dict(_leaves(entry_of(declared_node(last)), ""))
-    return Request({"$pull": {NODE_DATA: {"id": last.id, **wanted}}})
+    last_entry = [entry for entry in record.nodes.node_data if entry.id == node["id"]][-1]
+    object_id = wire.parse_object_id(last_entry.object_id)
+    conditions = (
+        {"_id": object_id}
+        if object_id
+        else dict(_iterate_leaves(node_to_entry(entry_to_declared(last_entry)), ""))
+    )
+    return UpdateRequest({"$pull": {NODE_DATA: {"id": last_entry.id, **conditions}}})
 
 
-def put_back(
-    record: wire.Cluster, node_id: str, former: wire.Node | None, fields: Values
-) -> Request | None:
-    """Return the update that gives an entry its former values of `fields` back, or None."""
-    found = [at for at, each in enumerate(record.nodes.node_data) if each.id == node_id]
-    if former is None or not found:
+def build_restoring_request(
+    record: wire.Cluster, node_id: str, former_entry: wire.Node | None, fields: Values
+) -> UpdateRequest | None:
+    """Return the update that restores an entry's former values of `fields`, or None.
+
+    None, too, if there is no former entry or the entry is gone.
+    """
+    positions = [
+        position for position, each in enumerate(record.nodes.node_data) if each.id == node_id
+    ]
+    if former_entry is None or not positions:
         return None
-    document = entry_of(declared_node(former))
-    values = {path: value_at(document, path) for path in fields}
-    values = {path: _ABSENT if each is None else each for path, each in values.items()}
-    placed = Placed(found[0], node_id, values)
-    return None if placed.is_in(record.nodes.node_data[found[0]]) else _placed_request([placed])
+    document = node_to_entry(entry_to_declared(former_entry))
+    values = {path: get_value(document, path) for path in fields}
+    values = {path: _REMOVED if each is None else each for path, each in values.items()}
+    change = EntryChange(positions[0], node_id, values)
+    return (
+        None
+        if change.is_in(record.nodes.node_data[positions[0]])
+        else _build_entry_changes_request([change])
+    )
 
 
-def stray_removals(fields: Values) -> tuple[Request, Request]:
-    """Return the updates that remove what a change by place has made behind the last entry.
+def build_stray_removals(fields: Values) -> tuple[UpdateRequest, UpdateRequest]:
+    """Return the updates that remove what a change by index has created behind the last entry.
 
-    That is an entry with the new values and no id, after nulls that fill the array up to it.
+    Mongo then creates an entry with the new values and no id, after nulls that fill the array up to
+    it.
     """
-    values = {path: each for path, each in fields.items() if isinstance(each, str | int | float)}
-    made = {"id": {"$exists": False}, **values}
-    return Request({"$pull": {NODE_DATA: made}}), Request({"$pull": {NODE_DATA: None}})
+    scalar_values = {
+        path: value for path, value in fields.items() if isinstance(value, str | int | float)
+    }
+    stray_entry = {"id": {"$exists": False}, **scalar_values}
+    return UpdateRequest({"$pull": {NODE_DATA: stray_entry}}), UpdateRequest(
+        {"$pull": {NODE_DATA: None}}
+    )
 
 
-def _entry_change(record: wire.Cluster, node: Values) -> Placed | None:
-    """Return the changed fields of an entry; None when it is as declared, or not there."""
+def _find_entry_change(record: wire.Cluster, node: Values) -> EntryChange | None:
+    """Return the changed fields of an entry, or None if it is as declared or does not exist."""
     for index, entry in enumerate(record.nodes.node_data):
         if entry.id == node["id"]:
-            found = dict(
-                _differences(get_field_rules(NodeInputs), declared_node(entry), node, "", "")
+            fields = dict(
+                _find_differences(
+                    get_field_rules(NodeInputs), entry_to_declared(entry), node, "", ""
+                )
             )
-            return Placed(index, entry.id, found) if found else None
+            return EntryChange(index, entry.id, fields) if fields else None
     return None
 
 
-def _with_sums(
+def _build_request_with_sums(
     record: wire.Cluster,
     nodes: Sequence[Values] = (),
     *,
-    removed: Sequence[wire.Node] = (),
-    placed: Sequence[Placed] = (),
-) -> Request:
-    """Return the update that adds `nodes`, or changes them where they are placed, with the sums."""
-    stay = [declared_node(each) for each in record.nodes.node_data if each not in removed]
-    if placed:
-        new = {each["id"]: each for each in nodes}
-        stay = [{**each, **new.get(each["id"], {})} for each in stay]
-        request = _placed_request(placed)
-    elif removed:
-        request = Request(_pull(removed))
-    else:
-        stay = [*stay, *map(dict, nodes)]
-        request = Request(_add(nodes), added=tuple(each["id"] for each in nodes))
-    return Request(_merged(request.body, _sums(record, stay)), request.placed, request.added)
-
-
-def _sums(record: wire.Cluster, entries: Iterable[Values]) -> Body:
-    """Return the `$set` of each sum of `entries` that `record` has otherwise."""
-    now, sums = declared_cluster(record), told_totals(list(entries))
-    stale = {
-        wired: sums[path]
-        for wired, path in _SUM_PATHS.items()
-        if path in sums and not is_equal(value_at(now, path), sums[path])
-    }
-    return {"$set": to_wire(_NO_RULES, stale)} if stale else {}
-
-
-def _placed_request(placed: Sequence[Placed]) -> Request:
-    found = [
-        (f"{NODE_DATA}.{each.index}.{path}", value)
-        for each in placed
-        for path, value in each.fields.items()
+    removed_entries: Sequence[wire.Node] = (),
+    entry_changes: Sequence[EntryChange] = (),
+) -> UpdateRequest:
+    """Return the update that adds `nodes`, removes or changes entries, and sets the sums."""
+    resulting_nodes = [
+        entry_to_declared(each) for each in record.nodes.node_data if each not in removed_entries
     ]
-    return Request(_body(iter(found)), tuple(placed))
+    if entry_changes:
+        changed_nodes = {each["id"]: each for each in nodes}
+        resulting_nodes = [
+            {**each, **changed_nodes.get(each["id"], {})} for each in resulting_nodes
+        ]
+        # the sums are part of the same body, so that no reader sees entries without their sums
+        request = _build_entry_changes_request(entry_changes)
+    elif removed_entries:
+        request = UpdateRequest(_build_removal(removed_entries))
+    else:
+        resulting_nodes = [*resulting_nodes, *map(dict, nodes)]
+        request = UpdateRequest(_build_addition(nodes), added=tuple(each["id"] for each in nodes))
+    return UpdateRequest(
+        _merge_bodies(request.body, _build_sum_changes(record, resulting_nodes)),
+        request.placed,
+        request.added,
+    )
 
 
-def _differences(
-    rules: Mapping[str, FieldRules], before: Values, after: Values, place: str, path: str
+def _build_sum_changes(record: wire.Cluster, entries: Iterable[Values]) -> Body:
+    """Return the `$set` of each sum over `entries` that differs in `record`."""
+    current, sums = cluster_to_declared(record), sum_reported_nodes(list(entries))
+    outdated = {
+        wire_path: sums[path]
+        for wire_path, path in _SUM_PATHS.items()
+        if path in sums and not is_equal(get_value(current, path), sums[path])
+    }
+    return {"$set": to_wire(_NO_RULES, outdated)} if outdated else {}
+
+
+def _build_entry_changes_request(entry_changes: Sequence[EntryChange]) -> UpdateRequest:
+    fields = [
+        (f"{NODE_DATA}.{change.index}.{path}", value)
+        for change in entry_changes
+        for path, value in change.fields.items()
+    ]
+    return UpdateRequest(_build_body(iter(fields)), tuple(entry_changes))
+
+
+def _find_differences(
+    rules: Mapping[str, FieldRules],
+    before: Values,
+    after: Values,
+    declared_prefix: str,
+    wire_prefix: str,
 ) -> Iterator[tuple[str, Any]]:
-    """Dotted paths with their new values; `place` is the declared one, `path` the registry's."""
+    """Yield the registry's dotted path and the new value of each declared field that differs.
+
+    `declared_prefix` and `wire_prefix` are the paths of the object in the declaration and in the
+    registry.
+    """
     for name, field in rules.items():
-        own, here = f"{place}{name}", f"{path}{wire_name(name)}"
-        if not field.is_compared or field.immutable or own == _BY_ITS_ENTRIES:
+        declared_path, wire_path = f"{declared_prefix}{name}", f"{wire_prefix}{to_wire_name(name)}"
+        if not field.is_compared or field.immutable or declared_path == _NODE_DATA_INPUT:
             continue
-        old, new = before.get(name), after.get(name)
-        if new is None and old is not None and field.default is not None:
-            new = field.default.value
-        if new is None or field.is_equivalent(old, new):
+        old_value, new_value = before.get(name), after.get(name)
+        if new_value is None and old_value is not None and field.default is not None:
+            new_value = field.default.value
+        if new_value is None or field.is_equivalent(old_value, new_value):
             continue
-        if field.nested_rules and isinstance(new, Mapping):
-            yield from _differences(field.nested_rules, old or {}, new, f"{own}.", f"{here}.")
+        if field.nested_rules and isinstance(new_value, Mapping):
+            yield from _find_differences(
+                field.nested_rules, old_value or {}, new_value, f"{declared_path}.", f"{wire_path}."
+            )
         else:
-            yield from _free_differences(field, old, new, here)
+            yield from _find_free_differences(field, old_value, new_value, wire_path)
 
 
-def _free_differences(
+def _find_free_differences(
     rules: FieldRules, old: Any, new: Any, path: str
 ) -> Iterator[tuple[str, Any]]:
-    """Those of a value that may be anything, key by key while the keys can stand in a path."""
-    keyed = not rules.nested and isinstance(old, Mapping) and isinstance(new, Mapping)
-    if not keyed or not all(map(_is_plain, {**old, **new})) or not new:
+    """Yield the differences of a value of any type, key by key where keys can be in a path."""
+    are_objects = not rules.nested and isinstance(old, Mapping) and isinstance(new, Mapping)
+    if not are_objects or not all(map(_is_path_key, {**old, **new})) or not new:
         yield path, to_wire(rules, new)
         return
     for key in {**new, **old}:
         if key not in new:
-            yield f"{path}.{key}", _ABSENT
+            yield f"{path}.{key}", _REMOVED
         elif key not in old or not is_equal(old[key], new[key]):
-            yield from _free_differences(rules, old.get(key), new[key], f"{path}.{key}")
+            yield from _find_free_differences(rules, old.get(key), new[key], f"{path}.{key}")
 
 
-def _is_plain(key: str) -> bool:
-    """Whether a key means itself in a dotted path."""
+def _is_path_key(key: str) -> bool:
+    """Return True if a dotted path reads ``key`` as one key, and not as an operator or an index."""
     return bool(key) and "." not in key and not key.startswith("$") and not key.isdigit()
 
 
-def _body(differences: Iterator[tuple[str, Any]]) -> Body:
-    found = list(differences)
-    changed = {path: value for path, value in found if value is not _ABSENT}
-    removed = {path: "" for path, value in found if value is _ABSENT}
+def _build_body(differences: Iterator[tuple[str, Any]]) -> Body:
+    fields = list(differences)
+    changed = {path: value for path, value in fields if value is not _REMOVED}
+    removed = {path: "" for path, value in fields if value is _REMOVED}
     return {
         **({"$set": changed} if changed else {}),
         **({"$unset": removed} if removed else {}),
     }
 
 
-def _add(nodes: Sequence[Values]) -> Body:
-    """Return the `$addToSet` of entries: one that is sent twice by a proxy is there once."""
-    entries = [entry_of(node) for node in nodes]
+def _build_addition(nodes: Sequence[Values]) -> Body:
+    """Return the `$addToSet` of entries: an entry that a proxy sends twice is added once."""
+    entries = [node_to_entry(node) for node in nodes]
     return {"$addToSet": {NODE_DATA: entries[0] if len(entries) == 1 else {"$each": entries}}}
 
 
-def _pull(entries: Sequence[wire.Node]) -> Body:
-    """Return the `$pull` of entries by their ids, and by Mongo's where each has one."""
-    wanted = {"id": _one_of([each.id for each in entries])}
-    object_ids = [wire.own_id(each.object_id) for each in entries]
+def _build_removal(entries: Sequence[wire.Node]) -> Body:
+    """Return the `$pull` of entries by their ids, and by Mongo's ids if every entry has one."""
+    conditions = {"id": _match_any([entry.id for entry in entries])}
+    object_ids = [wire.parse_object_id(entry.object_id) for entry in entries]
     if all(object_ids):
-        wanted["_id"] = _one_of(object_ids)
-    return {"$pull": {NODE_DATA: wanted}}
+        conditions["_id"] = _match_any(object_ids)
+    return {"$pull": {NODE_DATA: conditions}}
 
 
-def _one_of(values: Sequence[Any]) -> Any:
+def _match_any(values: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else {"$in": list(values)}
 
 
-def _leaves(document: Values, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted path and value of everything in a document that is no object itself."""
+def _iterate_leaves(document: Values, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield dotted path and value of everything in a document but objects and lists."""
     for name, value in document.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{path}{name}.")
+            yield from _iterate_leaves(value, f"{path}{name}.")
         elif not isinstance(value, list):  # the items of a list may have ids of Mongo's
             yield f"{path}{name}", value
 
 
-def _may_have_moved(node_id: str, to: int, before: wire.Cluster, record: wire.Cluster) -> bool:
-    """Return whether so many entries left that one in `record` may have stood at `to` meanwhile.
+def _may_have_moved(node_id: str, index: int, before: wire.Cluster, record: wire.Cluster) -> bool:
+    """Return True if an entry may have stood at `index` between `before` and `record`.
 
-    An entry that is behind now has left, too: somebody removed and added the entry again.
+    It may if enough entries in front of it were removed. An entry that is now behind it was
+    removed, too:
+    somebody removed and added it again.
     """
-    ids, ids_now = ([each.id for each in it.nodes.node_data] for it in (before, record))
-    at = ids.index(node_id) if node_id in ids else len(ids)
-    left = set(ids[:at]) - set(ids_now[: ids_now.index(node_id)])
-    return len(left) >= at - to > 0
+    ids_before, ids_now = ([each.id for each in it.nodes.node_data] for it in (before, record))
+    position_before = ids_before.index(node_id) if node_id in ids_before else len(ids_before)
+    removed_ids = set(ids_before[:position_before]) - set(ids_now[: ids_now.index(node_id)])
+    return len(removed_ids) >= position_before - index > 0
 
 
-def _is_at(document: Values, path: str, value: Any) -> bool:
-    found = value_at(document, path)
-    return found is None if value is _ABSENT else is_equal(found, value)
+def _has_value(document: Values, path: str, value: Any) -> bool:
+    current = get_value(document, path)
+    return current is None if value is _REMOVED else is_equal(current, value)
 
 
-def _merged(*bodies: Body) -> Body:
+def _merge_bodies(*bodies: Body) -> Body:
     merged: Body = {}
     for body in bodies:
         for operator, fields in body.items():

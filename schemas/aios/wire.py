@@ -1,7 +1,10 @@
-"""What the clusters registry and its Parser send (AIOS registry reference, 'Clusters registry').
+"""Define the answers of the AIOS clusters registry and its Parser.
 
-Attributes are the registry's names in snake_case. Only a record's id is required: the registry
-checks nothing on an update, so that any other field may be missing. Sizes are in MB.
+From the AIOS registry reference, 'Clusters registry'.
+
+Used by the AIOS client. Attributes are the registry's names in snake_case. Only a record's id is
+required: the
+registry validates nothing on an update, so any other field may be missing. Sizes are in MB.
 """
 
 from typing import Any
@@ -13,7 +16,7 @@ from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import WireModel
 
 Number = int | float
-"""As sent: 16384 stays whole."""
+"""A number as sent: 16384 stays an integer."""
 
 
 class AiosModel(WireModel):
@@ -29,7 +32,7 @@ class Gpu(AiosModel):
 
 
 class NodeGpus(AiosModel):
-    """The GPUs of one node; `memory` is that of all of them."""
+    """The GPUs of one node. `memory` is the memory of all of them."""
 
     count: Number | None = None
     memory: Number | None = None
@@ -73,7 +76,7 @@ class Node(AiosModel):
     storage: Storage | None = None
     network: Network | None = None
     object_id: Any = Field(default=None, alias="_id")
-    """What Mongo adds, with the time of creation in it."""
+    """The id that Mongo adds, which contains the time of creation."""
 
 
 class Nodes(AiosModel):
@@ -82,13 +85,16 @@ class Nodes(AiosModel):
 
     @field_validator("node_data", mode="before")
     @classmethod
-    def _keep_places(cls, entries: Any) -> Any:
-        """Read null as an entry without an id: Mongo pads an array so, and places must not move."""
-        return [each or {} for each in entries] if isinstance(entries, list) else entries
+    def _keep_indexes(cls, entries: Any) -> Any:
+        """Read null as an entry without an id, so that the indexes of the other entries stay.
+
+        Mongo pads an array with nulls when an entry behind its end is set.
+        """
+        return [entry or {} for entry in entries] if isinstance(entries, list) else entries
 
 
 class UrlMap(AiosModel):
-    """Where the cluster's services are; the system fills it in."""
+    """The addresses of the cluster's services. The registry's system fills them in."""
 
     controller_service: str | None = None
     metrics_service: str | None = None
@@ -118,7 +124,7 @@ class ClusterMetadata(AiosModel):
 
 
 class Cluster(AiosModel):
-    """A cluster's record. What Mongo adds beside `_id` (`__v`) is of no use."""
+    """A cluster's record. Other members that Mongo adds (`__v`) are ignored."""
 
     id: Id
     region_id: str | None = None
@@ -137,17 +143,20 @@ class Cluster(AiosModel):
     object_id: Any = Field(default=None, alias="_id")
 
     @property
-    def tells_nodes(self) -> bool:
-        """Whether the answer has a list of nodes at all: without one it says nothing of any."""
+    def has_node_list(self) -> bool:
+        """True if the answer has a list of nodes at all.
+
+        Without one it says nothing about any node.
+        """
         return "nodes" in self.model_fields_set and "node_data" in self.nodes.model_fields_set
 
     def entry(self, node_id: str) -> Node | None:
-        """Return the node of this id, the first if there are several."""
-        return next((each for each in self.nodes.node_data if each.id == node_id), None)
+        """Return the first node with this id, or None."""
+        return next((entry for entry in self.nodes.node_data if entry.id == node_id), None)
 
 
 class Parsed(AiosModel):
-    """What the Parser answers with 200: `result` is the record, or `[false, "why"]`."""
+    """The answer of the Parser with 200. `result` is the record, or `[false, "why"]`."""
 
     success: bool = True
     message: str = ""
@@ -155,7 +164,7 @@ class Parsed(AiosModel):
 
     @property
     def failure(self) -> str | None:
-        """What the Parser says of a failure; None when there is none."""
+        """The Parser's message about a failure, or None if there is no failure."""
         if isinstance(self.result, list) and self.result[:1] == [False]:
             return " ".join(map(str, self.result[1:]))
         return None if self.success else self.message
@@ -165,13 +174,13 @@ class Deleted(AiosModel):
     message: str = ""
 
 
-def own_id(object_id: object) -> str | None:
-    """Mongo's id as text; None for anything else."""
+def parse_object_id(object_id: object) -> str | None:
+    """Return Mongo's id as text, or None for anything else."""
     return object_id if isinstance(object_id, str) and object_id else None
 
 
-def moment_of(object_id: object) -> float | None:
-    """Unix time in which Mongo made an id: its first four bytes; None for anything else."""
+def parse_object_id_time(object_id: object) -> float | None:
+    """Return when Mongo created an id, in Unix seconds: the id's first four bytes."""
     text = object_id if isinstance(object_id, str) else ""
     try:
         return float(int(text[:8], 16)) if len(text) == 24 else None

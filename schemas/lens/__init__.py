@@ -1,1 +1,1 @@
-"""Lens, which monitors clusters: what it tells of nodes, GPUs and who uses them."""
+"""Models of Lens, which monitors clusters: health gates, conditions, reports of GPUs."""

@@ -1,7 +1,10 @@
-"""Evaluate the condition of a health gate against what Lens reports, and count free capacity.
+"""Evaluate the condition of a health gate against reports of Lens, and count free capacity.
 
-What is not told, or is told in words or units that gpuform does not read, satisfies nothing; nor
-does a number that cannot be: one below 0, or a rate of more than 1.
+Called by the lifecycle of health gates, the lookups and the repair of overheated nodes. A number
+that Lens
+does not report, or reports in unknown words or units, satisfies no bound; neither does an
+impossible number:
+one below 0, or a rate above 1.
 """
 
 import re
@@ -15,10 +18,10 @@ from gpuform.schemas.lens.inputs import ConditionInputs, RateBoundsInputs
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 from gpuform.schemas.models import WireModel
 
-HEATMAP: Final = frozenset({"max_temperature", "max_power"})
-"""Bounds of what the heatmap tells; all others are of the overview."""
+HEATMAP_BOUNDS: Final = frozenset({"max_temperature", "max_power"})
+"""Bounds on numbers of the heatmap. All other bounds are on the overview."""
 
-_TERABYTES: Final[Mapping[str, float]] = {
+_TERABYTES_BY_UNIT: Final[Mapping[str, float]] = {
     "B": 1e-12,
     "kB": 1e-9,
     "KB": 1e-9,
@@ -33,11 +36,11 @@ _TERABYTES: Final[Mapping[str, float]] = {
     "TiB": 2**40 / 1e12,
     "PiB": 2**50 / 1e12,
 }
-"""Spelled exactly: Tb are bits, an eighth of TB."""
-_GIGABITS: Final[Mapping[str, float]] = {"Mbps": 1e-3, "Gbps": 1.0, "Tbps": 1e3}
-"""Spelled exactly: GBps are bytes, eight times Gbps."""
-_DEGREES: Final = ("℃", "°C", "C")
-_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", re.ASCII)
+"""Units are case-sensitive: Tb are bits, an eighth of TB."""
+_GIGABITS_BY_UNIT: Final[Mapping[str, float]] = {"Mbps": 1e-3, "Gbps": 1.0, "Tbps": 1e3}
+"""Units are case-sensitive: GBps are bytes, eight times Gbps."""
+_CELSIUS_UNITS: Final = ("℃", "°C", "C")
+_NUMBER_WITH_UNIT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", re.ASCII)
 _RATES: Final = frozenset(
     name
     for name, field in ConditionInputs.model_fields.items()
@@ -47,98 +50,109 @@ _RATES: Final = frozenset(
 Numbers = Mapping[str, float | None]
 
 
-def asks_heatmap(condition: ConditionInputs) -> bool:
-    """Whether a condition is about single GPUs."""
-    return bool(HEATMAP & set(condition.dump_declared()))
+def needs_heatmap(condition: ConditionInputs) -> bool:
+    """Return True if a condition has a bound on single GPUs, which only the heatmap reports."""
+    return bool(HEATMAP_BOUNDS & set(condition.dump_declared()))
 
 
-def terabytes(text: str) -> float | None:
-    """A size such as `450TB` in TB; None for what is no size."""
-    return _measured(text, _TERABYTES)
+def parse_terabytes(text: str) -> float | None:
+    """Return a size such as `450TB` in TB, or None for other text."""
+    return _parse_quantity(text, _TERABYTES_BY_UNIT)
 
 
-def numbers_of(overview: Overview, heatmap: GpuHeatmap | None = None) -> dict[str, float | None]:
-    """The numbers that conditions are about, by their names; None is not told."""
+def collect_numbers(
+    overview: Overview, heatmap: GpuHeatmap | None = None
+) -> dict[str, float | None]:
+    """Return the numbers that conditions are about, by name.
+
+    None is a number that Lens does not report.
+    """
     ports, nodes, storage = overview.rdma_cluster_stat, overview.model_dump(), overview.storage_stat
-    seen = heatmap or GpuHeatmap()
-    plain = {name: nodes[name] for name in ConditionInputs.model_fields if name in nodes}
+    # without a heatmap its numbers are not reported
+    gpu_heatmap = heatmap or GpuHeatmap()
+    overview_numbers = {name: nodes[name] for name in ConditionInputs.model_fields if name in nodes}
     return {
-        **plain,
+        **overview_numbers,
         "active_ports": ports.active_ports,
         "total_ports": ports.total_ports,
-        "healthy_node_rate": _rate(overview.healthy_nodes, overview.total_nodes),
-        "active_port_rate": _rate(ports.active_ports, ports.total_ports),
+        "healthy_node_rate": _compute_rate(overview.healthy_nodes, overview.total_nodes),
+        "active_port_rate": _compute_rate(ports.active_ports, ports.total_ports),
         "storage_utilization_rate": storage.utilization_rate,
-        "storage_total_tb": terabytes(storage.total_capacity),
-        "storage_used_tb": terabytes(storage.used_capacity),
-        "storage_available_tb": terabytes(storage.available_capacity),
-        "rdma_bandwidth_gbps": _measured(ports.bandwidth, _GIGABITS),
-        "max_temperature": _highest(seen.temperature, *_DEGREES),
-        "max_power": _highest(seen.power, "W"),
+        "storage_total_tb": parse_terabytes(storage.total_capacity),
+        "storage_used_tb": parse_terabytes(storage.used_capacity),
+        "storage_available_tb": parse_terabytes(storage.available_capacity),
+        "rdma_bandwidth_gbps": _parse_quantity(ports.bandwidth, _GIGABITS_BY_UNIT),
+        "max_temperature": _find_highest(gpu_heatmap.temperature, *_CELSIUS_UNITS),
+        "max_power": _find_highest(gpu_heatmap.power, "W"),
     }
 
 
-def can_be(name: str, value: float | None) -> bool:
-    """Whether a number of this name is told, and is possible."""
+def is_possible(name: str, value: float | None) -> bool:
+    """Return True if a number of this name is reported and possible."""
     return value is not None and value >= 0 and (value <= 1 or name not in _RATES)
 
 
-def amiss(condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None = None) -> str:
-    """Each number that is out of its bounds, with the bounds; empty when the condition holds."""
-    numbers = numbers_of(overview, heatmap)
-    return ", ".join(_amiss(condition.dump_declared(), numbers, heatmap or GpuHeatmap()))
+def describe_violations(
+    condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None = None
+) -> str:
+    """Return each number that is out of bounds, with its bounds; empty if the condition holds."""
+    numbers = collect_numbers(overview, heatmap)
+    return ", ".join(_find_violations(condition.dump_declared(), numbers, heatmap or GpuHeatmap()))
 
 
-def _amiss(condition: Mapping[str, Any], numbers: Numbers, heatmap: GpuHeatmap) -> Iterator[str]:
+def _find_violations(
+    condition: Mapping[str, Any], numbers: Numbers, heatmap: GpuHeatmap
+) -> Iterator[str]:
     for name, bounds in condition.items():
         value = numbers[name]
-        least, most = bounds.get("at_least"), bounds.get("at_most")
-        wanted = f"at least {least:g}" if least is not None else ""
-        if most is not None:
-            wanted += (" and " if wanted else "") + f"at most {most:g}"
+        minimum, maximum = bounds.get("at_least"), bounds.get("at_most")
+        bounds_text = f"at least {minimum:g}" if minimum is not None else ""
+        if maximum is not None:
+            bounds_text += (" and " if bounds_text else "") + f"at most {maximum:g}"
         if value is None:
-            yield f"{to_camel(name)} is not told (wanted: {wanted})"
-        elif not can_be(name, value):  # below 0, or a rate of more than 1
-            yield f"{to_camel(name)}={value:g} cannot be (wanted: {wanted})"
-        elif (least is not None and value < least) or (most is not None and value > most):
-            yield f"{to_camel(name)}={value:g}{_where(name, value, heatmap)} (wanted: {wanted})"
+            yield f"{to_camel(name)} is not told (wanted: {bounds_text})"
+        elif not is_possible(name, value):  # below 0, or a rate of more than 1
+            yield f"{to_camel(name)}={value:g} cannot be (wanted: {bounds_text})"
+        elif (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
+            gpu = _describe_gpu(name, value, heatmap)
+            yield f"{to_camel(name)}={value:g}{gpu} (wanted: {bounds_text})"
 
 
-def _where(name: str, value: float, heatmap: GpuHeatmap) -> str:
-    """The GPU with the value."""
-    if name not in HEATMAP:
+def _describe_gpu(name: str, value: float, heatmap: GpuHeatmap) -> str:
+    """Return the GPU that has the value, for a bound on the heatmap; otherwise an empty text."""
+    if name not in HEATMAP_BOUNDS:
         return ""
     points = heatmap.power.data if name == "max_power" else heatmap.temperature.data
-    point = next(each for each in points if each.value == value)
+    point = next(candidate for candidate in points if candidate.value == value)
     return f" on {point.gpu}"
 
 
-def degrees_of(value: float | None, unit: str) -> float | None:
-    """A value of the heatmap of temperatures in °C; None where it is not told in that unit."""
-    return value if unit.strip() in _DEGREES else None
+def to_celsius(value: float | None, unit: str) -> float | None:
+    """Return a temperature of the heatmap in °C, or None if the heatmap has another unit."""
+    return value if unit.strip() in _CELSIUS_UNITS else None
 
 
-def _highest(heatmap: Heatmap, *units: str) -> float | None:
-    """The highest value; None without any, with one that is not told, and in another unit."""
-    told = [each.value for each in heatmap.data if each.value is not None]
-    is_whole = len(told) == len(heatmap.data)
-    return max(told, default=None) if is_whole and heatmap.unit.strip() in units else None
+def _find_highest(heatmap: Heatmap, *units: str) -> float | None:
+    """Return the highest value; None without values, with a missing one or in another unit."""
+    values = [point.value for point in heatmap.data if point.value is not None]
+    is_complete = len(values) == len(heatmap.data)
+    return max(values, default=None) if is_complete and heatmap.unit.strip() in units else None
 
 
-def _measured(text: str, units: Mapping[str, float]) -> float | None:
-    match = _SIZE.fullmatch(text.strip())
+def _parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
+    match = _NUMBER_WITH_UNIT.fullmatch(text.strip())
     factor = units.get(match[2]) if match else None
     return float(match[1]) * factor if match and factor is not None else None
 
 
-def _rate(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None
+def _compute_rate(part: float | None, total: float | None) -> float | None:
+    return part / total if part is not None and total else None
 
 
-IDLE_USE = 0.05
-"""A workload that uses no more of its GPUs than this leaves them idle."""
+IDLE_UTILIZATION = 0.05
+"""A workload that uses its GPUs no more than this leaves them idle."""
 
-_OF: Final = {
+_OVERVIEW_NAMES: Final = {
     "nodes": "total_nodes",
     "free_nodes": "fully_idle_nodes",
     "partly_free_nodes": "partially_idle_nodes",
@@ -153,9 +167,11 @@ _OF: Final = {
 
 
 class Capacity(WireModel):
-    """Lens tells no number of GPUs but those that workloads request: free ones are told by nodes.
+    """The free capacity of a cluster.
 
-    What Lens does not tell is None.
+    Lens counts free nodes; it counts GPUs only as workloads request them.
+
+    A number that Lens does not report is None.
     """
 
     nodes: int | None = Field(default=None, description="GPU nodes.")
@@ -175,30 +191,44 @@ class Capacity(WireModel):
 
     @classmethod
     def of(cls, overview: Overview, consumers: Sequence[Consumer]) -> Self:
-        """A workload whose use is not told is not idle; what cannot be is not told."""
-        numbers = numbers_of(overview)
-        asking = [each for each in consumers if _is_asking(each)]
-        requests = [each.stat.gpu_request for each in asking]
+        """Return the capacity that an overview and the workloads report.
+
+        A workload without a reported utilization is not idle. An impossible number counts as not
+        reported.
+        """
+        numbers = collect_numbers(overview)
+        gpu_consumers = [consumer for consumer in consumers if _requests_gpus(consumer)]
+        requests = [consumer.stat.gpu_request for consumer in gpu_consumers]
         return cls.model_validate(
             {
-                **{own: numbers[name] for own, name in _OF.items() if can_be(name, numbers[name])},
-                "workloads": len(asking),
+                **{
+                    field: numbers[name]
+                    for field, name in _OVERVIEW_NAMES.items()
+                    if is_possible(name, numbers[name])
+                },
+                "workloads": len(gpu_consumers),
                 "requested_gpus": None if None in requests else sum(filter(None, requests)),
-                "idle_gpus": sum(_asked(each) for each in asking if _is_idle(each)),
+                "idle_gpus": sum(
+                    _get_requested_gpus(consumer)
+                    for consumer in gpu_consumers
+                    if _is_idle(consumer)
+                ),
             }
         )
 
 
-def _is_asking(consumer: Consumer) -> bool:
-    """Also with a request that is no number."""
-    is_odd = consumer.stat.gpu_request is None and "gpu_request" in consumer.stat.model_fields_set
-    return is_odd or _asked(consumer) > 0
+def _requests_gpus(consumer: Consumer) -> bool:
+    """Return True if a workload requests GPUs, even by a request that is no number."""
+    is_unreadable = (
+        consumer.stat.gpu_request is None and "gpu_request" in consumer.stat.model_fields_set
+    )
+    return is_unreadable or _get_requested_gpus(consumer) > 0
 
 
-def _asked(consumer: Consumer) -> int:
+def _get_requested_gpus(consumer: Consumer) -> int:
     return consumer.stat.gpu_request or 0
 
 
 def _is_idle(consumer: Consumer) -> bool:
-    use = consumer.stat.gpu_utilization
-    return use is not None and 0 <= use <= IDLE_USE
+    utilization = consumer.stat.gpu_utilization
+    return utilization is not None and 0 <= utilization <= IDLE_UTILIZATION

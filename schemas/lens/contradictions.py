@@ -1,59 +1,67 @@
-"""What in an answer of Lens cannot be, or contradicts the rest of the same answer.
+"""Find values in an answer of Lens that are impossible or contradict the rest of the answer.
 
-Such an answer is no evidence: a monitor that has lost its data shows -1, 0 or old figures beside
-new ones. Each text names the field by its path in the answer. Only the part that a condition is
-about counts: a Lens without figures of storage can still tell of nodes.
+Called by the lifecycle of health gates. Such an answer is no evidence: a monitor that has lost its
+data shows
+-1, 0 or old figures beside new ones. Each text names the field by its path in the answer. Only the
+parts that
+a condition is about count: a Lens without figures of storage can still report nodes.
 """
 
 from collections.abc import Iterator, Sequence
 from math import fsum
 from typing import Final
 
-from gpuform.schemas.lens.conditions import HEATMAP, terabytes
+from gpuform.schemas.lens.conditions import HEATMAP_BOUNDS, parse_terabytes
 from gpuform.schemas.lens.inputs import ConditionInputs
 from gpuform.schemas.lens.wire import GpuHeatmap, Heatmap, Overview, RdmaClusterStat, StorageStat
 
 _ROUNDING: Final = 0.01
-"""Sizes are texts that somebody rounded: used and free storage may add up to one percent more."""
+"""Sizes are rounded texts: used and free storage may add up to one percent more than the total."""
 _RATE_ROUNDING: Final = 0.1
 
 _PORTS: Final = frozenset({"active_ports", "total_ports", "active_port_rate"})
 _SIZES: Final = frozenset({"storage_used_tb", "storage_available_tb", "storage_total_tb"})
 _STORAGE: Final = _SIZES | {"storage_utilization_rate"}
 _NODES: Final = (
-    frozenset(ConditionInputs.model_fields) - _PORTS - _STORAGE - HEATMAP - {"rdma_bandwidth_gbps"}
+    frozenset(ConditionInputs.model_fields)
+    - _PORTS
+    - _STORAGE
+    - HEATMAP_BOUNDS
+    - {"rdma_bandwidth_gbps"}
 )
 
 
-def find_in_overview(condition: ConditionInputs, overview: Overview) -> list[str]:
-    """Return what the overview lacks or contradicts of the parts that `condition` is about."""
+def find_overview_contradictions(condition: ConditionInputs, overview: Overview) -> list[str]:
+    """Return what the overview lacks or contradicts in the parts that `condition` is about."""
     bounds = set(condition.dump_declared())
-    found: list[str] = []
+    contradictions: list[str] = []
     if bounds & _NODES:
-        found += _of_nodes(overview, is_none_meant="total_nodes" in bounds)
+        contradictions += _check_nodes(overview, is_zero_meant="total_nodes" in bounds)
     if bounds & _PORTS:
-        found += _of_ports(overview.rdma_cluster_stat, is_none_meant="total_ports" in bounds)
-    if bounds & _STORAGE:
-        is_none_meant = "storage_total_tb" in bounds
-        needs_total = bool(bounds & _SIZES)
-        found += _of_storage(
-            overview.storage_stat, needs_total=needs_total, is_none_meant=is_none_meant
+        contradictions += _check_ports(
+            overview.rdma_cluster_stat, is_zero_meant="total_ports" in bounds
         )
-    return found
+    if bounds & _STORAGE:
+        is_zero_meant = "storage_total_tb" in bounds
+        needs_total = bool(bounds & _SIZES)
+        contradictions += _check_storage(
+            overview.storage_stat, needs_total=needs_total, is_zero_meant=is_zero_meant
+        )
+    return contradictions
 
 
-def find_in_heatmap(condition: ConditionInputs, heatmap: GpuHeatmap) -> list[str]:
-    """Return what the heatmap contradicts of the metrics that `condition` is about."""
+def find_heatmap_contradictions(condition: ConditionInputs, heatmap: GpuHeatmap) -> list[str]:
+    """Return what the heatmap contradicts in the metrics that `condition` is about."""
     bounds = set(condition.dump_declared())
-    found: list[str] = []
+    contradictions: list[str] = []
     if "max_temperature" in bounds:
-        found += _of_metric("temperature", heatmap.temperature)
+        contradictions += _check_metric("temperature", heatmap.temperature)
     if "max_power" in bounds:
-        found += _of_metric("power", heatmap.power)
-    return found
+        contradictions += _check_metric("power", heatmap.power)
+    return contradictions
 
 
-def _of_nodes(overview: Overview, *, is_none_meant: bool) -> Iterator[str]:
+def _check_nodes(overview: Overview, *, is_zero_meant: bool) -> Iterator[str]:
     total = overview.total_nodes
     counts = {
         "healthyNodes": overview.healthy_nodes,
@@ -62,9 +70,9 @@ def _of_nodes(overview: Overview, *, is_none_meant: bool) -> Iterator[str]:
         "partiallyIdleNodes": overview.partially_idle_nodes,
         "busyNodes": overview.busy_nodes,
     }
-    yield from _of_total("totalNodes", total, counts, is_none_meant=is_none_meant)
-    yield from _of_rate("allocationRate", overview.allocation_rate)
-    yield from _of_rate("utilization", overview.utilization)
+    yield from _check_total("totalNodes", total, counts, is_zero_meant=is_zero_meant)
+    yield from _check_rate("allocationRate", overview.allocation_rate)
+    yield from _check_rate("utilization", overview.utilization)
     if total is None or total <= 0:
         return
     for names in (("healthyNodes", "faultyNodes"), tuple(counts)[2:]):
@@ -77,48 +85,52 @@ def _of_nodes(overview: Overview, *, is_none_meant: bool) -> Iterator[str]:
         yield f"allocationRate is {overview.allocation_rate:g}, and all nodes are fullyIdleNodes"
 
 
-def _of_ports(ports: RdmaClusterStat, *, is_none_meant: bool) -> Iterator[str]:
+def _check_ports(ports: RdmaClusterStat, *, is_zero_meant: bool) -> Iterator[str]:
     counts = {"rdmaClusterStat.activePorts": ports.active_ports}
     name = "rdmaClusterStat.totalPorts"
-    yield from _of_total(name, ports.total_ports, counts, is_none_meant=is_none_meant)
+    yield from _check_total(name, ports.total_ports, counts, is_zero_meant=is_zero_meant)
 
 
-def _of_storage(storage: StorageStat, *, needs_total: bool, is_none_meant: bool) -> Iterator[str]:
-    total = terabytes(storage.total_capacity)
-    used, free = terabytes(storage.used_capacity), terabytes(storage.available_capacity)
+def _check_storage(
+    storage: StorageStat, *, needs_total: bool, is_zero_meant: bool
+) -> Iterator[str]:
+    total = parse_terabytes(storage.total_capacity)
+    used, free = parse_terabytes(storage.used_capacity), parse_terabytes(storage.available_capacity)
     rate = storage.utilization_rate
-    yield from _of_rate("storageStat.utilizationRate", rate)
+    yield from _check_rate("storageStat.utilizationRate", rate)
     if total is None:
         if needs_total:
             yield "storageStat.totalCapacity is not told"
         return
     if total == 0:
-        if not is_none_meant:
+        if not is_zero_meant:
             yield "storageStat.totalCapacity is 0: Lens shows no storage"
         return
     limit = total * (1 + _ROUNDING)
     parts = {"usedCapacity": used, "availableCapacity": free}
-    above = {name: size for name, size in parts.items() if size is not None and size > limit}
-    for name, size in above.items():
+    oversized = {name: size for name, size in parts.items() if size is not None and size > limit}
+    for name, size in oversized.items():
         yield f"storageStat.{name} is {size:g} TB, more than totalCapacity, {total:g} TB"
-    both = fsum((used or 0, free or 0))
-    if both > limit and not above:
-        yield f"storageStat: usedCapacity and availableCapacity are {both:g} TB of {total:g} TB"
+    used_and_free = fsum((used or 0, free or 0))
+    if used_and_free > limit and not oversized:
+        sizes = f"{used_and_free:g} TB of {total:g} TB"
+        yield f"storageStat: usedCapacity and availableCapacity are {sizes}"
     if rate is not None and used is not None and abs(used / total - rate) > _RATE_ROUNDING:
         yield f"storageStat.utilizationRate is {rate:g}, and {used:g} of {total:g} TB are used"
 
 
-def _of_total(
-    name: str, total: int | None, counts: dict[str, int | None], *, is_none_meant: bool
+def _check_total(
+    name: str, total: int | None, counts: dict[str, int | None], *, is_zero_meant: bool
 ) -> Iterator[str]:
-    """Yield what is wrong with a total, and with the counts that are parts of it.
+    """Yield the contradictions of a total, and of counts that are parts of it.
 
-    A total of 0 is that of a Lens that has just started, too, so it proves nothing unless
-    `is_none_meant`: the condition has a bound of the total itself.
+    A Lens that has just started reports a total of 0, too. So 0 proves nothing unless
+    `is_zero_meant`: the
+    condition has a bound on the total itself.
     """
     if total is None:
         yield f"{name} is not told"
-    elif total == 0 and not is_none_meant:
+    elif total == 0 and not is_zero_meant:
         yield f"{name} is 0: Lens shows nothing that could be counted"
     elif total < 0:
         yield f"{name} is {total}, below 0"
@@ -129,20 +141,20 @@ def _of_total(
             yield f"{part} is {count}, more than {name}, {total}"
 
 
-def _of_rate(name: str, rate: float | None) -> Iterator[str]:
+def _check_rate(name: str, rate: float | None) -> Iterator[str]:
     if rate is not None and not 0 <= rate <= 1:
         yield f"{name} is {rate:g}, which is not from 0 to 1"
 
 
-def _of_metric(name: str, heatmap: Heatmap) -> Iterator[str]:
-    """Yield what is wrong with the GPUs of a metric; none that runs has 0 °C or takes 0 W."""
+def _check_metric(name: str, heatmap: Heatmap) -> Iterator[str]:
+    """Yield the impossible values of a metric: no running GPU has 0 °C or takes 0 W."""
     for point in heatmap.data:
         if point.value is not None and point.value <= 0:
             yield f"{name}: GPU {point.gpu} has {point.value:g}, which cannot be"
-    yield from _of_repeated(name, heatmap)
+    yield from _find_repeated_gpus(name, heatmap)
 
 
-def _of_repeated(name: str, heatmap: Heatmap) -> Iterator[str]:
-    gpus: Sequence[str] = [each.gpu for each in heatmap.data if each.device_id is not None]
+def _find_repeated_gpus(name: str, heatmap: Heatmap) -> Iterator[str]:
+    gpus: Sequence[str] = [point.gpu for point in heatmap.data if point.device_id is not None]
     repeated = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     yield from (f"{name}: GPU {gpu} is shown more than once" for gpu in repeated)

@@ -1,7 +1,8 @@
-"""Define the inputs and outputs of a health gate: bounds of Lens's overview and heatmap.
+"""Define the inputs and outputs of a health gate: bounds on Lens's overview and heatmap.
 
-Names are the overview's own in snake_case (Lens reference, 'Get Cluster Overview'), but for rates,
-sizes and the hottest GPUs, which are computed.
+Names are the overview's own in snake_case (Lens reference, 'Get Cluster Overview'), except for
+rates, sizes
+and the hottest GPUs, which are computed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.rules import Default, Local
 
-WAIT_MINUTES = 30
+DEFAULT_WAIT_MINUTES = 30
 
 
 class BoundsInputs(InputModel):
-    """From where to where a number may be."""
+    """The bounds of a number."""
 
     at_least: float | None = Field(
         default=None, ge=0, description="The least that will do.", examples=[9]
@@ -27,17 +28,21 @@ class BoundsInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        least, most = values.get("at_least"), values.get("at_most")
-        if least is None and most is None:
+        minimum, maximum = values.get("at_least"), values.get("at_most")
+        if minimum is None and maximum is None:
             yield Problem("at_least", "is required: declare it, or at_most, or both")
-        if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
+        if (
+            isinstance(minimum, int | float)
+            and isinstance(maximum, int | float)
+            and minimum > maximum
+        ):
             yield Problem(
-                "at_least", f"{least:g} is more than at_most, {most:g}: no number will do"
+                "at_least", f"{minimum:g} is more than at_most, {maximum:g}: no number will do"
             )
 
 
 class RateBoundsInputs(BoundsInputs):
-    """From where to where a rate may be; 1 is all."""
+    """The bounds of a rate, from 0 to 1."""
 
     at_least: float | None = Field(
         default=None,
@@ -52,10 +57,11 @@ class RateBoundsInputs(BoundsInputs):
 
 
 class ConditionInputs(InputModel):
-    """What has to hold, all of it. Storage is in TB, a thousand GB each.
+    """The bounds that all have to hold. Storage is in TB of 1000 GB.
 
     The rates of nodes and ports are computed from the overview. The heatmap shows the five GPUs
-    with the highest values: a bound on them is one on all GPUs. It tells no memory.
+    with the
+    highest values, so a bound on these is a bound on all GPUs. The heatmap does not report memory.
     """
 
     total_nodes: BoundsInputs | None = Field(
@@ -122,13 +128,16 @@ class ConditionInputs(InputModel):
 
 
 class HealthGateInputs(InputModel):
-    """A gate that opens once what Lens tells satisfies a condition; what depends on it waits."""
+    """A gate that opens once the reports of Lens satisfy a condition.
+
+    Resources that depend on it wait.
+    """
 
     condition: ConditionInputs = Field(
         description="Bounds by names of what Lens tells: what has to hold, all of it.",
         examples=[{"healthy_nodes": {"at_least": 9}, "faulty_nodes": {"at_most": 0}}],
     )
-    wait_minutes: Annotated[int | None, Local, Default(WAIT_MINUTES)] = Field(
+    wait_minutes: Annotated[int | None, Local, Default(DEFAULT_WAIT_MINUTES)] = Field(
         default=None, ge=1, description="How long to wait for it, in minutes.", examples=[20]
     )
     triggers: list[Any] | None = Field(
@@ -145,7 +154,7 @@ class HealthGateInputs(InputModel):
 
 
 class SeenOutputs(BaseModel):
-    """The numbers of the overview and the heatmap; rates are from 0 to 1."""
+    """The numbers of the overview and the heatmap. Rates are from 0 to 1."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -175,7 +184,7 @@ class SeenOutputs(BaseModel):
 
 
 class HealthGateOutputs(OutputModel):
-    """The gate as it was when it was last passed, or waited at, and what a look at it says now."""
+    """The gate when it was last passed or waited at, and the findings of the last refresh."""
 
     overview: SeenOutputs | None = Field(
         default=None, description="What the overview told last; absent when it told nothing."

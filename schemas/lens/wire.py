@@ -1,8 +1,10 @@
-"""What Lens sends (Lens reference, 'Clusters API').
+"""Define the answers of Lens (Lens reference, 'Clusters API').
 
-Attributes are its names in snake_case. Rates are from 0 to 1, but for the heatmap's utilization,
-which is in percent, as its unit says. A number that is not told is None, and so is what is told
-instead of one: that spoils no other field.
+Used by the Lens client. Attributes are Lens's names in snake_case. Rates are from 0 to 1, except
+for the
+heatmap's utilization, which is in percent, as its unit says. A number that is missing or no number
+is None,
+and does not make the other fields unreadable.
 """
 
 from collections.abc import Callable
@@ -15,8 +17,8 @@ from pydantic.alias_generators import to_camel
 from gpuform.schemas.models import WireList, WireModel
 
 
-def repaired(text: object) -> object:
-    """A text whose UTF-8 was once read as Windows-1252, as it was: `℃` for `â„ƒ`."""
+def repair_encoding(text: object) -> object:
+    """Return a text whose UTF-8 was read as Windows-1252 in its right form: `℃` for `â„ƒ`."""
     if not isinstance(text, str):
         return text
     try:
@@ -25,34 +27,34 @@ def repaired(text: object) -> object:
         return text
 
 
-def _number(value: object) -> float | None:
+def _read_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if isfinite(value) else None
 
 
-def _count(value: object) -> int | None:
-    number = _number(value)
+def _read_count(value: object) -> int | None:
+    number = _read_number(value)
     return int(number) if number is not None and number == int(number) else None
 
 
-def _text(value: object) -> str:
+def _read_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _part(value: Any, read: Callable[[Any], Any]) -> Any:
+def _read_part(value: Any, read: Callable[[Any], Any]) -> Any:
     try:
         return read(value)
     except ValidationError:
         return read({})
 
 
-Number = Annotated[int | float | None, BeforeValidator(_number)]
-Count = Annotated[int | None, BeforeValidator(_count)]
-Text = Annotated[str, BeforeValidator(_text)]
+Number = Annotated[int | float | None, BeforeValidator(_read_number)]
+Count = Annotated[int | None, BeforeValidator(_read_count)]
+Text = Annotated[str, BeforeValidator(_read_text)]
 
-PART: Final = WrapValidator(_part)
-"""An object that tells nothing where it cannot be read."""
+LENIENT_PART: Final = WrapValidator(_read_part)
+"""Makes an object that cannot be read an empty one."""
 
 
 class LensModel(WireModel):
@@ -60,7 +62,7 @@ class LensModel(WireModel):
 
 
 class Envelope(LensModel):
-    """Around every answer: 0 is success, `data` what was asked for."""
+    """The object around every answer. `code` 0 is success; `data` is the requested value."""
 
     code: Annotated[int, Field(strict=True)]
     message: str = ""
@@ -69,7 +71,7 @@ class Envelope(LensModel):
 
 
 class StorageStat(LensModel):
-    """Capacities are texts with their units, such as 1000TB."""
+    """Capacities are texts with units, such as 1000TB."""
 
     total_capacity: Text = ""
     used_capacity: Text = ""
@@ -84,7 +86,10 @@ class RdmaClusterStat(LensModel):
 
 
 class Overview(LensModel):
-    """Idle, partially idle and busy nodes need not add up to all of them."""
+    """The overview of a cluster.
+
+    Idle, partially idle and busy nodes need not add up to all nodes.
+    """
 
     total_nodes: Count = None
     healthy_nodes: Count = None
@@ -94,8 +99,8 @@ class Overview(LensModel):
     busy_nodes: Count = None
     allocation_rate: Number = None
     utilization: Number = None
-    storage_stat: Annotated[StorageStat, PART] = StorageStat()
-    rdma_cluster_stat: Annotated[RdmaClusterStat, PART] = RdmaClusterStat()
+    storage_stat: Annotated[StorageStat, LENIENT_PART] = StorageStat()
+    rdma_cluster_stat: Annotated[RdmaClusterStat, LENIENT_PART] = RdmaClusterStat()
 
 
 class GpuStat(LensModel):
@@ -104,33 +109,35 @@ class GpuStat(LensModel):
 
 
 class Consumer(LensModel):
-    """A workload that uses GPUs. Lists have no pods."""
+    """A workload that uses GPUs. Lists of workloads have no pods."""
 
     kind: Text = ""
     name: Text = ""
     namespace: Text = ""
     uid: Text = ""
-    stat: Annotated[GpuStat, PART] = GpuStat()
+    stat: Annotated[GpuStat, LENIENT_PART] = GpuStat()
     pods: Any = None
     source: Text = ""
 
     @property
     def use(self) -> str:
-        """Its GPUs and their use, in words: `8 GPUs, 40% used`."""
-        gpus, use = self.stat.gpu_request, self.stat.gpu_utilization
-        asked = "GPUs not told" if gpus is None else f"{gpus} GPU{'' if gpus == 1 else 's'}"
-        return f"{asked}, {'use not told' if use is None else f'{use:.0%} used'}"
+        """The requested GPUs and their utilization in words: `8 GPUs, 40% used`."""
+        gpus, utilization = self.stat.gpu_request, self.stat.gpu_utilization
+        gpus_text = "GPUs not told" if gpus is None else f"{gpus} GPU{'' if gpus == 1 else 's'}"
+        return (
+            f"{gpus_text}, {'use not told' if utilization is None else f'{utilization:.0%} used'}"
+        )
 
 
 class ConsumerPage(WireList, LensModel):
-    """`total` counts those on all pages."""
+    """A page of workloads. `total` counts the workloads on all pages."""
 
     data: tuple[Consumer, ...]
     total: Count = None
 
 
 class HeatmapPoint(LensModel):
-    """One GPU; `value` is in the heatmap's unit."""
+    """The value of one GPU, in the heatmap's unit."""
 
     node_name: Text = ""
     device_id: Count = None
@@ -139,23 +146,23 @@ class HeatmapPoint(LensModel):
 
     @property
     def gpu(self) -> str:
-        """Its node, and its number there where Lens tells it."""
+        """The node, and the number of the GPU on it where Lens reports one."""
         return self.node_name if self.device_id is None else f"{self.node_name} {self.device_id}"
 
 
 class Heatmap(LensModel):
-    """The GPUs with the highest values."""
+    """The GPUs with the highest values of one metric."""
 
     serial: Count = None
-    unit: Annotated[Text, BeforeValidator(repaired)] = ""
+    unit: Annotated[Text, BeforeValidator(repair_encoding)] = ""
     y_axis_max: Number = None
     y_axis_min: Number = None
-    data: tuple[Annotated[HeatmapPoint, PART], ...] = ()
+    data: tuple[Annotated[HeatmapPoint, LENIENT_PART], ...] = ()
 
 
 class GpuHeatmap(LensModel):
-    """`utilization` is in percent."""
+    """The heatmaps of all metrics. `utilization` is in percent."""
 
-    power: Annotated[Heatmap, PART] = Heatmap()
-    temperature: Annotated[Heatmap, PART] = Heatmap()
-    utilization: Annotated[Heatmap, PART] = Heatmap()
+    power: Annotated[Heatmap, LENIENT_PART] = Heatmap()
+    temperature: Annotated[Heatmap, LENIENT_PART] = Heatmap()
+    utilization: Annotated[Heatmap, LENIENT_PART] = Heatmap()

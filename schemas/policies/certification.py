@@ -1,8 +1,8 @@
-"""Declare what proves that nodes are fit, and describe the proof: categories, floors, results and
-evidence.
+"""Declare the tests that nodes must pass, and describe the results: evidence and failures.
 
-Domains, variants, options and metrics are those of NVIDIA's Cluster Readiness Engine
-('Certification', 'BandwidthMeasurement'); a batch job of Slurm measures the same things.
+The certification kinds of the platforms derive their inputs and outputs from these models. Domains,
+variants, options and metrics are those of NVIDIA's Cluster Readiness Engine ('Certification',
+'BandwidthMeasurement'); a batch job of Slurm can measure the same.
 """
 
 import re
@@ -20,7 +20,7 @@ from gpuform.schemas.values import UNKNOWN
 
 Metric = Literal["busBandwidthGBps", "algBandwidthGBps", "goodputRatio", "avgTFLOPsPerGPU"]
 
-UNITS: Final[Mapping[str, str]] = MappingProxyType(
+METRIC_UNITS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "busBandwidthGBps": "GB/s",
         "algBandwidthGBps": "GB/s",
@@ -28,10 +28,10 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
         "avgTFLOPsPerGPU": "TFLOPS",
     }
 )
-"""The metrics that a floor can be for, as the engine's thresholds call them -> their units."""
+"""Units of the metrics that a floor may have, by the engine's names of the metrics."""
 
-WAIT_MINUTES: Final = 180
-"""How long a certification may take when nothing is declared."""
+DEFAULT_WAIT_MINUTES: Final = 180
+"""How long a certification may take if nothing is declared."""
 
 _SHARE: Final = re.compile(r"([1-9]?[0-9])%", re.ASCII)
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
@@ -39,31 +39,31 @@ _FOLDER: Final = re.compile(r"/[\w./-]+", re.ASCII)
 _WORD: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 
-def _checked_share(text: str) -> str:
+def _validate_share(text: str) -> str:
     if not _SHARE.fullmatch(text):
         raise ValueError(f"{text!r} is no share: write 0% to 99%, such as 10%")
     return text
 
 
-def _checked_word(text: str) -> str:
+def _validate_catalogue_name(text: str) -> str:
     if not _WORD.fullmatch(text):
         raise ValueError(f"{text!r} is no name of the catalogue: use a-z, 0-9 and -")
     return text
 
 
-def _checked_folder(text: str) -> str:
+def _validate_folder(text: str) -> str:
     if not _FOLDER.fullmatch(text):
         raise ValueError(f"{text!r} is no folder for it: write an absolute path without spaces")
     return text
 
 
-def _checked_label(text: str) -> str:
+def _validate_label(text: str) -> str:
     if not _LABEL.fullmatch(text):
         raise ValueError(f"{text!r} is no name for it: use a-z, 0-9 and -, at most 40 of them")
     return text
 
 
-def _checked_pattern(text: str) -> str:
+def _validate_result_pattern(text: str) -> str:
     try:
         groups = re.compile(text).groups
     except (re.error, OverflowError, RecursionError) as error:
@@ -73,11 +73,11 @@ def _checked_pattern(text: str) -> str:
     return text
 
 
-_Word = Annotated[str, AfterValidator(_checked_word)]
+_CatalogueName = Annotated[str, AfterValidator(_validate_catalogue_name)]
 
 
 class BatchJobInputs(InputModel):
-    """A batch job of Slurm that measures nodes, in place of the Cluster Readiness Engine."""
+    """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
 
     script: str = Field(
         min_length=1,
@@ -85,7 +85,7 @@ class BatchJobInputs(InputModel):
         "nodes it runs on, and that it shares them with nobody.",
         examples=["#!/bin/bash\nsrun all_reduce_perf_mpi -b 8 -e 16G -f 2\n"],
     )
-    result: Annotated[str, AfterValidator(_checked_pattern)] = Field(
+    result: Annotated[str, AfterValidator(_validate_result_pattern)] = Field(
         description="A regular expression for the line with the result, the figure in brackets. "
         "Of several lines the last one counts.",
         examples=[r"Avg bus bandwidth\s*:\s*([0-9.]+)"],
@@ -101,8 +101,8 @@ class BatchJobInputs(InputModel):
 class CategoryInputs(InputModel):
     """One test that nodes have to pass."""
 
-    domain: _Word = Field(description="What is tested.", examples=["communication"])
-    variant: _Word = Field(description="With which test.", examples=["nccl-all-reduce"])
+    domain: _CatalogueName = Field(description="What is tested.", examples=["communication"])
+    variant: _CatalogueName = Field(description="With which test.", examples=["nccl-all-reduce"])
     options: dict[str, Any] | None = Field(
         default=None,
         description="Options of the Cluster Readiness Engine for this category, as it calls them. "
@@ -116,7 +116,7 @@ class CategoryInputs(InputModel):
         description="The least that has to be measured, in the unit of `metric`.",
         examples=[300],
     )
-    tolerance: Annotated[str, AfterValidator(_checked_share)] | None = Field(
+    tolerance: Annotated[str, AfterValidator(_validate_share)] | None = Field(
         default=None,
         description="How much less than the floor still passes; 0% when not declared.",
         examples=["10%"],
@@ -134,26 +134,26 @@ class CategoryInputs(InputModel):
 
     @property
     def name(self) -> str:
-        """As people call it: `communication/nccl-all-reduce`."""
+        """The name for people: `communication/nccl-all-reduce`."""
         return f"{self.domain}/{self.variant}"
 
     @property
     def measured_metric(self) -> str:
-        """What is measured; empty where nothing is."""
+        """The metric of the result; empty if the test measures nothing."""
         return self.metric or ("busBandwidthGBps" if self.domain == "communication" else "")
 
     @property
     def unit(self) -> str:
-        """Of the floor and of what is measured."""
-        return UNITS.get(self.measured_metric, "")
+        """The unit of the floor and of the result."""
+        return METRIC_UNITS.get(self.measured_metric, "")
 
     @property
     def required(self) -> float | None:
-        """The least that passes: the floor without the tolerance."""
+        """The lowest value that passes: the floor less the tolerance. None without a floor."""
         if self.floor is None:
             return None
-        found = _SHARE.fullmatch(self.tolerance or "0%")
-        share = int(found[1]) if found else 0
+        match = _SHARE.fullmatch(self.tolerance or "0%")
+        share = int(match[1]) if match else 0
         return self.floor * (100 - share) / 100
 
     @classmethod
@@ -163,9 +163,10 @@ class CategoryInputs(InputModel):
             yield Problem("tolerance", "is of a floor: declare the floor, or leave it out")
         if values.get("metric") is not None and floor is None:
             yield Problem("metric", "says what a floor is for: declare the floor, or leave it out")
-        is_open = values.get("domain") in {UNKNOWN, "communication"} or values.get("metric")
-        if floor is not None and job is None and not is_open:
-            yield Problem("metric", f"is needed for the floor: one of {', '.join(UNITS)}")
+        # an unknown domain may turn out to be communication, which has a default metric
+        may_have_metric = values.get("domain") in {UNKNOWN, "communication"} or values.get("metric")
+        if floor is not None and job is None and not may_have_metric:
+            yield Problem("metric", f"is needed for the floor: one of {', '.join(METRIC_UNITS)}")
         if job is not None and options is not None:
             yield Problem("options", "are the engine's: a batch job has its own in its script")
         thresholds = options.get("thresholds") if isinstance(options, Mapping) else None
@@ -174,9 +175,9 @@ class CategoryInputs(InputModel):
 
 
 class CertificationPolicy(InputModel):
-    """Which tests nodes have to pass, and how long that may take."""
+    """The tests that nodes have to pass, and how long they may take."""
 
-    name: Annotated[Annotated[str, AfterValidator(_checked_label)], Immutable] = Field(
+    name: Annotated[Annotated[str, AfterValidator(_validate_label)], Immutable] = Field(
         description="Name of the certification in Kubernetes, and of Slurm's jobs.",
         examples=["fabric"],
     )
@@ -202,7 +203,7 @@ class CertificationPolicy(InputModel):
         description="Where the nodes' Slurm can be asked, for categories with `job`.",
         examples=[{"via": "ssh", "host": "slurm-login"}],
     )
-    folder: Annotated[Annotated[str, AfterValidator(_checked_folder)] | None, Local] = Field(
+    folder: Annotated[Annotated[str, AfterValidator(_validate_folder)] | None, Local] = Field(
         default=None,
         description="Absolute path of a folder that the nodes share with the place where Slurm's "
         "commands are run: what a `job` prints lies there. The user's home when not declared; "
@@ -213,32 +214,32 @@ class CertificationPolicy(InputModel):
         default=None,
         ge=1,
         description="For how many minutes the tests may go on, the wait for busy nodes included; "
-        f"{WAIT_MINUTES} when not declared.",
+        f"{DEFAULT_WAIT_MINUTES} when not declared.",
         examples=[120],
     )
 
     @property
-    def with_slurm(self) -> bool:
-        """Whether batch jobs test, and not the engine."""
-        return any(each.job is not None for each in self.categories)
+    def uses_slurm(self) -> bool:
+        """True if batch jobs of Slurm test the nodes instead of the engine."""
+        return any(category.job is not None for category in self.categories)
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        told = values.get("categories")
-        items = told if isinstance(told, list) else []
-        listed = [each for each in items if isinstance(each, Mapping)]
-        names = [(each.get("domain"), each.get("variant")) for each in listed]
-        for at, name in enumerate(names):
-            if UNKNOWN not in name and name in names[:at]:
+        declared = values.get("categories")
+        items = declared if isinstance(declared, list) else []
+        categories = [item for item in items if isinstance(item, Mapping)]
+        names = [(category.get("domain"), category.get("variant")) for category in categories]
+        for index, name in enumerate(names):
+            if UNKNOWN not in name and name in names[:index]:
                 reason = f"{'/'.join(map(str, name))} is there twice: make a certification for each"
-                yield Problem(f"categories[{at}]", reason)
-        with_job = [each.get("job") is not None for each in listed]
+                yield Problem(f"categories[{index}]", reason)
+        with_job = [category.get("job") is not None for category in categories]
         if any(with_job) and not all(with_job):
             reason = "have a `job` or have none: Slurm tests all of them, or the engine does"
             yield Problem("categories", reason)
         slurm = values.get("slurm")
         for field in ("slurm", "folder"):
-            if values.get(field) is not None and listed and not any(with_job):
+            if values.get(field) is not None and categories and not any(with_job):
                 reason = "is for categories with `job`: this one asks Kubernetes alone"
                 yield Problem(field, reason)
         is_exec = not isinstance(slurm, Mapping) or slurm.get("via", "exec") == "exec"
@@ -247,12 +248,12 @@ class CertificationPolicy(InputModel):
             yield Problem("folder", reason)
 
 
-class _Part(BaseModel):
+class _OutputPart(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
 
-class CategoryResult(_Part):
-    """What one job of a category has measured."""
+class CategoryResult(_OutputPart):
+    """The result of one job of a category."""
 
     category: str = Field(description="Its domain and variant.")
     nodes: list[str] = Field(description="The nodes that the job ran on.")
@@ -263,8 +264,8 @@ class CategoryResult(_Part):
     at: str = Field(default="", description="When it ended, in UTC; empty where nobody tells.")
 
 
-class NodeEvidence(_Part):
-    """What is proven of one node."""
+class NodeEvidence(_OutputPart):
+    """The tests that one node has passed."""
 
     node: str = Field(description="Its name.")
     machine: str = Field(default="", description="The machine that was tested.")
@@ -275,8 +276,8 @@ class NodeEvidence(_Part):
     at: str = Field(default="", description="When, in UTC.")
 
 
-class NodeFailure(_Part):
-    """A node that has not passed."""
+class NodeFailure(_OutputPart):
+    """A node that has not passed a test."""
 
     node: str = Field(description="Its name.")
     machine: str = Field(default="", description="The machine that was tested.")
@@ -289,7 +290,7 @@ class NodeFailure(_Part):
     at: str = Field(default="", description="When, in UTC.")
 
 
-class Gap(_Part):
+class Gap(_OutputPart):
     """A node that the evidence does not cover."""
 
     node: str = Field(description="Its name.")
@@ -297,7 +298,7 @@ class Gap(_Part):
 
 
 class CertificationOutputs(OutputModel):
-    """What was proven of a cluster's nodes, and what is not proven any more."""
+    """The evidence for a cluster's nodes, and the nodes that it does not cover any more."""
 
     status: str = Field(default="", description="How many nodes are proven, in words.")
     evidence: list[NodeEvidence] = Field(default=[], description="What is proven of each node.")

@@ -1,4 +1,7 @@
-"""Declare how nodes are removed without hurting the jobs on them."""
+"""Declare how nodes are removed without harm to jobs, and describe removed nodes of a plan.
+
+The inputs of the platforms use these models; `gpuform.providers.draining` carries them out.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
@@ -11,12 +14,12 @@ from gpuform.schemas.values import UNKNOWN
 
 OnBusy = Literal["wait", "fail", "evict"]
 
-WAIT_MINUTES: Final = 60
-"""How long running jobs are waited for when nothing is declared."""
+DEFAULT_WAIT_MINUTES: Final = 60
+"""How long to wait for running jobs if nothing is declared."""
 
 
 class DrainInputs(InputModel):
-    """What is done about the jobs on nodes before their GPUs are taken away."""
+    """What to do about the jobs on nodes before their GPUs are removed."""
 
     on_busy: OnBusy | None = Field(
         default=None,
@@ -27,20 +30,20 @@ class DrainInputs(InputModel):
     wait_minutes: int | None = Field(
         default=None,
         ge=1,
-        description=f"How long to wait for jobs, in minutes; {WAIT_MINUTES} when not declared. "
-        "Then nothing is taken.",
+        description=f"How long to wait for jobs, in minutes; {DEFAULT_WAIT_MINUTES} if not "
+        "declared. Then no node is removed.",
         examples=[240],
     )
 
     @property
     def policy(self) -> OnBusy:
-        """What is done about running jobs."""
+        """What to do about running jobs."""
         return self.on_busy or "wait"
 
     @property
     def patience(self) -> float:
-        """How long running jobs are waited for, in seconds."""
-        return 60.0 * (self.wait_minutes or WAIT_MINUTES)
+        """How long to wait for running jobs, in seconds."""
+        return 60.0 * (self.wait_minutes or DEFAULT_WAIT_MINUTES)
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -49,7 +52,7 @@ class DrainInputs(InputModel):
 
 
 class ChosenDrainInputs(DrainInputs):
-    """The same, and which nodes go when there are to be fewer."""
+    """The jobs on removed nodes, and which nodes are removed when a cluster shrinks."""
 
     nodes: list[str] | None = Field(
         default=None,
@@ -63,13 +66,13 @@ class ChosenDrainInputs(DrainInputs):
         yield from super().find_problems(values)
         names = values.get("nodes")
         if isinstance(names, list):
-            for at, name in enumerate(names):
-                if name is not UNKNOWN and name in names[:at]:
-                    yield Problem(f"nodes[{at}]", f"{name} is there twice: name each node once")
+            for index, name in enumerate(names):
+                if name is not UNKNOWN and name in names[:index]:
+                    yield Problem(f"nodes[{index}]", f"{name} is there twice: name each node once")
 
 
 class KubernetesInputs(InputModel):
-    """The Kubernetes that gives nodes their jobs, each node under its own name."""
+    """The Kubernetes that schedules jobs on the nodes, each node under its own name."""
 
     kubeconfig: str | None = Field(
         default=None,
@@ -86,7 +89,7 @@ class KubernetesInputs(InputModel):
 
 
 class ScheduledDrainInputs(DrainInputs):
-    """The same, and who gives the nodes their jobs, where the platform knows no scheduler."""
+    """The jobs on removed nodes, and which scheduler to ask, where the platform knows none."""
 
     kubernetes: KubernetesInputs | None = Field(
         default=None,
@@ -101,7 +104,7 @@ class ScheduledDrainInputs(DrainInputs):
 
     @property
     def has_scheduler(self) -> bool:
-        """Whether anybody can be asked for jobs."""
+        """True if a scheduler that can be asked for jobs is declared."""
         return self.kubernetes is not None or self.slurm is not None
 
     @classmethod
@@ -123,28 +126,28 @@ class ScheduledDrainInputs(DrainInputs):
 
 
 class PoolDrainInputs(ScheduledDrainInputs, ChosenDrainInputs):
-    """What is done about the jobs on a pool's nodes, who tells them, and which nodes go first."""
+    """The jobs on a pool's removed nodes, the scheduler to ask, and which nodes go first."""
 
 
-class _Part(BaseModel):
+class _PlanPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class RunningJob(_Part):
-    """Work that ends when its node is taken away."""
+class RunningJob(_PlanPart):
+    """A job that ends when its node is removed."""
 
     id: str = Field(description="The scheduler's id: namespace/pod, or the job's number.")
     name: str = Field(description="Its name.")
     user: str = Field(default="", description="Whose it is; empty where nobody tells.")
 
     def __str__(self) -> str:
-        """`7 evaluate (ada)`, or `ml/train-0` where the id has the name in it."""
+        """Return `7 evaluate (ada)`, or `ml/train-0` where the id contains the name."""
         name = f" {self.name}" if self.name not in self.id else ""
         return f"{self.id}{name}{f' ({self.user})' if self.user else ''}"
 
 
-class LeavingNode(_Part):
-    """A node whose GPUs go."""
+class RemovedNode(_PlanPart):
+    """A node whose GPUs are removed."""
 
     name: str = Field(description="Its name on the platform.")
     because: str = Field(
@@ -154,23 +157,23 @@ class LeavingNode(_Part):
     jobs: tuple[RunningJob, ...] = Field(default=(), description="What runs on it now.")
 
 
-class Leaving(_Part):
-    """The nodes whose GPUs go, as they were when the plan was made: they are looked at anew.
+class RemovedNodes(_PlanPart):
+    """The nodes whose GPUs are removed, as they were when the plan was made.
 
-    They are taken when no job runs on them.
+    Before a node is removed its jobs are checked again: no node with a running job is removed.
     """
 
     scheduler: str = Field(description="Who was asked for the jobs, such as Kubernetes.")
     on_busy: str = Field(description="What is done about running jobs: wait, fail or evict.")
     wait_minutes: int = Field(default=0, description="How long they are waited for.")
-    nodes: tuple[LeavingNode, ...] = Field(description="The nodes.")
+    nodes: tuple[RemovedNode, ...] = Field(description="The nodes.")
 
     @property
-    def busy(self) -> tuple[LeavingNode, ...]:
-        """Those on which jobs run."""
+    def busy(self) -> tuple[RemovedNode, ...]:
+        """The nodes on which jobs run."""
         return tuple(node for node in self.nodes if node.jobs)
 
     @property
-    def evicts(self) -> bool:
-        """Whether jobs that run now are ended."""
+    def evicts_jobs(self) -> bool:
+        """True if jobs that run now are evicted."""
         return self.on_busy == "evict" and bool(self.busy)

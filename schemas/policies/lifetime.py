@@ -1,10 +1,9 @@
-"""Declare how long a resource lives, when it runs, and when it counts as idle: `expires`, `ttl`,
-`schedule`, `idle`.
+"""Declare how long a resource lives and runs: `expires`, `ttl`, `schedule` and `idle`.
 
-gpuform's own inputs, the same on all platforms: nothing of them is ever sent. They are echoed in
-the outputs, so that a state alone tells what is due.
-
-gpuform's own input, beside those of `lifetime`: nothing of it is ever sent. It only ever stops.
+These are inputs of gpuform, the same on every platform, and never sent. They are repeated in the
+outputs,
+so that `gpuform expire` needs only the state to know what is due. Idleness only ever stops a
+resource.
 """
 
 import re
@@ -21,97 +20,105 @@ from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Local, StateOnly, Unordered
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
-DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 """The names of the days, Monday first."""
 
 _ONE_DAY: Final = timedelta(days=1)
-_AHEAD: Final = 15
-"""Days to look for the next change: a week, and one whose window fell into skipped hours."""
+_SEARCH_DAYS: Final = 15
+"""Days to search for the next change: two weeks, as one window may fall into skipped hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningHours:
-    """`stop` is on the next day where it is not after `start`; `days` are those of the starts."""
+    """The hours of the week in which a resource runs.
+
+    `stop` is on the next day if it is not after `start`. `days` are the days of the starts.
+    """
 
     days: Collection[str]
     start: time
     stop: time
     zone: ZoneInfo
 
-    def covers(self, now: float) -> bool:
-        """Whether a moment (Unix seconds) is within them."""
+    def contains_moment(self, now: float) -> bool:
+        """Return True if the moment `now` (Unix seconds) is within the running hours."""
         return any(start <= now < stop for start, stop in self._windows(now))
 
-    def next_change(self, now: float) -> float | None:
-        """When they next begin or end; None where they never do: all days, around the clock."""
+    def find_next_change(self, now: float) -> float | None:
+        """Return when the running hours next begin or end, or None for all day every day."""
         merged: list[tuple[float, float]] = []
         for start, stop in self._windows(now):
+            # windows that touch have no change between them, as on weekdays around the clock
             if merged and start <= merged[-1][1]:
                 merged[-1] = merged[-1][0], max(stop, merged[-1][1])
             else:
                 merged.append((start, stop))
         last = merged[-1][1] if merged else now
-        ahead = (moment for window in merged for moment in window if now < moment < last)
-        return next(ahead, None)
+        next_moments = (moment for window in merged for moment in window if now < moment < last)
+        return next(next_moments, None)
 
     def written(self, moment: float) -> str:
-        """A moment by the zone's clock: `Mon 2026-03-02 08:00 Europe/Berlin`."""
+        """Return a moment by the zone's clock: `Mon 2026-03-02 08:00 Europe/Berlin`."""
         return f"{datetime.fromtimestamp(moment, self.zone):%a %Y-%m-%d %H:%M} {self.zone.key}"
 
     def _windows(self, now: float) -> Iterator[tuple[float, float]]:
-        """From the one that may have begun yesterday on, in order."""
+        """Yield start and stop of each window in order, from the day before yesterday on."""
         today = datetime.fromtimestamp(now, self.zone).date()
-        for ahead in range(-2, _AHEAD):
-            day = today + ahead * _ONE_DAY
-            if DAYS[day.weekday()] in self.days:
+        # a window may have begun yesterday; one more day in case the zone's offset moves the date
+        for offset in range(-2, _SEARCH_DAYS):
+            day = today + offset * _ONE_DAY
+            if WEEKDAYS[day.weekday()] in self.days:
                 until = day if self.stop > self.start else day + _ONE_DAY
-                start, stop = self._moments(day, until)
+                start, stop = self._compute_window(day, until)
                 if start < stop:
                     yield start, stop
 
-    def _moments(self, day: date, until: date) -> tuple[float, float]:
-        start, _ = _readings(datetime.combine(day, self.start), self.zone)
-        _, stop = _readings(datetime.combine(until, self.stop), self.zone)
+    def _compute_window(self, day: date, until: date) -> tuple[float, float]:
+        start, _ = _find_moments_of_reading(datetime.combine(day, self.start), self.zone)
+        _, stop = _find_moments_of_reading(datetime.combine(until, self.stop), self.zone)
         return start, stop
 
 
-def _readings(wall: datetime, zone: ZoneInfo) -> tuple[float, float]:
-    """The first and the last moment at which clocks show a time."""
-    first, last = (wall.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1))
+def _find_moments_of_reading(clock_time: datetime, zone: ZoneInfo) -> tuple[float, float]:
+    """Return the first and the last moment at which clocks of the zone show a time."""
+    first, last = (clock_time.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1))
     if last >= first:
         return first, last
     # Skipped: they jump somewhere between the two, from one offset to the other.
     low, high = int(last), int(first)
-    before = _offset(low, zone)
+    offset_before = _get_utc_offset(low, zone)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _offset(middle, zone) == before else (low, middle)
+        low, high = (
+            (middle, high) if _get_utc_offset(middle, zone) == offset_before else (low, middle)
+        )
     return float(high), float(high)
 
 
-def _offset(moment: int, zone: ZoneInfo) -> timedelta | None:
+def _get_utc_offset(moment: int, zone: ZoneInfo) -> timedelta | None:
     return datetime.fromtimestamp(moment, UTC).astimezone(zone).utcoffset()
 
 
-FIELDS: Final = ("expires", "ttl", "schedule")
+LIFETIME_FIELDS: Final = ("expires", "ttl", "schedule")
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00", re.ASCII)
-_DAY: Final = 86400
-_UNITS: Final = (7 * _DAY, _DAY, 3600, 60)
+_DAY_S: Final = 86400
+_UNIT_SECONDS: Final = (7 * _DAY_S, _DAY_S, 3600, 60)
 _TTL: Final = re.compile(r"(?:(\d{1,5})w)?(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?", re.ASCII)
 
 
-def end_of(expires: str) -> float:
-    """The moment of `expires`, in Unix seconds: a date ends with its last second, in UTC.
+def parse_expiry(expires: str) -> float:
+    """Return the moment of `expires` in Unix seconds. A date ends with its last second in UTC.
 
-    Raises ValueError for a text that is neither a date nor a moment with an offset.
+    Raises:
+        ValueError: the text is neither a date nor a moment with an offset.
     """
     try:
         if _DATE.fullmatch(expires):
-            return datetime.combine(date.fromisoformat(expires), time(), UTC).timestamp() + _DAY
+            return datetime.combine(date.fromisoformat(expires), time(), UTC).timestamp() + _DAY_S
         moment = datetime.fromisoformat(expires)
     except (ValueError, OverflowError):
         moment = None
@@ -123,54 +130,55 @@ def end_of(expires: str) -> float:
     return moment.timestamp()
 
 
-def seconds_of(ttl: str) -> float:
-    """A time to live in seconds: `14d`, `2w`, `36h`, `1d12h`, `90m`; a day is 24 hours.
+def parse_duration(duration: str) -> float:
+    """Return a duration in seconds: `14d`, `2w`, `36h`, `1d12h`, `90m`. A day has 24 hours.
 
-    Raises ValueError for anything else, and for no time at all.
+    Raises:
+        ValueError: the text has another form, or is a duration of zero.
     """
-    match = _TTL.fullmatch(ttl)
-    parts = match.groups(default="0") if match and ttl else ()
-    seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS, strict=False))
+    match = _TTL.fullmatch(duration)
+    parts = match.groups(default="0") if match and duration else ()
+    seconds = sum(int(part) * unit for part, unit in zip(parts, _UNIT_SECONDS, strict=False))
     if not seconds:
         raise ValueError(
-            f"{ttl} is no time to live: write weeks, days, hours and minutes, such as 14d, 36h or "
-            "1d12h"
+            f"{duration} is no time to live: write weeks, days, hours and minutes, such as 14d, "
+            "36h or 1d12h"
         )
     return float(seconds)
 
 
-def _checked_end(value: str) -> str:
-    end_of(value)
+def _validate_expiry(value: str) -> str:
+    parse_expiry(value)
     return value
 
 
-def _checked_ttl(value: str) -> str:
-    seconds_of(value)
+def _validate_ttl(value: str) -> str:
+    parse_duration(value)
     return value
 
 
-def _check_day_time(value: str) -> str:
+def _validate_day_time(value: str) -> str:
     if not _TIME.fullmatch(value):
         raise ValueError(f"{value} is no time of the day: write hours and minutes, such as 08:00")
     return value
 
 
-def _checked_zone(value: str) -> str:
-    if value not in _zones():
+def _validate_time_zone(value: str) -> str:
+    if value not in _load_time_zones():
         raise ValueError(f"{value} is not a time zone: use an IANA name, such as Europe/Berlin")
     return value
 
 
 @cache
-def _zones() -> frozenset[str]:
+def _load_time_zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-DayTime = Annotated[str, AfterValidator(_check_day_time)]
+DayTime = Annotated[str, AfterValidator(_validate_day_time)]
 
 
 class ScheduleInputs(InputModel):
-    """The hours in which something runs; outside of them `gpuform expire` stops it."""
+    """The hours in which a resource runs. Outside of them `gpuform expire` stops it."""
 
     retired_names: ClassVar[Mapping[str, str]] = {
         "from": "start",
@@ -194,7 +202,7 @@ class ScheduleInputs(InputModel):
         "midnight.",
         examples=["20:00"],
     )
-    time_zone: Annotated[str, AfterValidator(_checked_zone)] = Field(
+    time_zone: Annotated[str, AfterValidator(_validate_time_zone)] = Field(
         description="IANA name of the time zone. A time that its clocks skip is the moment when "
         "they jump; of one that they show twice, start is the first and stop the second.",
         examples=["Europe/Berlin"],
@@ -210,7 +218,7 @@ class ScheduleInputs(InputModel):
 
 
 Expires = Annotated[
-    Annotated[str, AfterValidator(_checked_end)] | None,
+    Annotated[str, AfterValidator(_validate_expiry)] | None,
     Local,
     StateOnly,
     Field(
@@ -220,7 +228,7 @@ Expires = Annotated[
     ),
 ]
 Ttl = Annotated[
-    Annotated[str, AfterValidator(_checked_ttl)] | None,
+    Annotated[str, AfterValidator(_validate_ttl)] | None,
     Local,
     StateOnly,
     Field(
@@ -248,86 +256,94 @@ Schedule = Annotated[
 ]
 
 
-def lifetime_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with the three together."""
+def find_lifetime_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem if a declaration has both `expires` and `ttl`."""
     if values.get("expires") is not None and values.get("ttl") is not None:
         yield Problem("ttl", "does not go with expires, which says the end: keep one of them")
 
 
-def has_end(values: Mapping[str, Any]) -> bool:
-    """Whether a declaration says when it ends, known yet or not."""
+def has_expiry(values: Mapping[str, Any]) -> bool:
+    """Return True if a declaration says when the resource expires, even by an unknown value."""
     return values.get("expires") is not None or values.get("ttl") is not None
 
 
-def ends_at(values: Mapping[str, Any], created: float | None) -> float | None:
-    """When it ends, in Unix seconds; None where it does not, or that is not known.
+def compute_expiry(values: Mapping[str, Any], created: float | None) -> float | None:
+    """Return when a resource expires, in Unix seconds, or None if it never does or nobody knows.
 
-    `created` is when the object was made, which `ttl` counts from.
+    `created` is when the object was created, from which `ttl` counts; None if unknown.
     """
     expires, ttl = values.get("expires"), values.get("ttl")
     if isinstance(expires, str):
-        return end_of(expires)
+        return parse_expiry(expires)
     if isinstance(ttl, str) and created is not None:
-        return created + seconds_of(ttl)
+        return created + parse_duration(ttl)
     return None
 
 
-def hours_of(values: Mapping[str, Any]) -> RunningHours | None:
-    """The running hours of a declaration; None where it has none, or they are not known yet."""
+def read_running_hours(values: Mapping[str, Any]) -> RunningHours | None:
+    """Return the running hours of a declaration, or None if there are none or an unknown one."""
     schedule = values.get("schedule")
     if schedule is None or schedule is UNKNOWN or contains_unknown(schedule):
         return None
-    said = ScheduleInputs.model_validate(schedule)
-    stop = "00:00" if said.stop == "24:00" else said.stop
+    declared = ScheduleInputs.model_validate(schedule)
+    # `time` has no 24:00; a stop that is not after the start is on the next day
+    stop = "00:00" if declared.stop == "24:00" else declared.stop
     return RunningHours(
-        days=frozenset(said.days or DAYS),
-        start=time.fromisoformat(said.start),
+        days=frozenset(declared.days or WEEKDAYS),
+        start=time.fromisoformat(declared.start),
         stop=time.fromisoformat(stop),
-        zone=ZoneInfo(said.time_zone),
+        zone=ZoneInfo(declared.time_zone),
     )
 
 
-SHORTEST: Final = 1800.0
-LONGEST: Final = 7 * 86400.0
-"""Seconds. No platform tells its measurements of a longer time."""
+MIN_IDLE_S: Final = 1800.0
+MAX_IDLE_S: Final = 7 * 86400.0
+"""Seconds. No platform reports measurements over a longer time."""
 
-MOST: Final = 50.0
-"""Percent. What is used more is at work, whatever is declared."""
+MAX_IDLE_PERCENT: Final = 50.0
+"""Percent. A GPU with higher utilization is working, whatever is declared."""
 
 _PERCENT: Final = re.compile(r"(\d{1,2}(?:\.\d{1,3})?) ?%", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """Each GPU is used less than `below` percent for `lasting` seconds; `text` says it."""
+    """When a resource is idle: each GPU is used less than `below` percent for `lasting` seconds.
+
+    `text` is the same for people.
+    """
 
     below: float
     lasting: float
     text: str
 
 
-def percent_of(text: str) -> float:
-    """`5%` as 5. Raises ValueError for what is no percentage, nothing or too much."""
+def parse_idle_percentage(text: str) -> float:
+    """Return `5%` as 5.
+
+    Raises ValueError for other forms, zero, or more than `MAX_IDLE_PERCENT`.
+    """
     match = _PERCENT.fullmatch(text)
     percent = float(match[1]) if match else 0.0
-    if not 0 < percent <= MOST:
+    if not 0 < percent <= MAX_IDLE_PERCENT:
         raise ValueError(
-            f"{text} cannot mean idle: write a percentage above 0% and up to {MOST:g}%, such as 5%"
+            f"{text} cannot mean idle: write a percentage above 0% and up to "
+            f"{MAX_IDLE_PERCENT:g}%, such as 5%"
         )
     return percent
 
 
-def _checked_percent(value: str) -> str:
-    percent_of(value)
+def _validate_idle_percentage(value: str) -> str:
+    parse_idle_percentage(value)
     return value
 
 
-def _check_idle_time(value: str) -> str:
+def _validate_idle_time(value: str) -> str:
     try:
-        seconds = seconds_of(value)
+        seconds = parse_duration(value)
     except ValueError:
         seconds = 0.0
-    if not SHORTEST <= seconds <= LONGEST:
+    if not MIN_IDLE_S <= seconds <= MAX_IDLE_S:
         raise ValueError(
             f"{value} is no time to be idle for: write 30m to 7d in days, hours and minutes, such "
             "as 6h or 1h30m"
@@ -345,14 +361,14 @@ class _Idle(InputModel):
     }
 
 
-_FIELDS: Final[dict[str, Any]] = {
+_IDLE_FIELDS: Final[dict[str, Any]] = {
     "below": (
-        Annotated[str, AfterValidator(_checked_percent)],
+        Annotated[str, AfterValidator(_validate_idle_percentage)],
         Field(description="What each GPU is used less than, in percent.", examples=["5%"]),
     ),
     # A word of Python's: no class body could have it.
     "for": (
-        Annotated[str, AfterValidator(_check_idle_time)],
+        Annotated[str, AfterValidator(_validate_idle_time)],
         Field(description="For how long without a break, 30m to 7d.", examples=["6h"]),
     ),
     "then": (
@@ -370,7 +386,7 @@ IdleInputs = create_model(
     __base__=_Idle,
     __doc__="When its GPUs count as idle; then `gpuform expire` stops it.",
     __module__=__name__,
-    **_FIELDS,
+    **_IDLE_FIELDS,
 )
 
 Idle = Annotated[
@@ -385,16 +401,16 @@ Idle = Annotated[
 ]
 
 
-def idleness_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """What it does not go with."""
+def find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem if a declaration has both `idle` and `schedule`."""
     if values.get("idle") is not None and values.get("schedule") is not None:
         yield Problem("idle", "does not go with schedule, which starts it again: keep one of them")
 
 
-def idleness_of(values: Mapping[str, Any]) -> Idleness | None:
-    """What a declaration calls idle; None where it says nothing, or that is not known yet."""
+def read_idleness(values: Mapping[str, Any]) -> Idleness | None:
+    """Return when a declared resource is idle, or None if nothing or nothing known is declared."""
     idle = values.get("idle")
     if not isinstance(idle, Mapping) or contains_unknown(idle):
         return None
-    below, lasting = percent_of(idle["below"]), idle["for"]
-    return Idleness(below, seconds_of(lasting), f"below {below:g}% for {lasting}")
+    below, lasting = parse_idle_percentage(idle["below"]), idle["for"]
+    return Idleness(below, parse_duration(lasting), f"below {below:g}% for {lasting}")

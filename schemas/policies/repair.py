@@ -1,6 +1,8 @@
-"""Declare repairs, rollouts and what to do without capacity: `repair`, `rollout`, `on_no_capacity`.
+"""Declare node repairs, rollouts and alternatives: `repair`, `rollout`, `on_no_capacity`.
 
-gpuform's own setting, never sent. What may be an alternative is each platform's own.
+Settings of gpuform, never sent to a platform; `gpuform.providers.repairing` and the node pools
+carry them out.
+Each platform defines what an alternative is when capacity is missing.
 """
 
 import re
@@ -11,13 +13,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.policies.lifetime import seconds_of
+from gpuform.schemas.policies.lifetime import parse_duration
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
 _SHARE: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
 
 
-def _checked(value: str | int | None) -> str | int | None:
+def _validate_node_number(value: str | int | None) -> str | int | None:
     if isinstance(value, int) and value < 1:
         raise ValueError(f"{value} is no number of nodes: write 1 or more")
     if isinstance(value, str) and not _SHARE.fullmatch(value):
@@ -25,24 +27,27 @@ def _checked(value: str | int | None) -> str | int | None:
     return value
 
 
-NodeNumber = Annotated[str | int | None, AfterValidator(_checked)]
+NodeCountOrShare = Annotated[str | int | None, AfterValidator(_validate_node_number)]
 
 
-def number_of(wanted: str | int, nodes: int) -> int:
-    """The number that is meant of so many nodes; a share is rounded down, to 1 at the least."""
-    if isinstance(wanted, str):
-        return max(1, nodes * int(wanted.removesuffix("%")) // 100)
-    return wanted
+def resolve_node_count(declared: str | int, nodes: int) -> int:
+    """Return how many of ``nodes`` nodes a declared number or share means.
+
+    A share such as "25%" is rounded down, to 1 at least.
+    """
+    if isinstance(declared, str):
+        return max(1, nodes * int(declared.removesuffix("%")) // 100)
+    return declared
 
 
-DEFAULT_AFTER: Final = 600.0
-"""Seconds for which a node is not ready before that is a fault, when nothing is declared."""
+DEFAULT_NOT_READY_S: Final = 600.0
+"""How many seconds a node must be not ready to count as broken, if nothing is declared."""
 
-DEFAULT_UNHEALTHY: Final = "25%"
+DEFAULT_MAX_UNHEALTHY: Final = "25%"
 
 
-class Cause(StrEnum):
-    """Who says that a node is broken."""
+class FaultCause(StrEnum):
+    """Who reports that a node is broken."""
 
     PLATFORM = "platform"
     NOT_READY = "not_ready"
@@ -51,17 +56,17 @@ class Cause(StrEnum):
     ASKED = "asked"
 
 
-def _checked_time(value: str | None) -> str | None:
+def _validate_time(value: str | None) -> str | None:
     try:
         if value is not None:
-            seconds_of(value)
+            parse_duration(value)
     except ValueError:
         raise ValueError(f"{value} is no time: write hours and minutes, such as 10m") from None
     return value
 
 
 class RepairPolicy(InputModel):
-    """Who has to have seen the plan of a repair, where the platform alone says what is broken."""
+    """Who must have seen the plan of a repair, where only the platform reports broken nodes."""
 
     approve: Literal["reviewed", "automatic"] | None = Field(
         default=None,
@@ -72,32 +77,35 @@ class RepairPolicy(InputModel):
     )
 
     @property
-    def causes(self) -> tuple[Cause, ...]:
-        """Whose word counts."""
-        return (Cause.PLATFORM,)
+    def causes(self) -> tuple[FaultCause, ...]:
+        """The reports of broken nodes that count."""
+        return (FaultCause.PLATFORM,)
 
     @property
     def is_automatic(self) -> bool:
-        """Whether nobody has to have seen the plan."""
+        """True if a repair needs no person who has seen the plan."""
         return self.approve == "automatic"
 
     @property
     def parallel(self) -> int:
-        """How many nodes are repaired at a time."""
+        """How many nodes are repaired at the same time."""
         return 1
 
     @property
     def limit(self) -> str | int:
-        """How many nodes may be broken, as declared."""
-        return DEFAULT_UNHEALTHY
+        """How many nodes may be broken for repairs to happen, as declared."""
+        return DEFAULT_MAX_UNHEALTHY
 
-    def most_unhealthy(self, nodes: int) -> int:
-        """How many of so many nodes may be broken for one to be repaired."""
-        return number_of(self.limit, nodes)
+    def compute_max_unhealthy(self, nodes: int) -> int:
+        """Return how many of ``nodes`` nodes may be broken.
+
+        With more of them, no node is repaired.
+        """
+        return resolve_node_count(self.limit, nodes)
 
 
 class MachineRepairInputs(RepairPolicy):
-    """When a broken machine is repaired, and who has to have seen the plan."""
+    """When a broken machine is repaired, and who must have seen the plan."""
 
     on: list[Literal["platform", "not_ready", "overheated", "failed_certification"]] | None = Field(
         default=None,
@@ -107,7 +115,7 @@ class MachineRepairInputs(RepairPolicy):
         "failed_certification (a certification names it, alone). platform when not declared.",
         examples=[["platform", "not_ready"]],
     )
-    not_ready_for: Annotated[str | None, AfterValidator(_checked_time)] = Field(
+    not_ready_for: Annotated[str | None, AfterValidator(_validate_time)] = Field(
         default=None,
         description="How long a scheduler cannot use a node before that counts; 10m when not "
         "declared.",
@@ -122,14 +130,14 @@ class MachineRepairInputs(RepairPolicy):
     )
 
     @property
-    def causes(self) -> tuple[Cause, ...]:
-        """Whose word counts."""
-        return tuple(map(Cause, self.on or ("platform",)))
+    def causes(self) -> tuple[FaultCause, ...]:
+        """The reports of broken nodes that count."""
+        return tuple(map(FaultCause, self.on or ("platform",)))
 
     @property
     def patience(self) -> float:
-        """For how many seconds a node has to be not ready."""
-        return seconds_of(self.not_ready_for) if self.not_ready_for else DEFAULT_AFTER
+        """How many seconds a node must be not ready to count as broken."""
+        return parse_duration(self.not_ready_for) if self.not_ready_for else DEFAULT_NOT_READY_S
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -137,13 +145,13 @@ class MachineRepairInputs(RepairPolicy):
         is_measured = isinstance(on, list) and "overheated" in on
         if is_measured and values.get("max_temperature") is None:
             yield Problem("max_temperature", "is needed for on: overheated: declare it, such as 90")
-        is_open = contains_unknown(on)
-        if values.get("max_temperature") is not None and not (is_measured or is_open):
+        is_unknown = contains_unknown(on)
+        if values.get("max_temperature") is not None and not (is_measured or is_unknown):
             yield Problem("on", "has no overheated, which max_temperature is for: add it")
 
 
 class RepairInputs(MachineRepairInputs):
-    """Which broken nodes are repaired, how many at a time, and who has to have seen the plan."""
+    """Which broken nodes are repaired, how many at a time, and who must have seen the plan."""
 
     max_parallel: int | None = Field(
         default=None,
@@ -151,7 +159,7 @@ class RepairInputs(MachineRepairInputs):
         description="How many nodes are repaired at a time; 1 when not declared.",
         examples=[1],
     )
-    max_unhealthy: NodeNumber = Field(
+    max_unhealthy: NodeCountOrShare = Field(
         default=None,
         description="When more nodes than that are broken, nothing is repaired, for then the fault "
         "is not the nodes'. A number, or a share, rounded down to 1 at the least; 25% when not "
@@ -161,21 +169,21 @@ class RepairInputs(MachineRepairInputs):
 
     @property
     def parallel(self) -> int:
-        """How many nodes are repaired at a time."""
+        """How many nodes are repaired at the same time."""
         return self.max_parallel or 1
 
     @property
     def limit(self) -> str | int:
-        """How many nodes may be broken, as declared."""
-        return self.max_unhealthy or DEFAULT_UNHEALTHY
+        """How many nodes may be broken for repairs to happen, as declared."""
+        return self.max_unhealthy or DEFAULT_MAX_UNHEALTHY
 
 
-class _Part(BaseModel):
+class _FaultModel(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
 
-class NodeFault(_Part):
-    """A node that is broken, as it was last seen."""
+class NodeFault(_FaultModel):
+    """A broken node, as last observed."""
 
     node: str = Field(description="Its name on the platform.")
     cause: str = Field(
@@ -188,8 +196,8 @@ class NodeFault(_Part):
     instance: str = Field(default="", description="The machine that the node is on.")
 
 
-class NodeRepair(_Part):
-    """A node that is repaired by a plan, and why."""
+class NodeRepair(_FaultModel):
+    """A node that a plan repairs, and why."""
 
     node: str = Field(description="Its name on the platform.")
     mode: str = Field(description="How: the platform's own word.")
@@ -204,13 +212,13 @@ class NodeRepair(_Part):
 
     @property
     def evidence(self) -> str:
-        """What is wrong and since when, in words."""
+        """The fault and its beginning, in words."""
         return f"{self.because}, since {self.since}" if self.since else self.because
 
 
-def _checked_pause(value: str) -> str:
+def _validate_pause(value: str) -> str:
     try:
-        seconds_of(value)
+        parse_duration(value)
     except ValueError:
         raise ValueError(f"{value} is no time: write hours and minutes, such as 5m or 1h") from None
     return value
@@ -219,13 +227,13 @@ def _checked_pause(value: str) -> str:
 class RolloutInputs(InputModel):
     """How nodes are replaced when their image or type changes, or when they have failed."""
 
-    max_unavailable: NodeNumber = Field(
+    max_unavailable: NodeCountOrShare = Field(
         default=None,
         description="How many nodes may be away at a time: a number, or a share such as 25%, "
         "rounded down to 1 at the least. 1 when not declared. Failed nodes count.",
         examples=[1, "25%"],
     )
-    pause: Annotated[str, AfterValidator(_checked_pause)] | None = Field(
+    pause: Annotated[str, AfterValidator(_validate_pause)] | None = Field(
         default=None,
         description="How long to wait after each step, such as 5m; nothing when not declared.",
         examples=["5m"],
@@ -238,13 +246,13 @@ class RolloutInputs(InputModel):
     )
 
     def room(self, nodes: int) -> int:
-        """How many of so many nodes may be away at a time."""
-        return number_of(self.max_unavailable or 1, nodes)
+        """Return how many of ``nodes`` nodes may be unavailable at the same time."""
+        return resolve_node_count(self.max_unavailable or 1, nodes)
 
     @property
     def seconds(self) -> float:
         """The pause after each step, in seconds."""
-        return seconds_of(self.pause) if self.pause else 0.0
+        return parse_duration(self.pause) if self.pause else 0.0
 
 
 Values = Mapping[str, Any]
@@ -255,26 +263,26 @@ WaitMinutes = Annotated[
 ]
 
 
-def no_capacity_problems(values: Values, others: str) -> Iterator[Problem]:
-    """What is wrong with an `on_no_capacity`; `others` says what an alternative may be."""
+def find_no_capacity_problems(values: Values, alternatives_text: str) -> Iterator[Problem]:
+    """Yield the problems of `on_no_capacity`. ``alternatives_text`` names allowed alternatives."""
     search = values.get("on_no_capacity")
     if not isinstance(search, Mapping):
         return
     if not search.get("alternatives") and search.get("wait_minutes") is None:
         yield Problem("on_no_capacity", "says nothing: declare alternatives, wait_minutes, or both")
-    for place, alternative in alternatives_of(values):
-        if all(_is_as_declared(values, *each) for each in alternative.items()):
-            yield Problem(place, f"is what is declared anyway: declare {others}")
+    for path, alternative in iterate_alternatives(values):
+        if all(_is_as_declared(values, *field) for field in alternative.items()):
+            yield Problem(path, f"is what is declared anyway: declare {alternatives_text}")
 
 
-def alternatives_of(values: Values) -> Iterator[tuple[str, Values]]:
-    """The alternatives that are declared, each with its path."""
+def iterate_alternatives(values: Values) -> Iterator[tuple[str, Values]]:
+    """Yield the declared alternatives, each with its property path."""
     search = values.get("on_no_capacity")
-    found = search.get("alternatives") if isinstance(search, Mapping) else None
-    if isinstance(found, Sequence):
-        for at, alternative in enumerate(found):
+    alternatives = search.get("alternatives") if isinstance(search, Mapping) else None
+    if isinstance(alternatives, Sequence):
+        for index, alternative in enumerate(alternatives):
             if isinstance(alternative, Mapping):
-                yield f"on_no_capacity.alternatives[{at}]", alternative
+                yield f"on_no_capacity.alternatives[{index}]", alternative
 
 
 def _is_as_declared(values: Values, name: str, value: Any) -> bool:

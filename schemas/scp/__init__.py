@@ -1,1 +1,1 @@
-"""Samsung SCP's GPU nodes and fabrics: what people declare, what the platform speaks."""
+"""Models of Samsung SCP's GPU nodes, pools and fabrics: inputs, outputs, requests, answers."""

@@ -1,7 +1,10 @@
 """Define the inputs of Samsung SCP's node pools, GPU nodes, fabrics and certifications.
 
-Names are the platform's own. Facts are from the SCP reference ('Create GPU Nodes', 'Modify Cluster
-Fabric Members') and, where it has no rules, from the official Terraform provider.
+The lifecycles of `gpuform.providers.scp` validate and compare by these models. Names are the
+platform's own.
+Facts are from the SCP reference ('Create GPU Nodes', 'Modify Cluster Fabric Members') and, where it
+has no
+rules, from the official Terraform provider.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,8 +21,8 @@ from gpuform.schemas.policies.lifetime import (
     Idle,
     Schedule,
     Ttl,
-    idleness_problems,
-    lifetime_problems,
+    find_idle_problems,
+    find_lifetime_problems,
 )
 from gpuform.schemas.policies.repair import MachineRepairInputs, RepairInputs, RolloutInputs
 from gpuform.schemas.rules import (
@@ -44,26 +47,26 @@ from gpuform.schemas.scp.node_rules import (
     Password,
     RegionId,
     Tags,
-    gpu_node_problems,
-    node_pool_problems,
-    node_problems,
-    without_empty,
+    find_gpu_node_problems,
+    find_nat_problems,
+    find_node_pool_problems,
+    remove_empty_values,
 )
 from gpuform.schemas.values import UNKNOWN
 
 Power = Literal["RUNNING", "STOPPED"]
 
-_OWN_NAMES: Mapping[str, str] = {
+_RESPONSE_NAMES: Mapping[str, str] = {
     "network_id": "subnet_id",
     "policy_ip": "ip_address",
     "policy_use_nat": "nat_enabled",
     "root_account": "os_user_id",
 }
-"""What the platform calls the same things when it shows a node."""
+"""The platform's names of the same things in its answers about nodes."""
 
 
 class FabricInputs(InputModel):
-    """A cluster fabric, bound by its name: it exists from its first node to its last."""
+    """A cluster fabric, bound by its name. A fabric exists from its first node to its last."""
 
     retired_names: ClassVar[Mapping[str, str]] = {"cluster_name": "cluster_fabric_name"}
 
@@ -83,9 +86,9 @@ class FabricInputs(InputModel):
 
 
 class NodeInputs(InputModel):
-    """One node of a pool, where it differs from the others."""
+    """One node of a pool, where it differs from the other nodes."""
 
-    retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_OWN_NAMES}
+    retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_RESPONSE_NAMES}
 
     gpu_node_name: NodeName | None = Field(
         default=None,
@@ -120,11 +123,11 @@ class NodeInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return node_problems(values)
+        return find_nat_problems(values)
 
 
 class _MadeInputs(InputModel):
-    """What every create of nodes needs, and no node can change."""
+    """The inputs that every create of nodes needs and no existing node can change."""
 
     image_id: Annotated[str, Immutable] = Field(
         min_length=1,
@@ -189,7 +192,7 @@ class _MadeInputs(InputModel):
 
 
 class _PoolInputs(InputModel):
-    """What makes a pool; here, so that these fields come first."""
+    """The inputs of a pool alone. A base class of its own, so that these fields come first."""
 
     node_pool_id: Annotated[str, Immutable] = Field(
         min_length=1,
@@ -264,7 +267,7 @@ class _PoolInputs(InputModel):
 
 
 class NodePoolInputs(_MadeInputs, _PoolInputs):
-    """GPU nodes that are made and kept together in one fabric of one vendor pool."""
+    """GPU nodes that are created and managed as a group, in one fabric of one vendor pool."""
 
     former_names: ClassVar[Mapping[str, str]] = {"scale_down": "drain"}
     retired_names: ClassVar[Mapping[str, str]] = {
@@ -272,20 +275,31 @@ class NodePoolInputs(_MadeInputs, _PoolInputs):
         "size": "count",
         "cluster_name": "cluster_fabric_name",
         "server_details": "nodes",
-        **{theirs: ours for theirs, ours in _OWN_NAMES.items() if not theirs.startswith("policy")},
+        **{
+            theirs: ours
+            for theirs, ours in _RESPONSE_NAMES.items()
+            if not theirs.startswith("policy")
+        },
     }
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return chain(node_pool_problems(values), lifetime_problems(values), _idle_problems(values))
+        return chain(
+            find_node_pool_problems(values),
+            find_lifetime_problems(values),
+            _find_idle_problems(values),
+        )
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return without_empty(values)
+        return remove_empty_values(values)
 
 
 class _OneInputs(InputModel):
-    """What makes one node; here, so that these fields come first."""
+    """The inputs of a single node alone.
+
+    A base class of its own, so that these fields come first.
+    """
 
     gpu_node_name: Annotated[NodeName, Immutable] = Field(
         description="Name of the node.", examples=["gpu-node-001"]
@@ -332,22 +346,26 @@ class _OneInputs(InputModel):
 
 
 class GpuNodeInputs(_MadeInputs, _OneInputs):
-    """One GPU node that joins a fabric which exists."""
+    """One GPU node that joins an existing fabric."""
 
-    retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_OWN_NAMES}
+    retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_RESPONSE_NAMES}
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return chain(gpu_node_problems(values), lifetime_problems(values), _idle_problems(values))
+        return chain(
+            find_gpu_node_problems(values),
+            find_lifetime_problems(values),
+            _find_idle_problems(values),
+        )
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return without_empty(values)
+        return remove_empty_values(values)
 
 
-def _idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Who tells the jobs has to be declared."""
-    yield from idleness_problems(values)
+def _find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of `idle`: idleness needs a declared scheduler that reports jobs."""
+    yield from find_idle_problems(values)
     if values.get("idle") is None or values["idle"] is UNKNOWN:
         return
     drain = values.get("drain")
@@ -357,7 +375,7 @@ def _idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 class CertificationInputs(CertificationPolicy):
-    """A proof that GPU nodes are fit: what depends on it waits for it."""
+    """A proof that GPU nodes work: resources that depend on it wait for it."""
 
     region_id: Annotated[RegionId | None, Immutable] = Field(
         default=None,
@@ -379,14 +397,18 @@ class CertificationInputs(CertificationPolicy):
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from super().find_problems(values)
-        told = values.get("categories")
-        listed = told if isinstance(told, list) else []
-        with_job = any(isinstance(each, Mapping) and each.get("job") is not None for each in listed)
+        categories = values.get("categories")
+        known_categories = categories if isinstance(categories, list) else []
+        with_job = any(
+            isinstance(category, Mapping) and category.get("job") is not None
+            for category in known_categories
+        )
         slurm, kubernetes = values.get("slurm"), values.get("kubernetes")
-        if told is UNKNOWN or UNKNOWN in listed:
+        if categories is UNKNOWN or UNKNOWN in known_categories:
             return
         if with_job and slurm is None:
             yield Problem("slurm", "is needed: declare where the Slurm of the nodes can be asked")
+        # commands in a pod need the Kubernetes of the pod
         is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
         if kubernetes is None and (not with_job or is_exec):
             reason = "is needed: declare the Kubernetes of the nodes"

@@ -1,11 +1,11 @@
-"""Check GPU nodes and pools: rules over several fields, texts as the platform's own provider checks
-them, and regions (SCP reference, 'Environment and Region List').
+"""Check declared GPU nodes and pools of Samsung Cloud Platform: combinations, names and regions.
 
-Each rule gets what is declared; UNKNOWN is a value not known yet, and a rule that needs it says
-nothing.
-
-The names, lengths and characters are from the official Terraform provider (gpunode_resource.go);
-the API reference has no rules.
+Used by the inputs and the client of SCP. A rule gets the declared values; a rule that needs an
+UNKNOWN value
+reports nothing. Regions are from the SCP reference, 'Environment and Region List'. Names, lengths
+and
+characters are from the official Terraform provider (gpunode_resource.go): the API reference has no
+rules.
 """
 
 import re
@@ -16,28 +16,29 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.values import UNKNOWN
 
-LONGEST_NODE_NAME: Final = 24
-LONGEST_PREFIX: Final = LONGEST_NODE_NAME - len("-000")
+MAX_NODE_NAME_LENGTH: Final = 24
+# a node of a pool is named PREFIX-001
+MAX_PREFIX_LENGTH: Final = MAX_NODE_NAME_LENGTH - len("-000")
 PASSWORD_SIGNS: Final = "@$!%*#&"  # noqa: S105 - what passwords are made of
-LONGEST_INIT_SCRIPT: Final = 16384
+MAX_INIT_SCRIPT_LENGTH: Final = 16384
 NODE_NAME_RULE: Final = (
-    f"must have 3 to {LONGEST_NODE_NAME} lower-case letters, digits and hyphens, begin with a "
+    f"must have 3 to {MAX_NODE_NAME_LENGTH} lower-case letters, digits and hyphens, begin with a "
     "letter and not end with a hyphen"
 )
 
-_FABRIC = re.compile(r"[a-zA-Z][a-zA-Z0-9-]{1,13}[a-zA-Z0-9]")
-_NODE = re.compile(r"[a-z][a-z0-9-]{1,22}[a-z0-9]")
-_PREFIX = re.compile(rf"[a-z][a-z0-9-]{{1,{LONGEST_PREFIX - 2}}}[a-z0-9]")
+_FABRIC_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9-]{1,13}[a-zA-Z0-9]")
+_NODE_NAME = re.compile(r"[a-z][a-z0-9-]{1,22}[a-z0-9]")
+_NAME_PREFIX = re.compile(rf"[a-z][a-z0-9-]{{1,{MAX_PREFIX_LENGTH - 2}}}[a-z0-9]")
 _PASSWORD = re.compile(rf"[A-Za-z0-9{PASSWORD_SIGNS}]{{9,20}}")
 
 
-def checked_fabric_name(text: str) -> str:
-    """Raises ValueError that says the rule."""
-    if not _FABRIC.fullmatch(text):
+def validate_fabric_name(text: str) -> str:
+    """Return ``text`` if it is a valid fabric name. Raises ValueError with the rule."""
+    if not _FABRIC_NAME.fullmatch(text):
         raise ValueError(
             "must have 3 to 15 letters, digits and hyphens, begin with a letter and not end with a "
             "hyphen"
@@ -45,30 +46,33 @@ def checked_fabric_name(text: str) -> str:
     return text
 
 
-def is_node_name(text: str) -> bool:
-    """Whether the platform takes it for the name of a Linux GPU node."""
-    return _NODE.fullmatch(text) is not None
+def is_valid_node_name(text: str) -> bool:
+    """Return True if ``text`` is a valid name of a Linux GPU node on Samsung Cloud Platform."""
+    return _NODE_NAME.fullmatch(text) is not None
 
 
-def checked_node_name(text: str) -> str:
-    """Raises ValueError that says the rule."""
-    if not is_node_name(text):
+def validate_node_name(text: str) -> str:
+    """Return ``text`` if it is a valid node name. Raises ValueError with the rule."""
+    if not is_valid_node_name(text):
         raise ValueError(NODE_NAME_RULE)
     return text
 
 
-def checked_prefix(text: str) -> str:
-    """Raises ValueError that says the rule."""
-    if not _PREFIX.fullmatch(text):
+def validate_name_prefix(text: str) -> str:
+    """Return ``text`` if names of nodes may begin with it. Raises ValueError with the rule."""
+    if not _NAME_PREFIX.fullmatch(text):
         raise ValueError(
-            f"must have 3 to {LONGEST_PREFIX} lower-case letters, digits and hyphens, begin with a "
-            "letter and not end with a hyphen: -001, -002, ... are added to it"
+            f"must have 3 to {MAX_PREFIX_LENGTH} lower-case letters, digits and hyphens, begin "
+            "with a letter and not end with a hyphen: -001, -002, ... are added to it"
         )
     return text
 
 
-def checked_password(text: str) -> str:
-    """Raises ValueError that says the rule, and never the password."""
+def validate_password(text: str) -> str:
+    """Return ``text`` if it is a valid password.
+
+    Raises ValueError with the rule, without the password.
+    """
     kinds = (str.isupper, str.islower, str.isdigit, PASSWORD_SIGNS.__contains__)
     if not _PASSWORD.fullmatch(text) or not all(any(map(kind, text)) for kind in kinds):
         raise ValueError(
@@ -78,8 +82,8 @@ def checked_password(text: str) -> str:
     return text
 
 
-def checked_ip_address(text: str) -> str:
-    """Raises ValueError when it is no IPv4 address."""
+def validate_ip_address(text: str) -> str:
+    """Return ``text`` if it is an IPv4 address. Raises ValueError otherwise."""
     try:
         IPv4Address(text)
     except ValueError:
@@ -89,8 +93,11 @@ def checked_ip_address(text: str) -> str:
     return text
 
 
-def checked_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """Raises ValueError that names the tag which is too long."""
+def validate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
+    """Return ``tags`` if keys and values have valid lengths.
+
+    Raises ValueError that names the tag.
+    """
     for key, value in tags.items():
         if not 1 <= len(key) <= 128:
             raise ValueError(f"the key {key[:20]!r} must have 1 to 128 characters")
@@ -99,25 +106,29 @@ def checked_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
     return tags
 
 
-FabricName = Annotated[str, AfterValidator(checked_fabric_name)]
-NodeName = Annotated[str, AfterValidator(checked_node_name)]
-NamePrefix = Annotated[str, AfterValidator(checked_prefix)]
-Password = Annotated[str, AfterValidator(checked_password)]
-InitScript = Annotated[str, Field(max_length=LONGEST_INIT_SCRIPT)]
-IpAddress = Annotated[str, AfterValidator(checked_ip_address)]
-Tags = Annotated[dict[str, str], AfterValidator(checked_tags)]
+FabricName = Annotated[str, AfterValidator(validate_fabric_name)]
+NodeName = Annotated[str, AfterValidator(validate_node_name)]
+NamePrefix = Annotated[str, AfterValidator(validate_name_prefix)]
+Password = Annotated[str, AfterValidator(validate_password)]
+InitScript = Annotated[str, Field(max_length=MAX_INIT_SCRIPT_LENGTH)]
+IpAddress = Annotated[str, AfterValidator(validate_ip_address)]
+Tags = Annotated[dict[str, str], AfterValidator(validate_tags)]
 
 
 Values = Mapping[str, Any]
 
-ALONE: Final = (
+NEEDS_NODE_POOL: Final = (
     "one server cannot make a fabric (the platform makes 2 to 5 at a time): make it with an "
     "scp.NodePool, and declare the pool's cluster_fabric_id here"
 )
 
 
-def server_problems(values: Values) -> Iterator[Problem]:
-    """A type of server is declared. (One that was found for a gpu_type stands beside that.)"""
+def find_server_type_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if no server type is declared.
+
+    A server_type_id may stand beside the gpu_type that it was found for.
+    """
+    # the gpu_type is looked up in the list of products
     if values.get("server_type_id") is None and values.get("gpu_type") is None:
         yield Problem(
             "server_type_id",
@@ -125,8 +136,8 @@ def server_problems(values: Values) -> Iterator[Problem]:
         )
 
 
-def node_problems(values: Values) -> Iterator[Problem]:
-    """NAT and its public IP go together."""
+def find_nat_problems(values: Values) -> Iterator[Problem]:
+    """Yield the problems of NAT: nat_enabled and public_ip_address_id need each other."""
     nat, public_ip = values.get("nat_enabled"), values.get("public_ip_address_id")
     if nat is True and public_ip is None:
         yield Problem(
@@ -139,16 +150,20 @@ def node_problems(values: Values) -> Iterator[Problem]:
         )
 
 
-def gpu_node_problems(values: Values) -> Iterator[Problem]:
-    yield from server_problems(values)
-    yield from node_problems(values)
-    yield from _repair(values)
+def find_gpu_node_problems(values: Values) -> Iterator[Problem]:
+    """Yield the problems over several fields of one GPU node."""
+    yield from find_server_type_problems(values)
+    yield from find_nat_problems(values)
+    yield from _find_repair_problems(values)
     if values.get("cluster_fabric_id") == "":
-        yield Problem("cluster_fabric_id", f"is empty, the fabric has no members yet: {ALONE}")
+        yield Problem(
+            "cluster_fabric_id", f"is empty, the fabric has no members yet: {NEEDS_NODE_POOL}"
+        )
 
 
-def node_pool_problems(values: Values) -> Iterator[Problem]:
-    yield from server_problems(values)
+def find_node_pool_problems(values: Values) -> Iterator[Problem]:
+    """Yield the problems over several fields of a node pool."""
+    yield from find_server_type_problems(values)
     count, nodes = values.get("count"), values.get("nodes")
     if count is None and nodes is None:
         yield Problem("count", "is required: declare how many nodes, or each of them in nodes")
@@ -162,24 +177,28 @@ def node_pool_problems(values: Values) -> Iterator[Problem]:
             yield Problem("drain.nodes", "goes with count only: remove the node from nodes instead")
         elif values.get("remove"):
             yield Problem("remove", "does not go with drain.nodes, which says the same")
-    yield from _repair(values)
+    yield from _find_repair_problems(values)
     if isinstance(nodes, Mapping):
-        yield from _nodes(nodes, values.get("gpu_node_name_prefix"))
+        yield from _find_node_problems(nodes, values.get("gpu_node_name_prefix"))
 
 
-def without_empty(values: dict[str, Any]) -> dict[str, Any]:
-    """An empty init_script is none, and so is the id of a fabric without members."""
-    empty = [name for name in ("init_script", "cluster_fabric_id") if values.get(name) == ""]
-    return {name: value for name, value in values.items() if name not in empty}
+def remove_empty_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Return ``values`` without an empty init_script and without an empty cluster_fabric_id."""
+    # the id of a fabric without members is an empty output, and an empty script runs nothing
+    empty_fields = [name for name in ("init_script", "cluster_fabric_id") if values.get(name) == ""]
+    return {name: value for name, value in values.items() if name not in empty_fields}
 
 
-def node_name(key: str, node: Values, prefix: str) -> Any:
-    """The name of a pool's node; UNKNOWN as long as it is."""
+def get_node_name(key: str, node: Values, prefix: str) -> Any:
+    """Return the name of a pool's node, declared or derived from its key; may be UNKNOWN."""
     return node.get("gpu_node_name", f"{prefix}-{key}")
 
 
-def _repair(values: Values) -> Iterator[Problem]:
-    """The platform knows no scheduler: who says that a node is not ready has to be declared."""
+def _find_repair_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if repairs depend on a scheduler and no scheduler is declared.
+
+    SCP reports no schedulers, so `not_ready` can only come from a declared one.
+    """
     repair, drain = values.get("repair"), values.get("drain")
     on = repair.get("on") if isinstance(repair, Mapping) else None
     if not isinstance(on, list) or "not_ready" not in on or drain is UNKNOWN:
@@ -192,28 +211,29 @@ def _repair(values: Values) -> Iterator[Problem]:
         )
 
 
-def _nodes(nodes: Values, prefix: Any) -> Iterator[Problem]:
+def _find_node_problems(nodes: Values, prefix: Any) -> Iterator[Problem]:
     if not nodes:
         yield Problem("nodes", "is empty: a pool has one node or more")
-    taken: dict[str, str] = {}
+    keys_by_name: dict[str, str] = {}
     for key, node in nodes.items():
         if not isinstance(node, Mapping) or not isinstance(prefix, str):
             continue
-        name = node_name(key, node, prefix)
+        name = get_node_name(key, node, prefix)
         if not isinstance(name, str):
             continue
-        if "gpu_node_name" not in node and not is_node_name(name):
+        # a declared name was validated as a field; a name made from prefix and key was not
+        if "gpu_node_name" not in node and not is_valid_node_name(name):
             yield Problem(
                 f"nodes.{key}",
                 f"would be named {name}, and a name {NODE_NAME_RULE}: use another key, or declare "
                 "its gpu_node_name",
             )
-        elif name in taken:
+        elif name in keys_by_name:
             yield Problem(
                 f"nodes.{key}",
-                f"is named {name} like {taken[name]}: give each node its own gpu_node_name",
+                f"is named {name} like {keys_by_name[name]}: give each node its own gpu_node_name",
             )
-        taken.setdefault(name, key)
+        keys_by_name.setdefault(name, key)
 
 
 REGIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -223,36 +243,45 @@ REGIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "e": ("kr-west1", "kr-east1"),
     }
 )
-"""Environment -> its regions."""
+"""The regions of each environment."""
 
 
-def checked_region(region: str) -> str:
-    """The region, if it is one. Raises ValueError with the nearest, or with all."""
-    known = {each: None for regions in REGIONS.values() for each in regions}
-    if region in known:
+def validate_region(region: str) -> str:
+    """Return ``region`` if it is one.
+
+    Raises ValueError with the nearest region, or with all regions.
+    """
+    all_region_ids = {region_id: None for regions in REGIONS.values() for region_id in regions}
+    if region in all_region_ids:
         return region
-    near = nearest(region, known)
-    advice = f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
+    nearest_region = find_nearest_name(region, all_region_ids)
+    advice = (
+        f"did you mean {nearest_region}?"
+        if nearest_region
+        else f"use one of {', '.join(all_region_ids)}"
+    )
     raise ValueError(f"{region} is not a region of Samsung SCP: {advice}")
 
 
-RegionId = Annotated[str, AfterValidator(checked_region)]
+RegionId = Annotated[str, AfterValidator(validate_region)]
 
 
-def service_url(region: str, environment: str) -> str:
-    """The address of the API. Raises ValueError that lists the pairs when there is none such."""
+def build_service_url(region: str, environment: str) -> str:
+    """Return the base URL of the API. Raises ValueError with all pairs if there is no such pair."""
     if region not in REGIONS.get(environment, ()):
         raise ValueError(
-            f"SCP has no region {region} in environment {environment}: {all_regions()}"
+            f"SCP has no region {region} in environment {environment}: {describe_regions()}"
         )
     return f"https://multinodegpucluster.{region}.{environment}.samsungsdscloud.com"
 
 
-def environments_of(region: str) -> list[str]:
-    """The environments that have a region; none for one that is not known."""
-    return [each for each, regions in REGIONS.items() if region in regions]
+def find_environments(region: str) -> list[str]:
+    """Return the environments that have a region; empty for an unknown region."""
+    return [environment for environment, regions in REGIONS.items() if region in regions]
 
 
-def all_regions() -> str:
-    """The regions of each environment, for messages."""
-    return "; ".join(f"{each} has {', '.join(regions)}" for each, regions in REGIONS.items())
+def describe_regions() -> str:
+    """Return the regions of each environment in words."""
+    return "; ".join(
+        f"{environment} has {', '.join(regions)}" for environment, regions in REGIONS.items()
+    )

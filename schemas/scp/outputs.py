@@ -1,6 +1,6 @@
-"""What fabrics, pools and nodes of Samsung SCP give out beside their inputs.
+"""Define the outputs of SCP's fabrics, pools and nodes.
 
-Where an output has the name of an input, it is what the platform has, not what was declared.
+An output with the name of an input is the platform's value, not the declared one.
 """
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,7 +10,7 @@ from gpuform.schemas.policies.repair import NodeFault
 
 
 class NodeOutputs(BaseModel):
-    """A node of a pool as the platform shows it."""
+    """A node of a pool as the platform reports it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,7 +50,7 @@ class NodeOutputs(BaseModel):
 
 
 class NewerImageOutputs(BaseModel):
-    """An image that is newer than the one declared."""
+    """An image that is newer than the declared one."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -82,7 +82,7 @@ class NodePoolOutputs(OutputModel):
 
 
 class GpuNodeOutputs(OutputModel):
-    """One node as the platform shows it."""
+    """One node as the platform reports it."""
 
     stopped_by: str | None = Field(
         default=None, description="Why `gpuform expire` has stopped it, if it has."
@@ -124,7 +124,7 @@ class GpuNodeOutputs(OutputModel):
 
 
 class MemberOutputs(BaseModel):
-    """A node that is in a fabric."""
+    """A node in a fabric."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -134,7 +134,7 @@ class MemberOutputs(BaseModel):
 
 
 class FabricOutputs(OutputModel):
-    """A fabric as the platform shows it; without members it does not exist there."""
+    """A fabric as the platform reports it. Without members it does not exist there."""
 
     cluster_fabric_id: str = Field(
         default="", description="Id of the fabric; empty until its first node is made."

@@ -1,6 +1,8 @@
-"""List the states of nodes and fabrics, and the platform's times, versions and GPUs per server.
+"""List the states of SCP's nodes and fabrics, and convert its times and API versions.
 
-A state that is in none of these sets is a newer one: it counts as pending.
+Used by the client and the lifecycles of SCP. A state in none of these sets is a newer one and
+counts as
+pending.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from typing import Final
 
 
 class NodeState(StrEnum):
-    """The names of the official Terraform provider (common.go); the document shows RUNNING."""
+    """The states of GPU nodes, from the official Terraform provider (common.go)."""
 
     CREATING = "CREATING"
     RUNNING = "RUNNING"
@@ -26,25 +28,27 @@ class NodeState(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-NODE_AT_REST: Final = frozenset({NodeState.RUNNING, NodeState.STOPPED})
-"""It stays so, and takes requests."""
+STABLE_NODE_STATES: Final = frozenset({NodeState.RUNNING, NodeState.STOPPED})
+"""States that do not change by themselves, in which the node accepts requests."""
 
-NODE_FAILED: Final = frozenset({NodeState.ERROR})
-"""It does not get better by itself."""
+FAILED_NODE_STATES: Final = frozenset({NodeState.ERROR})
+"""States that do not improve by themselves."""
 
-NODE_LEAVING: Final = frozenset({NodeState.TERMINATING, NodeState.TERMINATED})
-"""It is being deleted, or was."""
+DELETING_NODE_STATES: Final = frozenset({NodeState.TERMINATING, NodeState.TERMINATED})
+"""States of a node that is being deleted, or was deleted."""
 
-NODE_PENDING: Final = frozenset(NodeState) - NODE_AT_REST - NODE_FAILED - NODE_LEAVING
+PENDING_NODE_STATES: Final = (
+    frozenset(NodeState) - STABLE_NODE_STATES - FAILED_NODE_STATES - DELETING_NODE_STATES
+)
 
-FABRIC_READY: Final = frozenset({"RUNNING"})
-"""The one state of fabrics that is documented."""
+READY_FABRIC_STATES: Final = frozenset({"RUNNING"})
+"""The only state of fabrics that the reference shows."""
 
 
-def unix_time(text: str | None) -> float | None:
-    """Unix seconds of `2024-05-17T00:23:17Z` or `2024-07-11 08:56:59`; None for anything else.
+def to_unix_time(text: str | None) -> float | None:
+    """Return a time such as `2024-05-17T00:23:17Z` or `2024-07-11 08:56:59` in Unix seconds.
 
-    A time without a zone is taken as UTC.
+    A time without a zone counts as UTC. None for text that is no time.
     """
     try:
         moment = datetime.fromisoformat(text or "")
@@ -55,18 +59,18 @@ def unix_time(text: str | None) -> float | None:
     return moment.timestamp()
 
 
-GPUS_OF_A_SERVER: Final = 8
+GPUS_PER_SERVER: Final = 8
 
 
-HEADER: Final = "Scp-Api-Version"
-CURRENT: Final = "1.2"
+VERSION_HEADER: Final = "Scp-Api-Version"
+CURRENT_VERSION: Final = "1.2"
 
-DEPRECATED: Final[Mapping[str, date]] = MappingProxyType(
+DEPRECATED_VERSIONS: Final[Mapping[str, date]] = MappingProxyType(
     {"1.1": date(2026, 3, 31), "1.0": date(2025, 12, 31)}
 )
-"""Version -> the day from which it may end ('Not Before')."""
+"""The day from which each deprecated version may be switched off ('Not Before')."""
 
 
-def header_value(version: str) -> str:
-    """What the header says to choose a version."""
+def format_version_header(version: str) -> str:
+    """Return the value of the version header that selects a version."""
     return f"multinodegpucluster {version}"

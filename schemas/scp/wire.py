@@ -1,7 +1,8 @@
-"""Define what SCP's Multi-node GPU Cluster API 1.2 sends and takes, field by field.
+"""Define the requests and answers of SCP's Multi-node GPU Cluster API 1.2, field by field.
 
-Only ids are required: the document's tables of schemas are lost, its examples remain. States and
-times are text as sent; `statuses.py` and `moments.py` say what they mean.
+Used by the SCP client. Only ids are required: the reference has lost its tables of schemas, only
+its examples
+remain. States and times are text as sent; `statuses.py` interprets them.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,44 +23,50 @@ from gpuform.schemas.ids import ForeignName, Id, Line, validate_id
 from gpuform.schemas.models import WireList, WireModel
 
 
-def _or_none(value: Any, read: Callable[[Any], Any]) -> Any:
+def _read_or_none(value: Any, read: Callable[[Any], Any]) -> Any:
     try:
         return read(value)
     except ValidationError:
         return None
 
 
-def _or_empty(value: Any, read: Callable[[Any], Any]) -> Any:
-    return _or_none(value, read) or ""
+def _read_or_empty(value: Any, read: Callable[[Any], Any]) -> Any:
+    return _read_or_none(value, read) or ""
 
 
-Words = Annotated[str, WrapValidator(_or_empty)]
-"""A text that is only shown: what is none is empty, and spoils no answer."""
+LenientText = Annotated[str, WrapValidator(_read_or_empty)]
+"""Text that is only shown.
 
-Moment = Annotated[str | None, WrapValidator(_or_none)]
-"""A time that is only shown, likewise."""
+A value that is no text becomes "", so that it does not make an answer unreadable.
+"""
 
-Number = Annotated[int | None, WrapValidator(_or_none)]
-"""A number that is only shown, likewise."""
+LenientTime = Annotated[str | None, WrapValidator(_read_or_none)]
+"""A time that is only shown. Anything else becomes None."""
+
+LenientNumber = Annotated[int | None, WrapValidator(_read_or_none)]
+"""A number that is only shown. Anything else becomes None."""
 
 
 class ScpModel(WireModel):
-    """Numbers and texts are not always told apart (`pirp_id` is "20")."""
+    """Base of SCP's answers. SCP mixes numbers and texts: `pirp_id` is "20"."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
 
 class GpuNode(ScpModel):
-    """SCP reference, 'Show GPU Node'. A create calls some things by other names.
+    """A GPU node (SCP reference, 'Show GPU Node').
 
-    `network_id` is the subnet, `policy_ip` the private address, `policy_nat` the public one,
-    `root_account` the user of the operating system. Password, tags, the type of server as it was
-    sent and the id of the public IP are never returned. `cluster_fabric_id` is absent while a new
-    fabric has not appeared.
+    Some names differ from the create request: `network_id` is the subnet, `policy_ip` the private
+    address,
+    `policy_nat` the public one, `root_account` the user of the operating system. Password, tags,
+    the server
+    type as it was sent and the id of the public IP are never returned. `cluster_fabric_id` is
+    absent until a
+    new fabric has appeared.
     """
 
     id: Id
-    account_id: Words = ""
+    account_id: LenientText = ""
     gpu_node_name: ForeignName = ""
     state: str = ""
     cluster_fabric_id: Id | None = None
@@ -67,7 +74,7 @@ class GpuNode(ScpModel):
     node_pool_id: Line = ""
     image_id: str = ""
     image_version: str = ""
-    os_type: Words = ""
+    os_type: LenientText = ""
     init_script: SecretStr = SecretStr("")
     lock_enabled: bool = False
     root_account: str = ""
@@ -80,22 +87,22 @@ class GpuNode(ScpModel):
     policy_use_nat: bool = False
     policy_nat: str | None = None
     pfs_ip: tuple[str, ...] = ()
-    time_zone: Words = ""
-    created_at: Moment = None
-    created_by: Words = ""
-    modified_at: Moment = None
-    modified_by: Words = ""
+    time_zone: LenientText = ""
+    created_at: LenientTime = None
+    created_by: LenientText = ""
+    modified_at: LenientTime = None
+    modified_by: LenientText = ""
 
 
 class GpuNodeList(WireList, ScpModel):
-    """`count` is the number of all nodes that pass the filters, not of those on the page."""
+    """A page of nodes. `count` is the number of nodes that pass the filters, on all pages."""
 
     count: int = 0
     gpu_nodes: tuple[GpuNode, ...]
 
 
 class FabricMember(ScpModel):
-    """A node as its fabric shows it."""
+    """A node as its fabric reports it."""
 
     gpu_node_id: Id
     gpu_node_name: ForeignName = ""
@@ -106,35 +113,38 @@ class FabricMember(ScpModel):
 
 
 class ClusterFabric(ScpModel):
-    """SCP reference, 'Show Cluster Fabric'. `cluster_name` is its cluster_fabric_name."""
+    """A fabric (SCP reference, 'Show Cluster Fabric').
+
+    `cluster_name` is its cluster_fabric_name.
+    """
 
     id: Id
-    account_id: Words = ""
+    account_id: LenientText = ""
     cluster_name: ForeignName = ""
-    description: Words = ""
+    description: LenientText = ""
     state: str = ""
     node_pool_id: Line = ""
     region_id: str = ""
     server_type: str = ""
-    product_id: Words = ""
-    pirp_id: Words = ""
-    used_server_count: Number = None
+    product_id: LenientText = ""
+    pirp_id: LenientText = ""
+    used_server_count: LenientNumber = None
     gpu_node_details: tuple[FabricMember, ...] = ()
-    created_at: Moment = None
-    created_by: Words = ""
-    modified_at: Moment = None
-    modified_by: Words = ""
+    created_at: LenientTime = None
+    created_by: LenientText = ""
+    modified_at: LenientTime = None
+    modified_by: LenientText = ""
 
 
 class ClusterFabricList(WireList, ScpModel):
-    """`count` as in GpuNodeList."""
+    """A page of fabrics. `count` is the number on all pages."""
 
     count: int = 0
     cluster_fabrics: tuple[ClusterFabric, ...]
 
 
 class Image(ScpModel):
-    """SCP reference, 'List GPU Node images'."""
+    """An image (SCP reference, 'List GPU Node images')."""
 
     id: Id
     name: str = ""
@@ -150,7 +160,7 @@ class ImageList(WireList, ScpModel):
 
 
 class ProductAttributes(ScpModel):
-    """Numbers come as text: `memory_value` "128"."""
+    """Attributes of a server type. Numbers are sent as text: `memory_value` is "128"."""
 
     compute_class_type_name: str = ""
     compute_class_type_value: str = ""
@@ -162,7 +172,10 @@ class ProductAttributes(ScpModel):
 
 
 class Product(ScpModel):
-    """SCP reference, 'List GPU Node products': a type of server; a create has its `id`."""
+    """A server type (SCP reference, 'List GPU Node products').
+
+    A create request contains its `id`.
+    """
 
     id: Id
     name: str = ""
@@ -181,10 +194,10 @@ class ProductList(WireList, ScpModel):
 
 
 class PoolFabric(ScpModel):
-    """A fabric as its vendor pool shows it.
+    """A fabric as its vendor pool reports it.
 
-    The document's example is empty: these are the names of the create request, and those of a
-    fabric beside them.
+    The reference's example is empty: the names are those of the create request, or those of a
+    fabric.
     """
 
     cluster_fabric_id: Line = Field(
@@ -197,7 +210,10 @@ class PoolFabric(ScpModel):
 
 
 class VendorPool(ScpModel):
-    """SCP reference, 'List node pools': the vendor owns it, nobody can create one."""
+    """A pool of servers (SCP reference, 'List node pools').
+
+    The vendor owns it; nobody can create one.
+    """
 
     node_pool_id: Id
     cluster_fabric_details: tuple[PoolFabric, ...] = ()
@@ -208,35 +224,39 @@ class VendorPoolList(WireList, ScpModel):
     node_pools: tuple[VendorPool, ...]
 
 
-def _ids(text: str) -> list[str]:
+def _split_ids(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _checked_ids(text: str) -> str:
-    for id_ in _ids(text):
+def _validate_ids(text: str) -> str:
+    for id_ in _split_ids(text):
         validate_id(id_)
     return text
 
 
 class AsyncAnswer(ScpModel):
-    """A request that was accepted (202).
+    """The answer to an accepted request (202).
 
     The reference shows one `resource_id` for a create of up to five nodes; the official provider
-    splits it at commas. What it means for other requests is not documented.
+    splits it
+    at commas. Its meaning for other requests is not documented.
     """
 
     account_id: str = ""
     request_id: str = ""
-    resource_id: Annotated[str, AfterValidator(_checked_ids)] = ""
+    resource_id: Annotated[str, AfterValidator(_validate_ids)] = ""
 
     @property
     def node_ids(self) -> list[str]:
-        """Return the ids in a create's answer, each once: fewer than nodes, or of others."""
-        return list(dict.fromkeys(_ids(self.resource_id)))
+        """The distinct ids in a create's answer.
+
+        They may be fewer than the nodes, or ids of other objects.
+        """
+        return list(dict.fromkeys(_split_ids(self.resource_id)))
 
 
 class NodeAnswer(ScpModel):
-    """A request about one node that was accepted, or done."""
+    """The answer to a request about one node, accepted or completed."""
 
     gpu_node_id: Line = ""
 
@@ -244,12 +264,12 @@ class NodeAnswer(ScpModel):
 Body = dict[str, Any]
 
 SECRET_MEMBERS: Final = ("os_user_password", "init_script")
-"""The members of bodies that nobody may see."""
+"""Members of request bodies that no log and no message may show."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFabricDetails:
-    """The fabric to join, or without an id the one that is made."""
+    """The fabric to join; without an id, the fabric to create."""
 
     cluster_fabric_name: str
     node_pool_id: str
@@ -258,7 +278,7 @@ class ClusterFabricDetails:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerDetails:
-    """One server; `server_type_id` is the id of a product. NAT needs the id of a public IP."""
+    """One server. `server_type_id` is the id of a product. NAT needs the id of a public IP."""
 
     gpu_node_name: str
     server_type_id: str
@@ -275,9 +295,9 @@ class Tag:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateGpuNodes:
-    """`POST /v1/gpu-nodes`: 2 to 5 servers in a new fabric, or more servers for one that exists.
+    """Body of `POST /v1/gpu-nodes`: 2 to 5 servers in a new fabric, or more in an existing one.
 
-    What is optional here is nullable there (official Terraform provider).
+    Optional fields are nullable in the API (official Terraform provider).
     """
 
     cluster_fabric_details: ClusterFabricDetails
@@ -293,22 +313,25 @@ class CreateGpuNodes:
     tags: tuple[Tag, ...] = ()
 
     def body(self) -> Body:
-        """The JSON object; password and init script are in the clear."""
+        """Return the JSON object, with password and init script in the clear."""
         return asdict(self)
 
 
-def chosen_nodes(node_ids: Sequence[str]) -> Body:
-    """`POST /v1/gpu-nodes/start`, `/stop` and `DELETE /v1/gpu-nodes`."""
+def build_node_selection(node_ids: Sequence[str]) -> Body:
+    """Return the body of `POST /v1/gpu-nodes/start`, `/stop` and `DELETE /v1/gpu-nodes`."""
     return {"gpu_node_ids": list(node_ids)}
 
 
-def public_nat_ip(public_ip_address_id: str) -> Body:
-    """`POST /v1/gpu-nodes/{gpu_node_id}/public-nat-ip`."""
+def build_public_nat_ip(public_ip_address_id: str) -> Body:
+    """Return the body of `POST /v1/gpu-nodes/{gpu_node_id}/public-nat-ip`."""
     return {"public_ip_address_id": public_ip_address_id}
 
 
-def moved_members(before_fabric_id: str, after_fabric_id: str, node_ids: Sequence[str]) -> Body:
-    """`POST /v1/cluster-fabrics/modify-members`."""
+def build_member_move(before_fabric_id: str, after_fabric_id: str, node_ids: Sequence[str]) -> Body:
+    """Return the body that moves nodes to another fabric.
+
+    Request: `POST /v1/cluster-fabrics/modify-members`.
+    """
     return {
         "before_cluster_fabric_id": before_fabric_id,
         "after_cluster_fabric_id": after_fabric_id,

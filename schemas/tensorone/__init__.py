@@ -1,1 +1,1 @@
-"""TensorOne's GPU clusters: what people declare, what the platform speaks."""
+"""Models of TensorOne's GPU clusters: inputs, outputs, requests and answers."""

@@ -1,8 +1,10 @@
-"""What a person declares of a TensorOne GPU cluster.
+"""Define the inputs of a TensorOne GPU cluster, and check rules over several fields.
 
-Names are the platform's own: those of 'Create Cluster' in TensorOne's documentation, which also has
-the limits; what can change is from 'Start Cluster' (`update_configuration`). No page documents the
-update request (PUT); that a field can change in place by it is our reading.
+Names and limits are from TensorOne's 'Create Cluster'; the fields that can change are from 'Start
+Cluster'
+(`update_configuration`). No page documents the update request (PUT): which fields it changes in
+place is our
+reading.
 """
 
 import re
@@ -18,10 +20,10 @@ from gpuform.schemas.policies.lifetime import (
     Idle,
     Schedule,
     Ttl,
-    idleness_problems,
-    lifetime_problems,
+    find_idle_problems,
+    find_lifetime_problems,
 )
-from gpuform.schemas.policies.repair import RepairPolicy, WaitMinutes, no_capacity_problems
+from gpuform.schemas.policies.repair import RepairPolicy, WaitMinutes, find_no_capacity_problems
 from gpuform.schemas.rules import (
     Default,
     GrowOnly,
@@ -41,18 +43,18 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 _NAME = re.compile(r"[A-Za-z0-9-]{3,64}")
 
 
-def checked_name(text: str) -> str:
-    """Raises ValueError that says the rule."""
+def validate_name(text: str) -> str:
+    """Return ``text`` if it is a valid cluster name. Raises ValueError with the rule."""
     if not _NAME.fullmatch(text):
         raise ValueError("must have 3 to 64 letters, digits and hyphens")
     return text
 
 
-Name = Annotated[str, AfterValidator(checked_name)]
+Name = Annotated[str, AfterValidator(validate_name)]
 
 
 class PortMappingInputs(InputModel):
-    """A port of the cluster that is reached from outside."""
+    """A port of the cluster that is reachable from outside."""
 
     internal_port: Port = Field(description="Port inside the cluster.", examples=[8888])
     external_port: Port | None = Field(
@@ -85,11 +87,11 @@ GpuType = Literal["A100", "H100", "RTX4090", "V100", "T4", "RTX3090"]
 Region = Literal["us-east-1", "us-west-2", "eu-west-1", "ap-southeast-1"]
 State = Literal["running", "stopped"]
 HealthCheck = Literal["gpu", "storage", "network", "docker"]
-"""The checks of 'Get Cluster Details' (`status_details.health_checks`), without `_health`."""
+"""Checks of 'Get Cluster Details' (`status_details.health_checks`), without `_health`."""
 
 
 class AlternativeInputs(InputModel):
-    """Another region, another type of GPU, or both; what is left out is as declared."""
+    """Another region, another GPU type, or both. What is left out stays as declared."""
 
     region: Region | None = Field(
         default=None, description="The region to try.", examples=["us-east-1"]
@@ -100,7 +102,7 @@ class AlternativeInputs(InputModel):
 
 
 class OnNoCapacityInputs(InputModel):
-    """What to do while the platform has no free GPUs, instead of giving up at once."""
+    """What to do while the platform has no free GPUs, instead of failing at once."""
 
     alternatives: list[AlternativeInputs] | None = Field(
         default=None,
@@ -111,7 +113,7 @@ class OnNoCapacityInputs(InputModel):
 
 
 class ClusterRepairInputs(RepairPolicy):
-    """When a broken cluster is restarted, and who has to have seen the plan."""
+    """When a broken cluster is restarted, and who must have seen the plan."""
 
     on: list[Literal["platform"]] | None = Field(
         default=None,
@@ -121,10 +123,10 @@ class ClusterRepairInputs(RepairPolicy):
     )
 
 
-CONFIGURED: Final = ("gpu_count", "cpu_cores", "memory_gb", "storage_gb", "docker_image")
-"""What changes at a start alone ('Start Cluster', `update_configuration`)."""
+START_FIELDS: Final = ("gpu_count", "cpu_cores", "memory_gb", "storage_gb", "docker_image")
+"""Fields that change only when the cluster starts ('Start Cluster', `update_configuration`)."""
 
-UPDATED: Final = (
+UPDATE_FIELDS: Final = (
     "name",
     "description",
     "environment_variables",
@@ -133,7 +135,7 @@ UPDATED: Final = (
     "auto_terminate",
     "tags",
 )
-"""What changes by an update request, while the cluster runs or not."""
+"""Fields that an update request changes, whether the cluster runs or not."""
 
 
 class ClusterInputs(InputModel):
@@ -294,29 +296,34 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return chain(cluster_problems(values), lifetime_problems(values), idleness_problems(values))
+        return chain(
+            find_cluster_problems(values),
+            find_lifetime_problems(values),
+            find_idle_problems(values),
+        )
 
     def placements(self) -> "Iterator[ClusterInputs]":
-        """The declaration as it is tried: as declared, then for each alternative."""
+        """Yield the inputs of each create attempt: as declared, then with each alternative."""
         yield self
-        search = self.on_no_capacity
-        for alternative in (search and search.alternatives) or ():
+        policy = self.on_no_capacity
+        for alternative in (policy and policy.alternatives) or ():
             yield self.model_copy(update=alternative.dump_declared())
 
 
 Values = Mapping[str, Any]
 
 
-def cluster_problems(values: Values) -> Iterator[Problem]:
+def find_cluster_problems(values: Values) -> Iterator[Problem]:
+    """Yield the problems over several fields of a cluster."""
     return chain(
-        _image(values),
-        _ports(values),
-        _snapshots(values),
-        no_capacity_problems(values, "another region, another gpu_type, or both"),
+        _find_image_problems(values),
+        _find_port_problems(values),
+        _find_snapshot_problems(values),
+        find_no_capacity_problems(values, "another region, another gpu_type, or both"),
     )
 
 
-def _image(values: Values) -> Iterator[Problem]:
+def _find_image_problems(values: Values) -> Iterator[Problem]:
     if values.get("template_id") is not None and values.get("docker_image") is not None:
         yield Problem(
             "docker_image",
@@ -324,25 +331,26 @@ def _image(values: Values) -> Iterator[Problem]:
         )
 
 
-def _ports(values: Values) -> Iterator[Problem]:
+def _find_port_problems(values: Values) -> Iterator[Problem]:
     mappings = values.get("port_mappings")
     if not isinstance(mappings, Sequence):
         return
     for name in ("internal_port", "external_port"):
-        seen = set()
-        for at, mapping in enumerate(mappings):
+        known_ports = set()
+        for index, mapping in enumerate(mappings):
             port = mapping.get(name) if isinstance(mapping, Mapping) else None
+            # a mapping without a protocol is one of tcp
             protocol = mapping.get("protocol") or "tcp" if isinstance(mapping, Mapping) else None
             if port is None or UNKNOWN in (port, protocol):
                 continue
-            if (port, protocol) in seen:
+            if (port, protocol) in known_ports:
                 yield Problem(
-                    f"port_mappings[{at}].{name}", f"{port}/{protocol} is there twice: keep one"
+                    f"port_mappings[{index}].{name}", f"{port}/{protocol} is there twice: keep one"
                 )
-            seen.add((port, protocol))
+            known_ports.add((port, protocol))
 
 
-def _snapshots(values: Values) -> Iterator[Problem]:
+def _find_snapshot_problems(values: Values) -> Iterator[Problem]:
     if values.get("final_snapshot_name") is None:
         return
     if (

@@ -1,7 +1,8 @@
-"""What a TensorOne cluster gives out beside its inputs.
+"""Define the outputs of a TensorOne cluster beside its inputs.
 
-None of it is ever compared. What is measured all the time (utilization, cost so far, idle time) is
-not among it: ask the platform for that.
+Outputs are never compared. Values that change all the time (utilization, cost so far, idle time)
+are left
+out: `gpuform` asks the platform for them when they are needed.
 """
 
 from typing import Annotated
@@ -13,25 +14,25 @@ from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.rules import Secret
 
 
-class _Part(BaseModel):
+class _OutputPart(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class AlertOutputs(_Part):
+class AlertOutputs(_OutputPart):
     type: str | None = Field(default=None, description="Kind, such as high_gpu_utilization.")
     severity: str | None = Field(default=None, description="Severity, in the platform's words.")
     message: str | None = Field(default=None, description="What is the matter.")
     triggered_at: str | None = Field(default=None, description="Since when.")
 
 
-class SnapshotOutputs(_Part):
+class SnapshotOutputs(_OutputPart):
     id: str = Field(description="Id, for restore_snapshot.")
     name: str | None = Field(default=None, description="Its name.")
     size_gb: float | None = Field(default=None, description="Its size.")
     created_at: str | None = Field(default=None, description="When it was made.")
 
 
-class FirewallRuleOutputs(_Part):
+class FirewallRuleOutputs(_OutputPart):
     direction: str | None = Field(default=None, description="inbound or outbound.")
     protocol: str | None = Field(default=None, description="Protocol, such as tcp.")
     port_range: str | None = Field(default=None, description="A port, or two with a hyphen.")
@@ -39,7 +40,7 @@ class FirewallRuleOutputs(_Part):
     description: str | None = Field(default=None, description="What it is for.")
 
 
-class VolumeOutputs(_Part):
+class VolumeOutputs(_OutputPart):
     name: str | None = Field(default=None, description="Its name.")
     mount_path: str | None = Field(default=None, description="Where it is mounted.")
     size_gb: float | None = Field(default=None, description="Its size.")
@@ -47,7 +48,7 @@ class VolumeOutputs(_Part):
     encrypted: bool | None = Field(default=None, description="Whether it is encrypted.")
 
 
-class CostBreakdownOutputs(_Part):
+class CostBreakdownOutputs(_OutputPart):
     gpu_cost: float | None = Field(default=None, description="Of the GPUs.")
     cpu_cost: float | None = Field(default=None, description="Of the processor cores.")
     memory_cost: float | None = Field(default=None, description="Of the memory.")
@@ -55,17 +56,18 @@ class CostBreakdownOutputs(_Part):
     network_cost: float | None = Field(default=None, description="Of the network.")
 
 
-class SshConnectionOutputs(_Part):
+class SshConnectionOutputs(_OutputPart):
     host: str = Field(description="Host to log in to.")
     port: int = Field(default=22, description="Port of its SSH server.")
     username: str | None = Field(default=None, description="Who logs in.")
 
 
 class ClusterOutputs(OutputModel):
-    """A cluster as the platform shows it. Times are the platform's own text.
+    """A cluster as the platform reports it. Times are the platform's own text.
 
-    One that its own auto-termination has stopped is `ready`: that is what was declared;
-    `stopped_by` says so.
+    A cluster that its own auto-termination has stopped is `ready`, because that was declared;
+    `stopped_by`
+    says so.
     """
 
     status: str = Field(description="Status, in the platform's words.")

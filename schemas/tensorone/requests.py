@@ -1,18 +1,22 @@
-"""Declarations as request bodies (TensorOne's documentation, 'GPU Clusters').
+"""Build the request bodies of TensorOne's API from declared inputs.
 
-A body has what is declared and nothing else: the platform keeps what an update leaves out.
+From TensorOne's documentation, 'GPU Clusters'.
+
+Called by TensorOne's lifecycle. A body has the declared fields and nothing else: the platform keeps
+what an
+update leaves out.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.policies.lifetime import FIELDS as LIFETIME
-from gpuform.schemas.tensorone.inputs import UPDATED, ClusterInputs
+from gpuform.schemas.policies.lifetime import LIFETIME_FIELDS as LIFETIME
+from gpuform.schemas.tensorone.inputs import UPDATE_FIELDS, ClusterInputs
 
 Body = dict[str, Any]
 
-OWN: Final = frozenset(
+NOT_IN_CREATE: Final = frozenset(
     {
         "state",
         "require_healthy",
@@ -25,35 +29,41 @@ OWN: Final = frozenset(
         *LIFETIME,
     }
 )
-"""Inputs that are no parts of a create: of other requests, or gpuform's own."""
+"""Inputs that a create request does not have: fields of other requests, and settings of gpuform."""
 
 SECRET_MEMBERS: Final = ("environment_variables",)
-"""Members of bodies whose values no message may have."""
+"""Members of request bodies whose values no message may contain."""
 
 
-def cluster_create(inputs: ClusterInputs) -> Body:
-    """``POST /clusters``: one that is to restore a snapshot, or to be stopped, is not started."""
-    body = {name: value for name, value in inputs.dump_declared().items() if name not in OWN}
+def build_create(inputs: ClusterInputs) -> Body:
+    """Return the body of ``POST /clusters``.
+
+    A cluster that is to restore a snapshot, or to be stopped, is created without being started.
+    """
+    body = {
+        name: value for name, value in inputs.dump_declared().items() if name not in NOT_IN_CREATE
+    }
     if inputs.state == "stopped" or inputs.restore_snapshot is not None:
+        # a snapshot is restored by the first start
         body["auto_start"] = False
     return body
 
 
-def cluster_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Body:
-    """``PUT /clusters/{id}``: the changed fields alone, each as a whole; maybe none.
+def build_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Body:
+    """Return the body of ``PUT /clusters/{id}``: the changed fields with their complete values.
 
-    A field no longer declared is not sent, but for one that has a default.
+    A field that is no longer declared is sent only if it has a default. The body may be empty.
     """
     declared, body = inputs.dump_declared(), Body()
     for change in changes:
         name = change.path.split(".")[0].split("[")[0]
-        if name in UPDATED and change.action is not Action.KEEP:
+        if name in UPDATE_FIELDS and change.action is not Action.KEEP:
             body[name] = declared.get(name, change.after)
     return body
 
 
-def cluster_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
-    """``POST /clusters/{id}/start``: with what changes at a start, if anything does."""
+def build_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
+    """Return the body of ``POST /clusters/{id}/start``, with the changed configuration, if any."""
     body = Body()
     if configuration:
         body["update_configuration"] = dict(configuration)
@@ -62,8 +72,8 @@ def cluster_start(configuration: Mapping[str, Any], snapshot: str | None) -> Bod
     return body
 
 
-def cluster_delete(*, final_snapshot: bool, snapshot_name: str | None) -> Body:
-    """``DELETE /clusters/{id}``, which wants to be confirmed."""
+def build_delete(*, final_snapshot: bool, snapshot_name: str | None) -> Body:
+    """Return the body of ``DELETE /clusters/{id}``, with the required confirmation."""
     body: Body = {"confirm_deletion": "DELETE"}
     if final_snapshot:
         body["create_final_snapshot"] = True

@@ -1,7 +1,8 @@
-"""List the statuses of clusters, what they mean to somebody who waits, and the platform's form of
-times.
+"""List the statuses of TensorOne's clusters, and convert the platform's times.
 
-From TensorOne's documentation ('List Clusters'); a status that is not here counts as pending.
+Statuses are from TensorOne's documentation ('List Clusters'); a status in none of these sets counts
+as
+pending.
 """
 
 from datetime import datetime
@@ -10,7 +11,7 @@ from typing import Final
 
 
 class ClusterStatus(StrEnum):
-    """The documented statuses, and ``deleting``, which a delete answers."""
+    """The documented statuses, and ``deleting``, which the answer to a delete has."""
 
     PENDING = "pending"
     STARTING = "starting"
@@ -21,15 +22,15 @@ class ClusterStatus(StrEnum):
     DELETING = "deleting"
 
 
-AT_REST: Final = frozenset({ClusterStatus.RUNNING, ClusterStatus.STOPPED})
-"""What does not change by itself, and is no failure."""
+STABLE_STATUSES: Final = frozenset({ClusterStatus.RUNNING, ClusterStatus.STOPPED})
+"""Statuses that do not change by themselves and are no failures."""
 
-FAILED: Final = frozenset({ClusterStatus.ERROR, ClusterStatus.DELETING})
-"""What does not lead to rest by itself."""
+FAILED_STATUSES: Final = frozenset({ClusterStatus.ERROR, ClusterStatus.DELETING})
+"""Statuses that do not become stable by themselves."""
 
 
-def unix_time(text: str | None) -> float | None:
-    """Unix time in seconds; None for text that names no moment."""
+def to_unix_time(text: str | None) -> float | None:
+    """Return a time in Unix seconds, or None for text that is no time or has no zone."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:
@@ -37,7 +38,7 @@ def unix_time(text: str | None) -> float | None:
     return None if moment.tzinfo is None else moment.timestamp()
 
 
-def is_before(one: str | None, other: str | None) -> bool:
-    """Whether both name a moment, and the first one is the earlier."""
-    first, second = unix_time(one), unix_time(other)
+def is_before(earlier: str | None, later: str | None) -> bool:
+    """Return True if both texts are times and the first is before the second."""
+    first, second = to_unix_time(earlier), to_unix_time(later)
     return first is not None and second is not None and first < second

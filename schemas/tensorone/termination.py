@@ -1,7 +1,8 @@
-"""What has stopped a cluster: its own auto-termination, or somebody.
+"""Determine why a TensorOne cluster has stopped: auto-termination, lack of credit or neither.
 
-The platform does not say. A cluster was stopped by a limit of its ``auto_terminate`` when it has
-reached the limit, or when the text of its status says so.
+Called by TensorOne's lifecycle. The platform reports no reason. A cluster was stopped by a limit of
+its
+``auto_terminate`` if it has reached the limit, or if the text of its status says so.
 """
 
 import re
@@ -12,56 +13,58 @@ from gpuform.schemas.resource_facts import Credit, CreditState
 from gpuform.schemas.tensorone.statuses import ClusterStatus
 from gpuform.schemas.tensorone.wire import AutoTerminate, Cluster, Cost
 
-_TOLD: Final = re.compile(r"auto[- _]?terminat", re.IGNORECASE)
-_CREDIT: Final = re.compile(r"insufficient[ _]credit|(no|out of) credit", re.IGNORECASE)
-_ROUNDING: Final = 0.01
-"""Hours: durations come with two decimals."""
+_AUTO_TERMINATION: Final = re.compile(r"auto[- _]?terminat", re.IGNORECASE)
+_NO_CREDIT: Final = re.compile(r"insufficient[ _]credit|(no|out of) credit", re.IGNORECASE)
+_ROUNDING_HOURS: Final = 0.01
+"""The platform rounds durations to two decimals."""
 
 
-def stopped_by(cluster: Cluster) -> str | None:
-    """Which limit has stopped a cluster, such as ``auto-termination, idle for 60 minutes``.
+def find_stopping_limit(cluster: Cluster) -> str | None:
+    """Return the limit that has stopped a cluster: ``auto-termination, idle for 60 minutes``.
 
-    None for one that is not stopped, or was stopped otherwise.
+    None for a cluster that is not stopped, or was stopped otherwise.
     """
     limits = cluster.auto_terminate
     if cluster.status != ClusterStatus.STOPPED or limits is None or not limits.enabled:
         return None
-    reached = next(_reached(limits, cluster.cost or Cost()), None)
-    if reached:
-        return f"auto-termination, {reached}"
-    is_told = _TOLD.search(cluster.status_details.message or "")
-    return "auto-termination" if is_told else None
+    reached_limit = next(_find_reached_limits(limits, cluster.cost or Cost()), None)
+    if reached_limit:
+        return f"auto-termination, {reached_limit}"
+    is_reported = _AUTO_TERMINATION.search(cluster.status_details.message or "")
+    return "auto-termination" if is_reported else None
 
 
-def credit_of(seen: Mapping[str, Any]) -> Credit | None:
-    """Whether lack of credit has stopped a cluster of these outputs, by the text of its status.
+def read_credit(outputs: Mapping[str, Any]) -> Credit | None:
+    """Return whether lack of credit has stopped a cluster, according to the text of its status.
 
     The error code INSUFFICIENT_CREDITS is documented; what the status says then is our reading.
+    None without
+    a status.
     """
-    status, message = seen.get("status"), str(seen.get("status_message") or "")
-    if status not in (ClusterStatus.STOPPED, ClusterStatus.ERROR) or not _CREDIT.search(message):
+    status, message = outputs.get("status"), str(outputs.get("status_message") or "")
+    if status not in (ClusterStatus.STOPPED, ClusterStatus.ERROR) or not _NO_CREDIT.search(message):
         return Credit(state=CreditState.RUNS) if status else None
-    since = str(seen.get("updated_at") or "")
-    told = f", since {since} at the latest" if since else ""
+    since = str(outputs.get("updated_at") or "")
+    since_text = f", since {since} at the latest" if since else ""
     return Credit(
-        state=CreditState.STOPPED, text=f"no credit is left: it is {status}{told}", at=since
+        state=CreditState.STOPPED, text=f"no credit is left: it is {status}{since_text}", at=since
     )
 
 
-def _reached(limits: AutoTerminate, cost: Cost) -> Iterator[str]:
-    idle, ran, spent = (
+def _find_reached_limits(limits: AutoTerminate, cost: Cost) -> Iterator[str]:
+    idle, hours_run, spent = (
         limits.current_idle_minutes,
         cost.billing_period.duration_hours,
         cost.session_cost,
     )
     if limits.idle_minutes and idle is not None and idle >= limits.idle_minutes:
-        yield f"idle for {_counted(limits.idle_minutes, 'minute')}"
-    hours = limits.max_runtime_hours
-    if hours and ran is not None and ran >= hours - _ROUNDING:
-        yield f"running for {_counted(hours, 'hour')}"
+        yield f"idle for {_format_count(limits.idle_minutes, 'minute')}"
+    max_hours = limits.max_runtime_hours
+    if max_hours and hours_run is not None and hours_run >= max_hours - _ROUNDING_HOURS:
+        yield f"running for {_format_count(max_hours, 'hour')}"
     if limits.cost_limit_usd and spent is not None and spent >= limits.cost_limit_usd:
         yield f"cost of {limits.cost_limit_usd:g} USD"
 
 
-def _counted(number: float, unit: str) -> str:
+def _format_count(number: float, unit: str) -> str:
     return f"{number:g} {unit}" + ("" if number == 1 else "s")

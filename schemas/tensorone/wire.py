@@ -1,8 +1,10 @@
-"""Define what TensorOne's API sends: the cluster of the platform's document, field by field.
+"""Define the answers of TensorOne's API: the cluster of the platform's document, field by field.
 
-Only a cluster's id is required: other answers may have less. Statuses are text, since a newer
-server may send others; the known ones are in ``statuses.py``. A measured number stays whole or
-broken, as it came. The values of the environment are kept out of every message: they may be tokens.
+Used by TensorOne's client. Only a cluster's id is required: other answers may have less. Statuses
+are text,
+since a newer server may send others; `statuses.py` lists the known ones. A measured number stays an
+integer or
+a float, as sent. Values of environment variables may be tokens, so they are secret strings.
 """
 
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from gpuform.schemas.ids import ForeignName, Id, Line
 from gpuform.schemas.models import WireList, WireModel
 
 
-def _or_none(value: Any, read: Callable[[Any], Any]) -> Any:
+def _read_or_none(value: Any, read: Callable[[Any], Any]) -> Any:
     try:
         return read(value)
     except ValidationError:
@@ -23,32 +25,36 @@ def _or_none(value: Any, read: Callable[[Any], Any]) -> Any:
 
 
 Number = int | float
-Told = Annotated[Number | None, WrapValidator(_or_none)]
-"""A number that is only shown: what is none is nothing, and spoils no answer."""
+LenientNumber = Annotated[Number | None, WrapValidator(_read_or_none)]
+"""A number that is only shown.
+
+Anything else becomes None, so that it does not make an answer unreadable.
+"""
 
 
-def _strict(value: Any) -> Any:
+def _read_finite_number(value: Any) -> Any:
+    # a boolean is an int in Python
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and isfinite(value) else None
 
 
-Measured = Annotated[Number | None, BeforeValidator(_strict)]
-"""A number that something is decided by: no text, no truth value and no NaN is one."""
+StrictNumber = Annotated[Number | None, BeforeValidator(_read_finite_number)]
+"""A number that decisions depend on. A text, a boolean or NaN becomes None."""
 
-Words = Annotated[str | None, WrapValidator(_or_none)]
-"""A text that is only shown, likewise."""
+LenientText = Annotated[str | None, WrapValidator(_read_or_none)]
+"""A text that is only shown. Anything else becomes None."""
 
 
 class HealthChecks(WireModel):
-    gpu_health: Words = None
-    storage_health: Words = None
-    network_health: Words = None
-    docker_health: Words = None
+    gpu_health: LenientText = None
+    storage_health: LenientText = None
+    network_health: LenientText = None
+    docker_health: LenientText = None
 
 
 class StatusDetails(WireModel):
     message: str | None = None
-    last_status_change: Words = None
+    last_status_change: LenientText = None
     health_checks: HealthChecks = HealthChecks()
 
 
@@ -65,15 +71,15 @@ class Configuration(WireModel):
 
 class ProjectInfo(WireModel):
     project_id: Line | None = None
-    project_name: Words = None
-    owner_id: Words = None
-    owner_email: Words = None
+    project_name: LenientText = None
+    owner_id: LenientText = None
+    owner_email: LenientText = None
 
 
 class TemplateInfo(WireModel):
     template_id: Line | None = None
-    template_name: Words = None
-    template_version: Words = None
+    template_name: LenientText = None
+    template_version: LenientText = None
     docker_image: str | None = None
 
 
@@ -100,11 +106,11 @@ class PortMapping(WireModel):
 class FirewallRule(WireModel):
     """``port_range`` is text: one port, or two with a hyphen; ``source`` is a network."""
 
-    direction: Words = None
-    protocol: Words = None
-    port_range: Words = None
-    source: Words = None
-    description: Words = None
+    direction: LenientText = None
+    protocol: LenientText = None
+    port_range: LenientText = None
+    source: LenientText = None
+    description: LenientText = None
 
 
 class Network(WireModel):
@@ -120,36 +126,36 @@ class Network(WireModel):
 class CurrentMetrics(WireModel):
     """Utilization is in percent."""
 
-    timestamp: Words = None
-    gpu_utilization: Measured = None
-    gpu_memory_utilization: Told = None
-    cpu_utilization: Told = None
-    memory_utilization: Told = None
-    storage_utilization: Told = None
-    network_rx_mbps: Told = None
-    network_tx_mbps: Told = None
-    temperature_celsius: Told = None
-    power_usage_watts: Measured = None
+    timestamp: LenientText = None
+    gpu_utilization: StrictNumber = None
+    gpu_memory_utilization: LenientNumber = None
+    cpu_utilization: LenientNumber = None
+    memory_utilization: LenientNumber = None
+    storage_utilization: LenientNumber = None
+    network_rx_mbps: LenientNumber = None
+    network_tx_mbps: LenientNumber = None
+    temperature_celsius: LenientNumber = None
+    power_usage_watts: StrictNumber = None
 
 
-class Course(WireModel):
-    """A measured value over the window."""
+class MetricHistory(WireModel):
+    """Statistics of a metric over the window."""
 
-    avg: Measured = None
-    min: Measured = None
-    max: Measured = None
-    trend: Words = None
+    avg: StrictNumber = None
+    min: StrictNumber = None
+    max: StrictNumber = None
+    trend: LenientText = None
 
 
 class CostEfficiency(WireModel):
-    utilization_score: Told = None
-    cost_per_compute_hour: Told = None
+    utilization_score: LenientNumber = None
+    cost_per_compute_hour: LenientNumber = None
 
 
 class HistoricalMetrics(WireModel):
-    window: Words = None
-    gpu_utilization: Course = Course()
-    memory_utilization: Course = Course()
+    window: LenientText = None
+    gpu_utilization: MetricHistory = MetricHistory()
+    memory_utilization: MetricHistory = MetricHistory()
     cost_efficiency: CostEfficiency = CostEfficiency()
 
 
@@ -167,11 +173,11 @@ class Metrics(WireModel):
 
 
 class CostBreakdown(WireModel):
-    gpu_cost: Told = None
-    cpu_cost: Told = None
-    memory_cost: Told = None
-    storage_cost: Told = None
-    network_cost: Told = None
+    gpu_cost: LenientNumber = None
+    cpu_cost: LenientNumber = None
+    memory_cost: LenientNumber = None
+    storage_cost: LenientNumber = None
+    network_cost: LenientNumber = None
 
 
 class BillingPeriod(WireModel):
@@ -190,19 +196,19 @@ class Cost(WireModel):
     current_hourly_rate: Number | None = None
     currency: str | None = None
     session_cost: Number | None = None
-    total_lifetime_cost: Told = None
+    total_lifetime_cost: LenientNumber = None
     cost_breakdown: CostBreakdown = CostBreakdown()
     billing_period: BillingPeriod = BillingPeriod()
     cost_projections: CostProjections = CostProjections()
 
 
 class StorageVolume(WireModel):
-    name: Words = None
-    size_gb: Told = None
-    used_gb: Told = None
-    mount_path: Words = None
-    type: Words = None
-    encrypted: Annotated[bool | None, WrapValidator(_or_none)] = None
+    name: LenientText = None
+    size_gb: LenientNumber = None
+    used_gb: LenientNumber = None
+    mount_path: LenientText = None
+    type: LenientText = None
+    encrypted: Annotated[bool | None, WrapValidator(_read_or_none)] = None
 
 
 class Snapshot(WireModel):
@@ -237,12 +243,12 @@ class AutoTerminate(WireModel):
     idle_minutes: int | None = None
     max_runtime_hours: Number | None = None
     cost_limit_usd: Number | None = None
-    estimated_termination: Words = None
-    current_idle_minutes: Measured = None
+    estimated_termination: LenientText = None
+    current_idle_minutes: StrictNumber = None
 
 
 class Cluster(WireModel):
-    """A cluster. A part that an answer leaves out, as a list may, is None."""
+    """A cluster. A part that an answer leaves out, as the one of a list may, is None."""
 
     id: Id
     name: ForeignName = ""
@@ -258,21 +264,21 @@ class Cluster(WireModel):
     storage: Storage = Storage()
     environment: Environment | None = None
     auto_terminate: AutoTerminate | None = None
-    uptime_seconds: Measured = None
+    uptime_seconds: StrictNumber = None
     created_at: str | None = None
     updated_at: str | None = None
-    last_accessed: Words = None
+    last_accessed: LenientText = None
     tags: dict[str, str] | None = None
 
     @property
     def is_whole(self) -> bool:
-        """Whether the answer has all that a declaration or an output is read from."""
+        """True if the answer has every part that inputs and outputs are read from."""
         parts = (self.configuration, self.network, self.metrics, self.cost, self.environment)
         return None not in parts
 
 
 class Meta(WireModel):
-    """About the answer: ``data_freshness_seconds`` is how old its data is."""
+    """Metadata of an answer. ``data_freshness_seconds`` is the age of its data."""
 
     request_id: Line | None = None
     response_time_ms: Number | None = None
@@ -299,7 +305,7 @@ class ClusterPage(WireList):
 
 
 class ClusterListAnswer(WireModel):
-    """The document has no list; its form is ours."""
+    """A page of clusters. The documentation shows no list, so this form is our reading."""
 
     success: bool = True
     data: ClusterPage
@@ -307,37 +313,37 @@ class ClusterListAnswer(WireModel):
 
 
 class Accepted(WireModel):
-    """The answer to a delete, of which nothing is needed."""
+    """The answer to a delete. gpuform needs nothing of it."""
 
     success: bool = True
 
 
-class SeenTemplate(TemplateInfo):
-    """A template, by what clusters tell of it."""
+class ListedTemplate(TemplateInfo):
+    """A template, as the clusters made from it report it."""
 
     cluster_ids: tuple[str, ...] = Field(default=(), description="The clusters made from it.")
 
 
-class SeenProject(ProjectInfo):
-    """A project and its owner, by what clusters tell of it."""
+class ListedProject(ProjectInfo):
+    """A project and its owner, as its clusters report it."""
 
     cluster_ids: tuple[str, ...] = Field(default=(), description="Its clusters.")
 
 
 class ClusterMetrics(WireModel):
-    """What changes of a cluster all the time."""
+    """The values of a cluster that change all the time."""
 
     metrics: Metrics = Metrics()
     cost: Cost = Cost()
     volumes: tuple[StorageVolume, ...] = ()
     auto_terminate: AutoTerminate = AutoTerminate()
-    uptime_seconds: Told = None
-    last_accessed: Words = None
-    last_connection: Words = None
+    uptime_seconds: LenientNumber = None
+    last_accessed: LenientText = None
+    last_connection: LenientText = None
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
-        """That of a cluster; a part that its answer leaves out is empty."""
+        """Return the metrics of a cluster. A part that the answer leaves out is empty."""
         network = cluster.network
         return cls(
             metrics=cluster.metrics or Metrics(),

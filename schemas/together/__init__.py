@@ -1,1 +1,1 @@
-"""Together GPU clusters: what people declare, what the platform speaks and what is between."""
+"""Models of Together's clusters, volumes and claims: inputs, outputs, requests and answers."""

@@ -1,8 +1,10 @@
-"""Define the objects inside a cluster's declaration, and check startup scripts of Slurm.
+"""Define the objects inside a Together cluster's inputs, and check Slurm's startup scripts.
 
-From Together's docs ('Slurm startup scripts', docs.together.ai/docs/slurm-startup-scripts) and
-Slurm's 'Prolog and Epilog Guide' (slurm.schedmd.com/prolog_epilog.html): Slurm runs each as a
-program of its own, and one that runs at the start of every job is no place for Slurm's commands.
+Used by `inputs.py`. Facts are from Together's docs ('Slurm startup scripts',
+docs.together.ai/docs/slurm-startup-scripts) and Slurm's 'Prolog and Epilog Guide'
+(slurm.schedmd.com/prolog_epilog.html): Slurm runs each script as a program of its own, and a script
+that runs
+at the start of every job must not call Slurm's commands.
 """
 
 import re
@@ -16,7 +18,7 @@ from gpuform.schemas.policies.drain import ChosenDrainInputs
 from gpuform.schemas.policies.repair import RepairInputs, WaitMinutes
 from gpuform.schemas.rules import Immutable
 from gpuform.schemas.slurm import SlurmInputs
-from gpuform.schemas.together.drivers import checked_gpu_type
+from gpuform.schemas.together.drivers import validate_gpu_type
 
 PROLOGS: Final = ("controller_prolog", "worker_prolog")
 SCRIPTS: Final = (
@@ -27,56 +29,58 @@ SCRIPTS: Final = (
     "nodeset_init_script",
 )
 
-_COMMANDS: Final = (
+_SLURM_COMMANDS: Final = (
     "sacct|sacctmgr|salloc|sattach|sbatch|sbcast|scancel|scontrol|scrontab|sdiag|sinfo|sprio|"
     "squeue|sreport|srun|sshare|sstat|strigger"
 )
 _SHEBANG: Final = re.compile(r"#![ \t]*/\S")
-_SHELL: Final = re.compile(r"\b(?:ba|da|k|z)?sh\b")
-_CALL: Final = re.compile(
+_SHELL_NAME: Final = re.compile(r"\b(?:ba|da|k|z)?sh\b")
+_SLURM_CALL: Final = re.compile(
     # Where a command begins: a line, after an operator or `$(`, and behind these words.
     r"(?:^|[;&|({`!]|\b(?:then|do|else|elif|if|while|until|time|exec|command|nohup|sudo|env)\b)"
     r"[ \t]*(?:\w+=\S*[ \t]+)*(?:/[\w./-]*/)?"
-    rf"(?P<name>{_COMMANDS})(?=$|[\s;&|)`])"
+    rf"(?P<name>{_SLURM_COMMANDS})(?=$|[\s;&|)`])"
 )
 
 
-def script_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with the scripts of a declaration; no problem shows what is in one."""
+def find_script_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of declared scripts. No problem shows the content of a script."""
     for name in SCRIPTS:
-        text = values.get(name)
-        if not isinstance(text, str):
+        script = values.get(name)
+        if not isinstance(script, str):
             continue
-        first = text.split("\n", 1)[0]
-        if not _SHEBANG.match(first):
+        first_line = script.split("\n", 1)[0]
+        if not _SHEBANG.match(first_line):
             yield Problem(
                 name,
                 "does not begin with a shebang, so that nobody knows what runs it: its first line "
                 "must be such as #!/bin/bash",
             )
-        elif first.endswith("\r"):
+        elif first_line.endswith("\r"):
             yield Problem(
                 name,
                 "has Windows' line ends, which Linux takes for a part of the interpreter's name: "
                 "save it with those of Unix",
             )
-        elif name in PROLOGS and _SHELL.search(first):
-            yield from _calls(name, text)
+        # only a shell script is searched: other languages call commands in other forms
+        elif name in PROLOGS and _SHELL_NAME.search(first_line):
+            yield from _find_slurm_calls(name, script)
 
 
-def _calls(name: str, text: str) -> Iterator[Problem]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        found = None if line.lstrip().startswith("#") else _CALL.search(line)
-        if found is not None:
+def _find_slurm_calls(name: str, script: str) -> Iterator[Problem]:
+    for number, line in enumerate(script.split("\n"), start=1):
+        # a comment calls nothing
+        call = None if line.lstrip().startswith("#") else _SLURM_CALL.search(line)
+        if call is not None:
             yield Problem(
                 name,
-                f"calls {found['name']} in line {number}: a prolog must call no command of "
+                f"calls {call['name']} in line {number}: a prolog must call no command of "
                 "Slurm, which would hold up every job: use the variables that Slurm sets for it, "
                 "such as SLURM_JOB_ID",
             )
 
 
-GpuType = Annotated[str, AfterValidator(checked_gpu_type)]
+GpuType = Annotated[str, AfterValidator(validate_gpu_type)]
 LoadBalancer = Literal["NONE", "TRAEFIK", "NGINX", "ISTIO"]
 DcgmDiagLevel = Literal[
     "DCGM_DIAG_LEVEL_SHORT",
@@ -115,7 +119,7 @@ class OidcConfigInputs(InputModel):
 
 
 class SwitchInputs(InputModel):
-    """Something that is on or off."""
+    """A component that is on or off."""
 
     enabled: bool | None = Field(default=None, description="Whether it is on.", examples=[True])
 
@@ -159,11 +163,11 @@ class SlurmStartupScriptsInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from script_problems(values)
+        yield from find_script_problems(values)
 
 
 class ClusterConfigInputs(InputModel):
-    """What the platform installs in the cluster."""
+    """The components that the platform installs in the cluster."""
 
     load_balancer: LoadBalancer = Field(
         description="Load balancer: NONE, TRAEFIK, NGINX, ISTIO.", examples=["NGINX"]
@@ -223,7 +227,7 @@ class AddOnConfigInputs(InputModel):
 
 
 class AddOnInputs(InputModel):
-    """One add-on of a cluster, known by its name."""
+    """One add-on of a cluster, identified by its name."""
 
     # An update names an add-on and its new settings, never its type (SDK, ClusterUpdateParams).
     add_on_type: Annotated[str, Immutable] = Field(
@@ -253,7 +257,7 @@ class AddOnInputs(InputModel):
 
 
 class AlternativeInputs(InputModel):
-    """Another region, another type of GPU, or both; what is left out is as declared."""
+    """Another region, another GPU type, or both. What is left out stays as declared."""
 
     region: str | None = Field(
         default=None, min_length=1, description="The region to try.", examples=["us-central-4"]
@@ -264,7 +268,7 @@ class AlternativeInputs(InputModel):
 
 
 class OnNoCapacityInputs(InputModel):
-    """What to do while the platform has no free GPUs, instead of giving up at once."""
+    """What to do while the platform has no free GPUs, instead of failing at once."""
 
     alternatives: list[AlternativeInputs] | None = Field(
         default=None,
@@ -275,7 +279,7 @@ class OnNoCapacityInputs(InputModel):
 
 
 class ClusterDrainInputs(ChosenDrainInputs):
-    """What is done about the jobs on a cluster's nodes, and which nodes go first."""
+    """What to do about the jobs on a cluster's nodes, and which nodes are removed first."""
 
     slurm: SlurmInputs | None = Field(
         default=None,
@@ -286,14 +290,14 @@ class ClusterDrainInputs(ChosenDrainInputs):
 
 
 REPAIR_MODES: Final = ("HOST_AWARE", "VM_ONLY", "REBOOT_VM", "HOST_POWER_CYCLE")
-"""The ways to repair a node that leave the cluster its size, the usual one first.
+"""The ways to repair a node that keep the size of the cluster, the usual one first.
 
-Together has one more, EVICT_WITHOUT_REPLACEMENT: that is a smaller cluster.
+Together has one more, EVICT_WITHOUT_REPLACEMENT, which makes the cluster smaller.
 """
 
 
 class ClusterRepairInputs(RepairInputs):
-    """The same, and how the nodes of a cluster may be repaired."""
+    """Which broken nodes are repaired, and how the nodes of a cluster may be repaired."""
 
     modes: list[Literal["HOST_AWARE", "VM_ONLY", "REBOOT_VM", "HOST_POWER_CYCLE"]] | None = Field(
         default=None,
@@ -321,11 +325,13 @@ class ClusterRolloutInputs(InputModel):
     )
 
 
-def is_off(add_on: Mapping[str, Any]) -> bool:
-    """Whether a declared add-on is disabled; the platform returns enabled ones only."""
+def is_add_on_off(add_on: Mapping[str, Any]) -> bool:
+    """Return True if a declared add-on is disabled. The platform returns only enabled ones."""
     config = add_on.get("config")
     switches = config.values() if isinstance(config, Mapping) else ()
-    return any(isinstance(one, Mapping) and one.get("enabled") is False for one in switches)
+    return any(
+        isinstance(switch, Mapping) and switch.get("enabled") is False for switch in switches
+    )
 
 
 class AcceptanceTestsInputs(InputModel):

@@ -1,10 +1,12 @@
-"""Know CUDA and NVIDIA driver versions and GPU types by name.
+"""Parse CUDA and NVIDIA driver versions, and recognize misspelled GPU types.
 
-The list of GPU types is open: platforms add types at any time.
-
-The documented request has ``driver_version: CUDA_12_6_560``; the live service answers 400 "cuda
-version and nvidia driver version are required" to it alone (Together GPU clusters skill, API
-reference), so the pair is always sent.
+Used by the inputs, requests and lookups of Together. The list of GPU types is open: platforms add
+types at any
+time. The documented request has ``driver_version: CUDA_12_6_560``; the live service answers 400
+"cuda version
+and nvidia driver version are required" to it alone (Together GPU clusters skill, API reference), so
+the pair
+is always sent.
 """
 
 import re
@@ -12,13 +14,17 @@ from difflib import SequenceMatcher
 from itertools import accumulate
 from typing import Final
 
-_NAME = re.compile(r"CUDA_(\d+)_(\d+)_(\d+(?:_\d+)*)")
-_CUDA = re.compile(r"(\d+)\.(\d+)(?![\d.])")
+_DRIVER_VERSION = re.compile(r"CUDA_(\d+)_(\d+)_(\d+(?:_\d+)*)")
+_CUDA_VERSION = re.compile(r"(\d+)\.(\d+)(?![\d.])")
 
 
-def driver_pair(driver_version: str) -> tuple[str, str]:
-    """``CUDA_12_6_560`` -> CUDA "12.6" and NVIDIA driver "560". ValueError for any other form."""
-    match = _NAME.fullmatch(driver_version)
+def parse_driver_version(driver_version: str) -> tuple[str, str]:
+    """Return the CUDA version "12.6" and driver version "560" of ``CUDA_12_6_560``.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    match = _DRIVER_VERSION.fullmatch(driver_version)
     if match is None:
         raise ValueError(
             f"{driver_version} is not a driver version: "
@@ -28,39 +34,43 @@ def driver_pair(driver_version: str) -> tuple[str, str]:
     return f"{major}.{minor}", driver.replace("_", ".")
 
 
-def driver_name(cuda_version: str, nvidia_driver_version: str) -> str:
-    """The name of a pair; the operating system after a CUDA version is not part of it.
+def format_driver_version(cuda_version: str, nvidia_driver_version: str) -> str:
+    """Return the name of a pair, such as ``CUDA_12_6_560``, without an operating system.
 
-    ValueError when the CUDA version does not begin with major and minor.
+    Raises:
+        ValueError: the CUDA version does not begin with major and minor.
     """
-    match = _CUDA.match(cuda_version)
+    match = _CUDA_VERSION.match(cuda_version)
     if match is None:
         raise ValueError(f"{cuda_version} is not a CUDA version: write it like 12.6")
     return f"CUDA_{match[1]}_{match[2]}_{nvidia_driver_version.replace('.', '_')}"
 
 
-def checked_driver_version(value: str) -> str:
-    driver_pair(value)
+def validate_driver_version(value: str) -> str:
+    """Return ``value`` if it is a driver version. Raises ValueError otherwise."""
+    parse_driver_version(value)
     return value
 
 
-def checked_cuda_version(value: str) -> str:
-    driver_name(value, "")
+def validate_cuda_version(value: str) -> str:
+    """Return ``value`` if it is a CUDA version. Raises ValueError otherwise."""
+    format_driver_version(value, "")
     return value
 
 
-def checked_nvidia_driver_version(value: str) -> str:
+def validate_nvidia_driver_version(value: str) -> str:
+    """Return ``value`` if it is an NVIDIA driver version. Raises ValueError otherwise."""
     if re.fullmatch(r"\d+(\.\d+)*", value) is None:
         raise ValueError(f"{value} is not an NVIDIA driver version: write it like 560")
     return value
 
 
-def is_same_version(one: str, other: str) -> bool:
-    """Whether two answers name one version, one of them in more detail.
+def is_same_version(left: str, right: str) -> bool:
+    """Return True if two texts name the same version, one of them in more detail.
 
     "560" is "560.35.03", and "12.6" is "12.6-ubuntu-22.04"; "12.1" is not "12.10".
     """
-    short, long = sorted((one, other), key=len)
+    short, long = sorted((left, right), key=len)
     return long.startswith(short) and not long[len(short) : len(short) + 1].isalnum()
 
 
@@ -74,48 +84,58 @@ GPU_TYPES: Final = (
     "B300_SXM",
     "GB200_SXM",
 )
-"""Together reference, 'Create a Cluster' (the first four), and the types of the platform's SDKs."""
+"""Known types: Together reference, 'Create a Cluster' (the first four), and the SDKs."""
 
 
-def unknown_gpu_type(value: str) -> bool:
-    """Whether a type is neither known nor a misspelling of a known one: warn, do not refuse."""
-    return value not in GPU_TYPES and nearest_gpu_type(value) is None
+def is_unknown_gpu_type(value: str) -> bool:
+    """Return True if a type is neither known nor a misspelling of a known one.
+
+    The platform may have added the type, so such a type is a reason to warn, not to refuse.
+    """
+    return value not in GPU_TYPES and find_nearest_gpu_type(value) is None
 
 
-def nearest_gpu_type(value: str) -> str | None:
-    """The known type that ``value`` was meant to be.
+def find_nearest_gpu_type(value: str) -> str | None:
+    """Return the known type that ``value`` is a misspelling of, or None.
 
     Only the spelling may differ: ``h100-sxm`` and ``H100_SMX`` are H100_SXM, while H800_SXM and
-    L40S_PCIE name other hardware.
+    L40S_PCIE
+    name other hardware.
     """
-    scores = {name: _likeness(value, name) for name in GPU_TYPES}
+    scores = {name: _rate_likeness(value, name) for name in GPU_TYPES}
     best = max(scores, key=lambda name: scores[name])
     return best if scores[best] > 0 else None
 
 
-def checked_gpu_type(value: str) -> str:
-    meant = None if value in GPU_TYPES else nearest_gpu_type(value)
-    if meant:
-        raise ValueError(f"{value} is not a GPU type: did you mean {meant}?")
+def validate_gpu_type(value: str) -> str:
+    """Return ``value`` unless it is a misspelling of a known type.
+
+    Raises ValueError with that type.
+    """
+    nearest_type = None if value in GPU_TYPES else find_nearest_gpu_type(value)
+    if nearest_type:
+        raise ValueError(f"{value} is not a GPU type: did you mean {nearest_type}?")
     return value
 
 
-def _likeness(value: str, name: str) -> float:
-    """How much ``value`` looks like a misspelling of ``name``; 0 when it does not at all."""
+def _rate_likeness(value: str, name: str) -> float:
+    """Return how much ``value`` looks like a misspelling of ``name``, from 0 (not at all) to 1."""
     words = re.findall(r"[A-Z0-9]+", value.upper())
-    given, known = "".join(words), name.replace("_", "")
-    model = re.match(r"[A-Z]+\d+", known)
-    if model is None or not _names_model(words, model[0]):
+    compact_value, compact_name = "".join(words), name.replace("_", "")
+    model = re.match(r"[A-Z]+\d+", compact_name)
+    if model is None or not _begins_with_model(words, model[0]):
         return 0
-    if given == model[0]:
+    if compact_value == model[0]:
+        # the model alone, such as H100, is a shorter name of a type
         return 0.8
-    if re.findall(r"\d+", given) != re.findall(r"\d+", known):
+    # other digits name other hardware
+    if re.findall(r"\d+", compact_value) != re.findall(r"\d+", compact_name):
         return 0
-    ratio = SequenceMatcher(None, given[model.end() :], known[model.end() :]).ratio()
+    ratio = SequenceMatcher(None, compact_value[model.end() :], compact_name[model.end() :]).ratio()
     return ratio if ratio >= 0.6 else 0
 
 
-def _names_model(words: list[str], model: str) -> bool:
-    """Whether the first words are the model, all of it and no more; one word may hold the rest."""
+def _begins_with_model(words: list[str], model: str) -> bool:
+    """Return True if the first words are exactly the model, or the only word begins with it."""
     starts = accumulate(words)
     return model in starts or (len(words) == 1 and words[0].startswith(model))

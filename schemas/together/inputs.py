@@ -1,9 +1,12 @@
 """Define the inputs of Together's clusters, shared volumes and certifications.
 
-Names are the platform's own. Facts are from the Together reference ('Create a Cluster', 'Update /
-Scale a Cluster', 'Create a Shared Volume') and, where it has no such field, from the platform's SDK
-(ClusterCreateParams, ClusterUpdateParams). A field that the update request does not take is
-immutable.
+The lifecycles of `gpuform.providers.together` validate and compare by these models. Names are the
+platform's
+own. Facts are from the Together reference ('Create a Cluster', 'Update / Scale a Cluster', 'Create
+a Shared
+Volume') and, for fields that it lacks, from the platform's SDK (ClusterCreateParams,
+ClusterUpdateParams).
+A field that the update request does not have is immutable.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +15,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuform.schemas.access import checked_jump
+from gpuform.schemas.access import validate_jump_host
 from gpuform.schemas.ids import Line
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.policies.certification import CertificationPolicy
-from gpuform.schemas.policies.lifetime import Expires, Ttl, lifetime_problems
+from gpuform.schemas.policies.lifetime import Expires, Ttl, find_lifetime_problems
 from gpuform.schemas.rules import (
     AlternativeSpelling,
     Default,
@@ -42,32 +45,32 @@ from gpuform.schemas.together.cluster_parts import (
     GpuType,
     OidcConfigInputs,
     OnNoCapacityInputs,
-    is_off,
+    is_add_on_off,
 )
-from gpuform.schemas.together.cluster_rules import cluster_problems, in_one_spelling
+from gpuform.schemas.together.cluster_rules import expand_driver_version, find_cluster_problems
 from gpuform.schemas.together.drivers import (
-    checked_cuda_version,
-    checked_driver_version,
-    checked_nvidia_driver_version,
+    find_nearest_gpu_type,
     is_same_version,
-    nearest_gpu_type,
+    validate_cuda_version,
+    validate_driver_version,
+    validate_nvidia_driver_version,
 )
-from gpuform.schemas.together.statuses import checked_timestamp, is_same_moment
+from gpuform.schemas.together.statuses import is_same_moment, validate_timestamp
 
 BillingType = Literal["ON_DEMAND", "RESERVED", "SCHEDULED_CAPACITY"]
 ClusterType = Literal["KUBERNETES", "SLURM"]
 
-DriverVersion = Annotated[str, AfterValidator(checked_driver_version)]
-CudaVersion = Annotated[str, AfterValidator(checked_cuda_version)]
-NvidiaDriverVersion = Annotated[str, AfterValidator(checked_nvidia_driver_version)]
-Timestamp = Annotated[str, AfterValidator(checked_timestamp)]
-SshJump = Annotated[str, AfterValidator(checked_jump)]
+DriverVersion = Annotated[str, AfterValidator(validate_driver_version)]
+CudaVersion = Annotated[str, AfterValidator(validate_cuda_version)]
+NvidiaDriverVersion = Annotated[str, AfterValidator(validate_nvidia_driver_version)]
+Timestamp = Annotated[str, AfterValidator(validate_timestamp)]
+SshJump = Annotated[str, AfterValidator(validate_jump_host)]
 NodeGpus = Annotated[int, Field(ge=0, multiple_of=8)]
-"""GPUs in whole nodes of 8."""
+"""GPUs in complete nodes of 8."""
 
 
 class SharedVolumeInputs(InputModel):
-    """A volume that every node of a cluster mounts, and that outlives it."""
+    """A volume that every node of a cluster mounts and that outlives the cluster."""
 
     retired_names: ClassVar[Mapping[str, str]] = {"name": "volume_name"}
 
@@ -242,12 +245,20 @@ class ClusterInputs(InputModel):
         description="What the platform installs in the cluster.",
         examples=[{"load_balancer": "NGINX", "observability": {"enabled": True}}],
     )
-    add_ons: Annotated[list[AddOnInputs] | None, KeyedBy("name", absent_when=is_off)] = Field(
-        default=None,
-        description="Add-ons, known by their names.",
-        examples=[
-            [{"add_on_type": "dashboard", "name": "ui", "config": {"dashboard": {"enabled": True}}}]
-        ],
+    add_ons: Annotated[list[AddOnInputs] | None, KeyedBy("name", absent_when=is_add_on_off)] = (
+        Field(
+            default=None,
+            description="Add-ons, known by their names.",
+            examples=[
+                [
+                    {
+                        "add_on_type": "dashboard",
+                        "name": "ui",
+                        "config": {"dashboard": {"enabled": True}},
+                    }
+                ]
+            ],
+        )
     )
     # Only a new cluster is tested, and the update request has no such field.
     acceptance_tests_params: Annotated[AcceptanceTestsInputs | None, Immutable, WriteOnly] = Field(
@@ -317,28 +328,28 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return chain(cluster_problems(values), lifetime_problems(values))
+        return chain(find_cluster_problems(values), find_lifetime_problems(values))
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return in_one_spelling(values)
+        return expand_driver_version(values)
 
     def placements(self) -> "Iterator[ClusterInputs]":
-        """The declaration as it is tried: as declared, then for each alternative."""
+        """Yield the inputs of each create attempt: as declared, then with each alternative."""
         yield self
-        search = self.on_no_capacity
-        for alternative in (search and search.alternatives) or ():
+        policy = self.on_no_capacity
+        for alternative in (policy and policy.alternatives) or ():
             yield self.model_copy(update=alternative.dump_declared())
 
     @classmethod
     def convert_retired_value(cls, name: str, value: Any) -> Any:
         if name == "instance_type" and isinstance(value, str):
-            return nearest_gpu_type(value) or value
+            return find_nearest_gpu_type(value) or value
         return value
 
 
 class CertificationInputs(CertificationPolicy):
-    """A proof that a cluster's nodes are fit: what depends on it waits for it."""
+    """A proof that a cluster's nodes work: resources that depend on it wait for it."""
 
     cluster_id: Annotated[str, Immutable, ReferenceTo("Cluster")] = Field(
         min_length=1,

@@ -1,6 +1,6 @@
-"""What a Together cluster and a shared volume give out beside their inputs.
+"""Define the outputs of Together's clusters and shared volumes beside their inputs.
 
-None of it is ever compared: nodes, statuses and times change by themselves.
+Outputs are never compared: nodes, statuses and times change by themselves.
 """
 
 from typing import Annotated
@@ -13,11 +13,11 @@ from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.rules import Secret
 
 
-class _Part(BaseModel):
+class _OutputPart(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class ControlPlaneNodeOutputs(_Part):
+class ControlPlaneNodeOutputs(_OutputPart):
     node_id: str = Field(description="Id of the node.")
     host_name: str = Field(description="Its host name.")
     status: str = Field(description="Its status, in the platform's words.")
@@ -25,7 +25,7 @@ class ControlPlaneNodeOutputs(_Part):
     public_ipv4: str | None = Field(default=None, description="Its public address.")
 
 
-class RemediationOutputs(_Part):
+class RemediationOutputs(_OutputPart):
     id: str = Field(description="Its id.")
     mode: str = Field(description="How, such as HOST_AWARE.")
     state: str = Field(description="How far it is, such as PENDING_APPROVAL or SUCCEEDED.")
@@ -34,7 +34,7 @@ class RemediationOutputs(_Part):
     ended_at: str | None = Field(default=None, description="When it ended.")
 
 
-class GpuWorkerNodeOutputs(_Part):
+class GpuWorkerNodeOutputs(_OutputPart):
     node_id: str = Field(description="Id of the node.")
     host_name: str = Field(description="Its host name; also `<it>.cloud.together.ai` for SSH.")
     status: str = Field(description="Its status, in the platform's words.")
@@ -59,7 +59,7 @@ class GpuWorkerNodeOutputs(_Part):
     )
 
 
-class AttachedVolumeOutputs(_Part):
+class AttachedVolumeOutputs(_OutputPart):
     volume_id: str = Field(description="Id of the volume.")
     volume_name: str = Field(description="Name for Kubernetes claims.")
     size_tib: int = Field(description="Size in TiB.")
@@ -67,7 +67,7 @@ class AttachedVolumeOutputs(_Part):
 
 
 class ClusterOutputs(OutputModel):
-    """A cluster as the platform shows it. Times are the platform's own text."""
+    """A cluster as the platform reports it. Times are the platform's own text."""
 
     status: str = Field(description="Status, in the platform's words.")
     placed_region: str | None = Field(
@@ -116,6 +116,6 @@ class ClusterOutputs(OutputModel):
 
 
 class SharedVolumeOutputs(OutputModel):
-    """A shared volume as the platform shows it."""
+    """A shared volume as the platform reports it."""
 
     status: str = Field(description="Status, in the platform's words.")

@@ -1,7 +1,6 @@
-"""List the statuses and phases of clusters and volumes, and the platform's form of times (RFC
-3339).
+"""List the statuses and phases of Together's clusters and volumes; compare times (RFC 3339).
 
-A status that is in none of these sets is a newer one: it counts as pending.
+Used by Together's lifecycles. A status in none of these sets is a newer one and counts as pending.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Final
 
 
 class ClusterStatus(StrEnum):
-    """The SDK's enumeration, and Scheduled, which the service sends first."""
+    """The statuses of clusters: the SDK's enumeration, and Scheduled, which is sent first."""
 
     SCHEDULED = "Scheduled"
     WAITING_FOR_CONTROL_PLANE_NODES = "WaitingForControlPlaneNodes"
@@ -27,9 +26,9 @@ class ClusterStatus(StrEnum):
     DELETING = "Deleting"
 
 
-CLUSTER_READY: Final = frozenset({ClusterStatus.READY})
+READY_CLUSTER_STATUSES: Final = frozenset({ClusterStatus.READY})
 
-CLUSTER_FAILED: Final = frozenset(
+FAILED_CLUSTER_STATUSES: Final = frozenset(
     {
         ClusterStatus.DEGRADED,
         ClusterStatus.PAUSED,
@@ -37,9 +36,9 @@ CLUSTER_FAILED: Final = frozenset(
         ClusterStatus.DELETING,
     }
 )
-"""There is no "Failed": these do not lead to Ready by themselves."""
+"""Statuses that do not lead to Ready by themselves. Together has no status "Failed"."""
 
-CLUSTER_STUCK: Final[Mapping[str, str]] = {
+STUCK_CLUSTER_MESSAGES: Final[Mapping[str, str]] = {
     ClusterStatus.ON_DEMAND_COMPUTE_PAUSED: (
         "no credit is left, so Together has paused its on-demand compute (OnDemandComputePaused) "
         "and will take it away: add credit to the account, then run up again"
@@ -53,10 +52,14 @@ CLUSTER_STUCK: Final[Mapping[str, str]] = {
         "up again; gpuform does not replace it"
     ),
 }
-"""Statuses that only somebody else can end: what happened, and what to do (Together reference,
-'Credit Exhaustion'). None of them is a reason to make the cluster anew."""
+"""Statuses that only somebody else can end, with what happened and what to do.
 
-CLUSTER_PENDING: Final = frozenset(ClusterStatus) - CLUSTER_READY - CLUSTER_FAILED
+From the Together reference, 'Credit Exhaustion'. None of them is a reason to recreate the cluster.
+"""
+
+PENDING_CLUSTER_STATUSES: Final = (
+    frozenset(ClusterStatus) - READY_CLUSTER_STATUSES - FAILED_CLUSTER_STATUSES
+)
 
 FAILED_CLUSTER_PHASES: Final = frozenset(
     {"CLUSTER_PHASE_ACCEPTANCE_TESTS_FAILED", "CLUSTER_PHASE_NCCL_TESTS_FAILED"}
@@ -65,12 +68,12 @@ PAUSED_PHASES: Final[Mapping[str, str]] = {
     ClusterStatus.PAUSED: "CLUSTER_PHASE_PAUSED",
     ClusterStatus.ON_DEMAND_COMPUTE_PAUSED: "CLUSTER_PHASE_ON_DEMAND_COMPUTE_PAUSED",
 }
-"""The phase whose beginning says since when a status holds."""
+"""The phase whose beginning says since when a cluster has the status."""
 FAILED_NODE_PHASES: Final = frozenset({"NODE_PHASE_FAILED"})
 
 
 class VolumeStatus(StrEnum):
-    """The SDK's enumeration."""
+    """The statuses of volumes: the SDK's enumeration."""
 
     SCHEDULED = "scheduled"
     PROVISIONING = "provisioning"
@@ -82,24 +85,27 @@ class VolumeStatus(StrEnum):
     UNKNOWN = "unknown"
 
 
-VOLUME_READY: Final = frozenset({VolumeStatus.AVAILABLE, VolumeStatus.BOUND})
+USABLE_VOLUME_STATUSES: Final = frozenset({VolumeStatus.AVAILABLE, VolumeStatus.BOUND})
 
-VOLUME_FAILED: Final = frozenset(
+FAILED_VOLUME_STATUSES: Final = frozenset(
     {VolumeStatus.FAILED, VolumeStatus.ACCESS_REVOKED, VolumeStatus.DELETING}
 )
 
-VOLUME_STUCK: Final[Mapping[str, str]] = {
+STUCK_VOLUME_MESSAGES: Final[Mapping[str, str]] = {
     VolumeStatus.ACCESS_REVOKED: (
         "no credit is left, so Together has revoked access to its data (access_revoked): add "
         "credit to the account, then run up again; the volume is kept as it is"
     ),
 }
-"""As `CLUSTER_STUCK`."""
+"""Statuses that only somebody else can end, with what happened and what to do."""
 
-VOLUME_PENDING: Final = frozenset(VolumeStatus) - VOLUME_READY - VOLUME_FAILED
+PENDING_VOLUME_STATUSES: Final = (
+    frozenset(VolumeStatus) - USABLE_VOLUME_STATUSES - FAILED_VOLUME_STATUSES
+)
 
 
-def checked_timestamp(value: str) -> str:
+def validate_timestamp(value: str) -> str:
+    """Return ``value`` if it is a moment with an offset. Raises ValueError otherwise."""
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
@@ -109,21 +115,28 @@ def checked_timestamp(value: str) -> str:
     return value
 
 
-def unix_time(text: str | None) -> float | None:
-    """Unix time in seconds; None for text that names no moment."""
+def to_unix_time(text: str | None) -> float | None:
+    """Return a time in Unix seconds, or None for text that is no time."""
     try:
         return datetime.fromisoformat(text or "").timestamp()
     except ValueError:
         return None
 
 
-def is_same_moment(one: str, other: str) -> bool:
-    """Whether two spellings name one moment; text that names none is compared as text."""
+def is_same_moment(left: str, right: str) -> bool:
+    """Return True if two texts name the same moment.
+
+    Texts that are no times are compared as texts.
+    """
     try:
-        return datetime.fromisoformat(one) == datetime.fromisoformat(other)
+        return datetime.fromisoformat(left) == datetime.fromisoformat(right)
     except ValueError:
-        return one == other
+        return left == right
 
 
-def is_before(one: str, other: str) -> bool:
-    return datetime.fromisoformat(one) < datetime.fromisoformat(other)
+def is_before(earlier: str, later: str) -> bool:
+    """Return True if the first time is before the second.
+
+    Raises ValueError for text that is no time.
+    """
+    return datetime.fromisoformat(earlier) < datetime.fromisoformat(later)

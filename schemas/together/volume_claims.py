@@ -1,10 +1,10 @@
-"""Define claims of pods on a cluster's storage (Together reference, 'Kubernetes PVCs') and
-Kubernetes' quantities of storage.
+"""Define claims of pods on a cluster's storage, and parse Kubernetes' quantities of storage.
 
-Which fields change in place is Kubernetes' rule: of a claim's spec the requested size alone, and it
-only grows.
-
-Source: the Kubernetes API reference, 'Quantity'.
+Used by Together's VolumeClaim. Facts are from the Together reference, 'Kubernetes PVCs', and the
+Kubernetes
+API reference, 'Quantity'. Kubernetes' rule decides which fields change in place: of a claim's spec
+only the
+requested size, and it only grows.
 """
 
 import re
@@ -26,7 +26,7 @@ from gpuform.schemas.rules import (
     Unordered,
 )
 
-_FORM: Final = re.compile(
+_QUANTITY: Final = re.compile(
     r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,2})|([KMGTPE]i|[kMGTPE]))?", re.ASCII
 )
 _FACTORS: Final[Mapping[str, int]] = {
@@ -35,29 +35,29 @@ _FACTORS: Final[Mapping[str, int]] = {
 }
 
 
-def bytes_of(quantity: str) -> Decimal:
-    """How many bytes a quantity is. Raises ValueError for what is none."""
-    found = _FORM.fullmatch(quantity)
-    if found is None:
+def quantity_to_bytes(quantity: str) -> Decimal:
+    """Return the number of bytes of a Kubernetes quantity. Raises ValueError for other text."""
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
         raise ValueError(f"{quantity!r} is no quantity: write a number with a unit, such as 10Gi")
-    number, exponent, suffix = found.groups()
+    number, exponent, suffix = match.groups()
     return Decimal(f"{number}e{exponent or 0}") * _FACTORS.get(suffix, 1)
 
 
-def checked_quantity(quantity: str) -> str:
-    """The quantity, when it is more than nothing."""
-    if bytes_of(quantity) <= 0:
+def validate_quantity(quantity: str) -> str:
+    """Return ``quantity`` if it is more than zero. Raises ValueError otherwise."""
+    if quantity_to_bytes(quantity) <= 0:
         raise ValueError("is nothing: ask for some storage, such as 10Gi")
     return quantity
 
 
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
 
-Quantity = Annotated[str, AfterValidator(checked_quantity)]
+Quantity = Annotated[str, AfterValidator(validate_quantity)]
 
 
 class VolumeClaimInputs(InputModel):
-    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+    """A claim of a cluster's pods on storage: a shared volume, or NVMe of their node."""
 
     retired_names: ClassVar[Mapping[str, str]] = {
         "accessModes": "access_modes",
@@ -78,7 +78,7 @@ class VolumeClaimInputs(InputModel):
     namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
         default=None, description="Namespace of the pods that use it.", examples=["training"]
     )
-    storage: Annotated[Quantity, GrowOnly, ComparedBy(bytes_of)] = Field(
+    storage: Annotated[Quantity, GrowOnly, ComparedBy(quantity_to_bytes)] = Field(
         description="Size as Kubernetes writes it, such as 10Gi; only grows, once it is bound.",
         examples=["10Gi"],
     )
@@ -107,23 +107,23 @@ class VolumeClaimInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        ways = [name for name in ("volume_name", "storage_class_name") if name in values]
-        if len(ways) != 1:
+        sources = [name for name in ("volume_name", "storage_class_name") if name in values]
+        if len(sources) != 1:
             yield Problem(
                 "volume_name",
                 "give either volume_name (a shared volume of the cluster) or storage_class_name "
-                f"(local-storage-class for local NVMe), {'not both' if ways else 'one of them'}",
+                f"(local-storage-class for local NVMe), {'not both' if sources else 'one of them'}",
             )
 
     def modes(self) -> list[str]:
-        """Who may mount it, declared or not."""
+        """Return who may mount the volume, as declared or by default."""
         if self.access_modes:
             return list(self.access_modes)
         return ["ReadWriteOnce" if self.volume_name is None else "ReadWriteMany"]
 
 
 class VolumeClaimOutputs(OutputModel):
-    """A claim as Kubernetes shows it."""
+    """A claim as Kubernetes reports it."""
 
     status: str = Field(description="Pending, Bound or Lost, in Kubernetes' words.")
     uid: str = Field(description="Kubernetes' id of this very claim.")
@@ -134,8 +134,8 @@ class VolumeClaimOutputs(OutputModel):
     created_at: str | None = Field(default=None, description="When it was made.")
 
 
-def manifest(claim: VolumeClaimInputs) -> dict[str, Any]:
-    """The claim as people apply it themselves, in the form of the reference."""
+def build_manifest(claim: VolumeClaimInputs) -> dict[str, Any]:
+    """Return the claim as a Kubernetes manifest, in the form of Together's reference."""
     metadata: dict[str, Any] = {"name": claim.name}
     if claim.namespace not in {None, DEFAULT_NAMESPACE}:
         metadata["namespace"] = claim.namespace

@@ -1,12 +1,15 @@
-"""Define what Together's GPU cluster API and a cluster's Kubernetes send: clusters, volumes,
-remediations and claims (SDK types Cluster, ClusterStorage, Region).
+"""Define the answers of Together's GPU cluster API, and of a cluster's Kubernetes about claims.
 
-Only ids are required: older and newer servers leave other fields out. Statuses are text, since
-servers send values that no enumeration has ("Scheduled"); the known ones are in ``statuses.py``.
+Used by Together's clients. Types are the SDK's Cluster, ClusterStorage and Region. Only ids are
+required:
+older and newer servers leave other fields out. Statuses are text, since servers send values that no
+enumeration has ("Scheduled"); `statuses.py` lists the known ones.
 
-The six calls are of the platform's SDKs (`clusters.remediations`); its reference lacks them. Modes
-and triggers are written without what all of them begin with, as the platform's own command line
-does: HOST_AWARE for REMEDIATION_MODE_HOST_AWARE.
+Remediations are from the platform's SDKs (`clusters.remediations`); its reference lacks them. Modes
+and
+triggers are written without their common prefix, as in the platform's own command line: HOST_AWARE
+for
+REMEDIATION_MODE_HOST_AWARE.
 """
 
 from functools import partial
@@ -17,22 +20,22 @@ from pydantic import BeforeValidator, Field, SecretStr
 from gpuform.schemas.ids import ForeignName, Id, Line
 from gpuform.schemas.models import WireList, WireModel
 
-_MODE: Final = "REMEDIATION_MODE_"
-_TRIGGER: Final = "REMEDIATION_TRIGGER_"
-_SEVERITY: Final = "PHC_SEVERITY_"
+_MODE_PREFIX: Final = "REMEDIATION_MODE_"
+_TRIGGER_PREFIX: Final = "REMEDIATION_TRIGGER_"
+_SEVERITY_PREFIX: Final = "PHC_SEVERITY_"
 
 
-def _without(prefix: str, value: object) -> object:
+def _remove_prefix(prefix: str, value: object) -> object:
     return value.removeprefix(prefix) if isinstance(value, str) else value
 
 
-Mode = Annotated[str, BeforeValidator(partial(_without, _MODE))]
-Trigger = Annotated[str, BeforeValidator(partial(_without, _TRIGGER))]
-Severity = Annotated[str, BeforeValidator(partial(_without, _SEVERITY))]
+Mode = Annotated[str, BeforeValidator(partial(_remove_prefix, _MODE_PREFIX))]
+Trigger = Annotated[str, BeforeValidator(partial(_remove_prefix, _TRIGGER_PREFIX))]
+Severity = Annotated[str, BeforeValidator(partial(_remove_prefix, _SEVERITY_PREFIX))]
 
 
 class LinkedAlert(WireModel):
-    """What a health check has found; `resolved_at` is empty while it holds."""
+    """The finding of a health check. `resolved_at` is empty while the fault persists."""
 
     alert_name: str = ""
     severity: Severity = ""
@@ -72,15 +75,15 @@ class Remediation(WireModel):
     linked_alerts: tuple[LinkedAlert, ...] = ()
 
 
-def remediation_create(mode: str, reason: str) -> dict[str, Any]:
-    """``POST .../remediations``."""
-    return {"mode": f"{_MODE}{mode}", "reason": reason}
+def build_remediation_create(mode: str, reason: str) -> dict[str, Any]:
+    """Return the body of ``POST .../remediations``."""
+    return {"mode": f"{_MODE_PREFIX}{mode}", "reason": reason}
 
 
-def remediation_approve(mode: str, comment: str) -> dict[str, Any]:
-    """``POST .../approve``; an empty `mode` leaves it as it was proposed."""
-    chosen = {"mode": f"{_MODE}{mode}"} if mode else {}
-    return {"comment": comment, **chosen}
+def build_remediation_approve(mode: str, comment: str) -> dict[str, Any]:
+    """Return the body of ``POST .../approve``. An empty `mode` keeps the proposed one."""
+    mode_field = {"mode": f"{_MODE_PREFIX}{mode}"} if mode else {}
+    return {"comment": comment, **mode_field}
 
 
 class PhaseTransition(WireModel):
@@ -100,7 +103,7 @@ class ControlPlaneNode(WireModel):
 
 
 class GpuWorkerNode(WireModel):
-    """A machine with GPUs; ``deleted_at`` is set for those that have left only."""
+    """A machine with GPUs. ``deleted_at`` is set only for machines that were removed."""
 
     node_id: Line = ""
     node_name: Line | None = None
@@ -133,7 +136,7 @@ class NodeLifecycleEvent(WireModel):
 
 
 class Volume(WireModel):
-    """A shared volume; the API never says in which region it is."""
+    """A shared volume. The API never reports its region."""
 
     volume_id: Id
     volume_name: ForeignName = ""
@@ -154,7 +157,7 @@ class AddOnConfig(WireModel):
 
 
 class AddOn(WireModel):
-    """An enabled add-on; disabled ones are not sent."""
+    """An enabled add-on. Disabled ones are not sent."""
 
     add_on_type: str = ""
     name: str = ""
@@ -241,7 +244,7 @@ class Cluster(WireModel):
 
 
 class DriverVersion(WireModel):
-    """A supported pair; newer servers add the id and the operating system."""
+    """A supported pair of versions. Newer servers add the id and the operating system."""
 
     cuda_version: str = ""
     nvidia_driver_version: str = ""
@@ -250,7 +253,7 @@ class DriverVersion(WireModel):
 
 
 class Region(WireModel):
-    """What a region supports, which says nothing about what is free there."""
+    """The hardware and drivers that a region supports. Free capacity is not reported."""
 
     name: Id
     supported_instance_types: tuple[str, ...] = ()
@@ -278,7 +281,7 @@ class VolumeDeleted(WireModel):
 
 
 class ListedVolume(Volume):
-    """A shared volume, with what clusters tell of it: the API itself names no region of one."""
+    """A shared volume, with its region and clusters as the clusters report them."""
 
     region: str | None = Field(default=None, description="That of the clusters that mount it.")
     cluster_ids: tuple[str, ...] = Field(default=(), description="The clusters that mount it.")

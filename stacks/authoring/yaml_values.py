@@ -11,7 +11,7 @@ from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.schemas.topology import SECTIONS, short_names
+from gpuform.schemas.topology import SECTIONS, get_reference_fields
 from gpuform.stacks.authoring.declared import (
     ConfigValue,
     Declared,
@@ -166,7 +166,7 @@ def members(declared: Declared) -> dict[str, dict[str, Mapping[str, Value] | Val
 
 def entry_members(entry: Entry) -> dict[str, Value]:
     """What the entry says: its platform, its properties in the model's order, its options."""
-    short_of = {field: short for short, field in short_names(entry.model).items()}
+    short_of = {field: short for short, field in get_reference_fields(entry.model).items()}
     order = {name: place for place, name in enumerate(entry.model.model_fields)}
     said: dict[str, Value] = {"platform": entry.platform}
     for name in sorted(entry.properties, key=lambda each: order.get(each, len(order))):

@@ -235,7 +235,9 @@ def _reasons(result: SeveralResult) -> list[str]:
     if result.reason is ExitReason.POLICY_VIOLATION and plan is not None:
         gates = [("", gate) for gate in plan.gates or ()]
         gates += [(f"{p.project}/{p.stack}: ", gate) for p in plan.plans for gate in p.gates or ()]
-        found += [f"error: {whose}{g.source}: gate {gate_text(g)}" for whose, g in gates if g.stops]
+        found += [
+            f"error: {whose}{g.source}: gate {gate_text(g)}" for whose, g in gates if g.is_blocking
+        ]
     if result.reason is ExitReason.UNCHECKED and plan is not None:
         found += [
             f"error: {each.project}/{each.stack}: not checked: {text}"

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.schemas.topology import NAME, SECTIONS
+from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
 from gpuform.stacks.authoring.declared import (
     ConfigValue,
     Declared,
@@ -70,7 +70,7 @@ def references_to(resources: Sequence[Asked], problems: list[Diagnostic]) -> dic
             problems.append(problem_of(asked, "kind", what))
             continue
         reference = Reference(_SECTION_OF[kind[1]], asked.name)
-        if not re.fullmatch(NAME, asked.name):
+        if not re.fullmatch(NAME_PATTERN, asked.name):
             what = f"{asked.name!r} cannot be the name of an entry"
             hint = "rename it: letters, digits, hyphens, underscores, dots; `gpuform state rename`"
             problems.append(problem_of(asked, "name", what, hint))

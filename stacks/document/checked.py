@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gpuform.schemas.checking import ABOUT_KEYS, check
+from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import (
@@ -26,7 +26,7 @@ def read_checked(
     root = read_file(path, shown, problems)
     if problems:
         return root, {}
-    values, found = check(model, plain(root))
+    values, found = validate_inputs(model, plain(root))
     tell(found, root, "", problems)
     return root, values
 
@@ -41,7 +41,7 @@ def tell(found: Iterable[Problem], root: Node, address: str, problems: Diagnosti
 
 def _told(root: Node, problem: Problem) -> tuple[SourcePosition, str, str]:
     steps = list(steps_of(problem.path))
-    if problem.reason.startswith(ABOUT_KEYS):
+    if problem.reason.startswith(KEY_PROBLEM_PREFIXES):
         return find_key(root, steps), "unknown-key", problem.reason
     node = find(root, steps)
     reason = problem.reason

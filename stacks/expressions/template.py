@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.visitor import NodeTransformer
 
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.expressions.budget import ExpressionError, budget
 from gpuform.stacks.expressions.sandbox import CONCATENATED, SANDBOX, WEIGHED, concatenated
 from gpuform.stacks.expressions.values import TOO_LONG_A_NUMBER, plain
@@ -232,7 +232,7 @@ def _syntax(error: TemplateSyntaxError) -> ExpressionError:
         begin = f"No {what} named "
         if message.startswith(begin):
             name = message.removeprefix(begin).strip("'")
-            near = nearest(name, known)
+            near = find_nearest_name(name, known)
             usable = ", ".join(sorted(each for each in known if each.isidentifier()))
             hint = f"did you mean {near}?" if near else f"there are {usable}"
             return ExpressionError(f"there is no {what} called {name}", hint)

@@ -16,8 +16,8 @@ from gpuform.providers.lens.client import LensClient, client_for, is_configured
 from gpuform.providers.operations import Settings
 from gpuform.schemas.lens.wire import Consumer
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
-from gpuform.schemas.policies.drain import Leaving
-from gpuform.schemas.resource_facts import Billing, Footprint, Notice, NoticeKind
+from gpuform.schemas.policies.drain import RemovedNodes
+from gpuform.schemas.resource_facts import Billing, Notice, NoticeKind, ResourceUsage
 from gpuform.stacks.resource_rules import kind_of
 
 IN_USE: Final = 0.05
@@ -173,7 +173,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _jobs_of(name: str, leaving: Leaving) -> Iterator[str]:
+def _jobs_of(name: str, leaving: RemovedNodes) -> Iterator[str]:
     """What runs on the very nodes that go, by the word of their scheduler."""
     for node in leaving.busy:
         jobs = ", ".join(job.id for job in node.jobs[:_NAMED])
@@ -196,7 +196,7 @@ def _stops(change: ResourceChange) -> bool:
     return _stopped(change.after) > _stopped(change.before)
 
 
-def _stopped(footprint: Footprint | None) -> float:
+def _stopped(footprint: ResourceUsage | None) -> float:
     expenses = footprint.expenses if footprint else ()
     stopped = [each for each in expenses if each.billing is Billing.STOPPED]
     return sum(1 if each.amount is None else each.amount for each in stopped)

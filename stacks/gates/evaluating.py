@@ -106,7 +106,7 @@ def lifted(gates: Iterable[GateResult], allowed: Collection[str]) -> tuple[GateR
 
 def stopped_by(plan: Plan) -> list[GateResult]:
     """The gates that the plan does not pass."""
-    return [gate for gate in plan.gates or () if gate.stops]
+    return [gate for gate in plan.gates or () if gate.is_blocking]
 
 
 def _told_before(gate: Gate, plan: Plan) -> Iterable[str]:

@@ -12,7 +12,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import probe
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan, PlanAction
-from gpuform.schemas.resource_facts import Proof
+from gpuform.schemas.resource_facts import CertificationCheck
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
@@ -25,7 +25,7 @@ _NODES = ("cluster_id", "node_ids")
 """What a certification tests, as the platforms' kinds declare it."""
 
 
-def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
+def proofs_of_steps(steps: Iterable[Step]) -> tuple[CertificationCheck, ...]:
     """What proves the resources with GPUs that a run leaves."""
     left: list[tuple[ResourceState, bool]] = []
     problems: dict[str, list[str]] = {}
@@ -45,7 +45,7 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
             seen = {} if is_new or step.old is None else told(step.old.outputs)
             left.append((new, lifecycle.is_accepted(told(new.inputs), seen)))
     return tuple(
-        Proof(
+        CertificationCheck(
             urn=each.urn,
             name=name_of(each.urn),
             problem=_problem_of(problems.get(each.urn), is_accepted=is_accepted)
@@ -55,7 +55,9 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
     )
 
 
-def certified(proofs: Sequence[Proof] | None, patterns: Sequence[str]) -> Iterator[str]:
+def certified(
+    proofs: Sequence[CertificationCheck] | None, patterns: Sequence[str]
+) -> Iterator[str]:
     """A text for each resource whose nodes are not certified."""
     if proofs is None:
         yield "certifications are looked at when the plan is made: make it with `gpuform preview`"

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
-from gpuform.schemas.resource_facts import Billing, Expense, Exposure, Footprint
+from gpuform.schemas.resource_facts import Billing, Expense, Exposure, ResourceUsage
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.value_text import counted
 
@@ -82,7 +82,7 @@ def _rises(before: _Amounts, after: _Amounts) -> bool:
     return any(amount > before.get(what, 0) for what, amount in after.items())
 
 
-def _held(footprint: Footprint, *, running: bool = False) -> _Amounts:
+def _held(footprint: ResourceUsage, *, running: bool = False) -> _Amounts:
     """How much it has of what, stopped GPUs only without `running`; an unknown amount is endless.
 
     Of what scaling decides nobody knows the amount: that is told apart from what is declared.
@@ -97,7 +97,7 @@ def _held(footprint: Footprint, *, running: bool = False) -> _Amounts:
     return sums
 
 
-def _ways(footprint: Footprint) -> set[Billing]:
+def _ways(footprint: ResourceUsage) -> set[Billing]:
     """The ways in which something is paid for that runs."""
     return {each.billing for each in footprint.expenses if _is_paid(each)} - {Billing.STOPPED}
 
@@ -229,7 +229,7 @@ OVER_PLANS: Final[Mapping[str, Rule]] = {
 """The rules that ask nothing but the plan, by their names in a file of gates."""
 
 
-def _made(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, Footprint]]:
+def _made(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, ResourceUsage]]:
     """What is given values, with what it will take up."""
     for each in changes:
         if each.action in _GIVING and each.after is not None:

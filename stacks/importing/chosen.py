@@ -10,8 +10,8 @@ from gpuform.providers import importing
 from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.offering import Held
-from gpuform.schemas.checking import nearest
-from gpuform.schemas.topology import NAME, SECTIONS
+from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine
 
@@ -98,7 +98,7 @@ class Filter:
         ):
             for text in given:
                 if not any(fits(each, text) for each in held):
-                    near = nearest(text.partition("=")[0], tuple(known))
+                    near = find_nearest_name(text.partition("=")[0], tuple(known))
                     meant = f"did you mean {near}?" if near and near != text else _LOOK
                     raise NotImported(f"{flag} {text} fits nothing that the account holds", meant)
 
@@ -115,7 +115,7 @@ def is_grouping(held: Held) -> bool:
 def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "") -> ImportChoice:
     """The object of an id. Raises EngineError for a type that there is not, and for a bad name."""
     platform, kind = kind_of(type_)
-    if not re.fullmatch(NAME, name):
+    if not re.fullmatch(NAME_PATTERN, name):
         raise NotImported(
             f"{name!r} is not a name",
             hint="use letters, digits, hyphens, underscores and dots: import TYPE NAME ID",
@@ -147,7 +147,7 @@ def kind_of(type_: str) -> tuple[str, str]:
         lifecycle_class(platform, kind)
     except UnsupportedKind:
         known = tuple(f"{each}:{kind}" for each, kind in all_kinds())
-        near = nearest(f"{platform}:{kind}", known)
+        near = find_nearest_name(f"{platform}:{kind}", known)
         hint = f"did you mean {near}?" if near else f"there is {', '.join(known)}"
         raise NotImported(f"there is no type '{type_}'", hint) from None
     return platform, kind

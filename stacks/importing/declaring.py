@@ -18,7 +18,7 @@ from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intents, Unkept
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.values import UNKNOWN
@@ -205,7 +205,7 @@ def find_value_problems(found: Found) -> list[str]:
     model = lifecycle_class(wanted.platform, wanted.kind).inputs
     required = {name for name, each in model.model_fields.items() if each.is_required()}
     missing = required - found.inputs.keys()
-    problems = check(model, {**dict.fromkeys(missing, UNKNOWN), **found.inputs})[1]
+    problems = validate_inputs(model, {**dict.fromkeys(missing, UNKNOWN), **found.inputs})[1]
     own = (each for each in problems if re.split(r"[.\[]", each.path)[0] in found.inputs)
     return [f"{each.path} {each.reason}" for each in own]
 
@@ -230,7 +230,7 @@ class _Work:
         values = {**inputs, **self._missing(wanted, model, inputs, kind.import_field)}
         plain = {k: v for k, v in values.items() if not isinstance(v, ConfigValue)}
         unknown = dict.fromkeys(values.keys() - plain.keys(), UNKNOWN)
-        for problem in check(model, {**plain, **unknown})[1]:
+        for problem in validate_inputs(model, {**plain, **unknown})[1]:
             self.problems.append(f"{wanted}: {problem.path} {problem.reason}")
         values = _without_computed(model, self._without_secrets(name, model, values))
         properties = self.links.applied(wanted.platform, wanted.kind, values)

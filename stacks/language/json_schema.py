@@ -14,13 +14,22 @@ from gpuform.schemas.cases_file import CasesInputs
 from gpuform.schemas.gates import GatesInputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.stacks_plan import StacksInputs
-from gpuform.schemas.topology import NAME, SECTIONS, EntryInputs, ModuleInputs, TopologyInputs
+from gpuform.schemas.topology import (
+    NAME_PATTERN,
+    SECTIONS,
+    EntryInputs,
+    ModuleInputs,
+    TopologyInputs,
+)
 from gpuform.stacks.language.model_schema import Schema, model_schema
 from gpuform.stacks.pricing.book import price_book_model
 
 _OWN: Final = tuple(name for name in EntryInputs.model_fields if name != "platform")
 _NAMED: Final = ("config", "inputs", "stack_references", "outputs")
-_NAMES: Final = {"pattern": f"^{NAME}$", "patternErrorMessage": "a name has letters, digits, _ . -"}
+_NAMES: Final = {
+    "pattern": f"^{NAME_PATTERN}$",
+    "patternErrorMessage": "a name has letters, digits, _ . -",
+}
 
 _MODULE: Final = {"$ref": "#/definitions/module"}
 _INCLUDE: Final[dict[str, Any]] = {

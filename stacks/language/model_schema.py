@@ -17,7 +17,7 @@ from gpuform.schemas.rules import (
     get_field_rules,
     inherit_all_rules,
 )
-from gpuform.schemas.topology import SECTIONS, short_names
+from gpuform.schemas.topology import SECTIONS, get_reference_fields
 
 Schema = dict[str, Any]
 
@@ -125,7 +125,7 @@ def _references(model: type[InputModel]) -> Schema:
     """The fields that hold ids of resources, under the names that take the resources."""
     sections = {kind: section for section, kind in SECTIONS.items()}
     found = {}
-    for short, name in short_names(model).items():
+    for short, name in get_reference_fields(model).items():
         kind = get_field_rules(model)[name].reference_kind
         found[short] = {
             "type": ["string", "null"],

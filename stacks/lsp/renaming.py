@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpuform.schemas.topology import NAME, SECTIONS
+from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import (
     MappingNode,
@@ -70,7 +70,7 @@ def rename(topology: TopologyText, named: Named, name: str) -> list[Edit]:
 
 
 def _require_name(name: str, named: Named, sources: Sequence[Source]) -> None:
-    if not re.fullmatch(NAME, name):
+    if not re.fullmatch(NAME_PATTERN, name):
         raise RenameRefused(
             f"{name!r} is no name", hint="write letters, digits, hyphens, underscores and dots"
         )

@@ -17,7 +17,7 @@ from gpuform.schemas.topology import (
     ModuleInputs,
     OptionsInputs,
     TopologyInputs,
-    short_names,
+    get_reference_fields,
 )
 from gpuform.stacks.language.type_text import type_text, yaml_text
 
@@ -89,7 +89,7 @@ def _inside(section: str, rest: Sequence[str], platform: str | None) -> dict[str
             return own
         references = {
             name: Word(name, "resource", f"The resource itself, in the place of `{field}`.")
-            for name, field in short_names(model).items()
+            for name, field in get_reference_fields(model).items()
         }
         return {**_fields(model), **references, **own}
     if rest[0] == "options":

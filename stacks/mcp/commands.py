@@ -18,7 +18,7 @@ from gpuform.providers.context import READS_ONLY
 from gpuform.providers.platform import platforms
 from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import CaseInputs
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.project import Project, StackSettings, is_secure
 from gpuform.stacks.mcp.projects import Answer, Place, Refused
@@ -164,7 +164,7 @@ def simulate(
     """
     secrets = {**_stand_ins(project, stack), **(inputs.get("secrets") or {})}
     given = {key: value for key, value in inputs.items() if value is not None}
-    values, problems = check(CaseInputs, {**given, "stack": stack, "secrets": secrets})
+    values, problems = validate_inputs(CaseInputs, {**given, "stack": stack, "secrets": secrets})
     if problems:
         return Answer(ok=False, told={"problems": [str(each) for each in problems]})
     folder = tempfile.TemporaryDirectory(prefix="gpuform-simulation-", ignore_cleanup_errors=True)

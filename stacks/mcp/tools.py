@@ -268,7 +268,7 @@ class Tools:
             "plan": name,
             "digest": digest,
             "summary": {str(action): count for action, count in plan.summary.items()},
-            "gates_that_stop": [each.name for each in plan.gates or () if each.stops],
+            "gates_that_stop": [each.name for each in plan.gates or () if each.is_blocking],
             "to_review": shlex.join(("gpuform", "review", name)),
             "to_apply": shlex.join(command),
             "who_applies": "A person who has reviewed the plan. These tools cannot.",

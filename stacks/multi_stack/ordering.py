@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Self
 
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, without_credentials
@@ -188,7 +188,7 @@ def _check_settings(member: Member, problems: Diagnostics) -> None:
     others = stacks_with_settings(member.project)
     if others and not path.exists():
         message = f"there is no {path.name} for the stack {member.name}"
-        near = nearest(member.stack, tuple(others))
+        near = find_nearest_name(member.stack, tuple(others))
         meant = f"did you mean {near}?" if near else f"there is {', '.join(others)}"
         hint = f"{meant}; `gpuform stack init --all` makes it"
         problems.add(member.place, "unknown-stack", message, hint)

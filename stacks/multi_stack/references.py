@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import full_name_of
@@ -281,7 +281,7 @@ class Told:
             known = exports.get(use.stack)
             for output, place in use.outputs if known is not None else ():
                 if output not in (known or ()):
-                    near = nearest(output, tuple(known or ()))
+                    near = find_nearest_name(output, tuple(known or ()))
                     there = f"there is {', '.join(sorted(known))}" if known else "it has none"
                     message = f"the stack {use.stack} has no output {output}"
                     hint = f"did you mean {near}?" if near else there

@@ -19,7 +19,7 @@ from gpuform.providers.plugin.unsettled import describe_left, left_behind
 from gpuform.providers.records import Intents, Unkept
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
-from gpuform.schemas.resource_facts import Footprint
+from gpuform.schemas.resource_facts import ResourceUsage
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.planning import Diagnostic, EventBus
 from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
@@ -212,7 +212,7 @@ def _status(seen: _Seen, book: PriceBook, measured: _Measured | None) -> Resourc
     platform, _, kind = type_.partition(":")
     summary = summary_of(platform, kind, shown(outputs)) if outputs else Summary()
     is_own = entry.custom and not entry.external
-    footprint = footprint_now(entry) if outputs and is_own else Footprint()
+    footprint = footprint_now(entry) if outputs and is_own else ResourceUsage()
     name, priced_ = name_of(entry.urn), priced(footprint, book)
     return ResourceStatus(
         name,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers.platform import platforms
-from gpuform.schemas.prices import HOURS_OF_A_MONTH, PriceBookInputs, price_book_of
+from gpuform.schemas.prices import HOURS_PER_MONTH, PriceBookInputs, build_price_book_model
 from gpuform.schemas.resource_facts import Expense
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, text
@@ -18,7 +18,9 @@ FILE: Final = "prices.yaml"
 
 def price_book_model() -> type[PriceBookInputs]:
     """What a price book can say: prices of the platforms that have any."""
-    return price_book_of(tuple(name for name, each in platforms().items() if each.is_priced))
+    return build_price_book_model(
+        tuple(name for name, each in platforms().items() if each.is_priced)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,5 +122,5 @@ def _key(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _hourly(entry: Mapping[str, Any]) -> float:
     if "unit" in entry:
-        return float(entry["per_month"]) / HOURS_OF_A_MONTH
+        return float(entry["per_month"]) / HOURS_PER_MONTH
     return float(entry["per_hour"])

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from gpuform.schemas.plan import Amount, StackCost
-from gpuform.schemas.resource_facts import Billing, Footprint
+from gpuform.schemas.resource_facts import Billing, ResourceUsage
 from gpuform.stacks.pricing.book import PriceBook
 
 
-def priced(footprint: Footprint | None, book: PriceBook) -> Footprint | None:
+def priced(footprint: ResourceUsage | None, book: PriceBook) -> ResourceUsage | None:
     """The footprint with what each of its expenses costs, as far as that is known."""
     if footprint is None:
         return None
@@ -15,7 +15,7 @@ def priced(footprint: Footprint | None, book: PriceBook) -> Footprint | None:
     return footprint.model_copy(update={"expenses": expenses})
 
 
-def cost_of(footprints: Iterable[tuple[str, Footprint | None]]) -> StackCost:
+def cost_of(footprints: Iterable[tuple[str, ResourceUsage | None]]) -> StackCost:
     """The sum of priced footprints by resource name; None is a resource nobody can price."""
     sums: dict[tuple[Billing, str], float] = {}
     unknown = []

@@ -4,7 +4,7 @@ from typing import Any
 
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.properties import plain
-from gpuform.schemas.resource_facts import Footprint
+from gpuform.schemas.resource_facts import ResourceUsage
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.state import ResourceState
@@ -12,17 +12,19 @@ from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, Unk
 from gpuform.stacks.resource_rules import lifecycle_of
 
 
-def footprint_now(entry: ResourceState) -> Footprint | None:
+def footprint_now(entry: ResourceState) -> ResourceUsage | None:
     """As it was last seen; None for what is not gpuform's own."""
     return _footprint(entry, entry.outputs or entry.inputs, entry.outputs)
 
 
-def footprint_then(entry: ResourceState, seen: ResourceState | None) -> Footprint | None:
+def footprint_then(entry: ResourceState, seen: ResourceState | None) -> ResourceUsage | None:
     """As it is declared; `seen` is the entry of the object that goes on, if one does."""
     return _footprint(entry, entry.inputs, seen.outputs if seen else {})
 
 
-def _footprint(entry: ResourceState, values: PropertyMap, seen: PropertyMap) -> Footprint | None:
+def _footprint(
+    entry: ResourceState, values: PropertyMap, seen: PropertyMap
+) -> ResourceUsage | None:
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None:
         return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Plan, PlanCost, ResourceChange
-from gpuform.schemas.resource_facts import Footprint
+from gpuform.schemas.resource_facts import ResourceUsage
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, STACK_TYPE, is_provider, name_of
@@ -22,8 +22,8 @@ class _Course:
     """What one resource takes up before and after; `is_there` says when it is there at all."""
 
     name: str
-    before: Footprint | None
-    after: Footprint | None
+    before: ResourceUsage | None
+    after: ResourceUsage | None
     was_there: bool
     will_be_there: bool
 

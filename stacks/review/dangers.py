@@ -11,7 +11,7 @@ from typing import Final
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, counted, short_type
 
@@ -95,7 +95,7 @@ def _reduction(change: ResourceChange) -> Danger | None:
         return Danger(Risk.REDUCES_CAPACITY, _told(f"takes {_gpus(change)} away", change))
     if change.in_use:
         return Danger(Risk.REDUCES_CAPACITY, _told("stops what is in use", change))
-    if change.leaving is not None and change.leaving.evicts:
+    if change.leaving is not None and change.leaving.evicts_jobs:
         return Danger(Risk.ENDS_JOBS, _jobs(change.leaving))
     return None
 
@@ -119,13 +119,13 @@ def _go(names: Sequence[str]) -> str:
     return "goes" if len(names) == 1 else "go"
 
 
-def _jobs(leaving: Leaving) -> str:
+def _jobs(leaving: RemovedNodes) -> str:
     """What becomes of the jobs on the nodes that go."""
     count = len({job.id for node in leaving.busy for job in node.jobs})
     nodes = (
         f"{counted(len(leaving.busy), 'node')} that {'goes' if len(leaving.busy) == 1 else 'go'}"
     )
-    if leaving.evicts:
+    if leaving.evicts_jobs:
         return f"ends {counted(count, 'job')} on {nodes}"
     return f"{counted(count, 'job')} {'runs' if count == 1 else 'run'} on {nodes}"
 

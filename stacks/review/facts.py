@@ -115,7 +115,7 @@ class StackFacts:
     @property
     def is_stopped(self) -> bool:
         """Whether a gate stops the plan."""
-        return any(gate.stops for gate in self.plan.gates or ())
+        return any(gate.is_blocking for gate in self.plan.gates or ())
 
     @property
     def is_bound(self) -> bool:
@@ -207,7 +207,7 @@ class Review:
     def is_stopped(self) -> bool:
         """Whether a gate stops one of the plans, or all of them."""
         gates = self.whole.gates if self.whole else ()
-        return any(gate.stops for gate in gates) or any(s.is_stopped for s in self.stacks)
+        return any(gate.is_blocking for gate in gates) or any(s.is_stopped for s in self.stacks)
 
     @property
     def commands(self) -> Sequence[tuple[StackFacts, str]]:

@@ -20,10 +20,10 @@ from gpuform.schemas.plan import (
     ResourceChange,
     StackCost,
 )
-from gpuform.schemas.policies.drain import Leaving, LeavingNode
+from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.schemas.prices import HOURS_OF_A_MONTH
-from gpuform.schemas.resource_facts import Billing, Footprint, Notice
+from gpuform.schemas.prices import HOURS_PER_MONTH
+from gpuform.schemas.resource_facts import Billing, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.value_text import STYLES, counted
@@ -122,7 +122,7 @@ UNKNOWN = "unknown"
 def cost_text(cost: StackCost) -> str:
     """`95.84 USD/h (69,963.20 USD/month) and what is unknown`."""
     texts = [
-        f"{money(hourly, currency)}/h ({money(hourly * HOURS_OF_A_MONTH, currency)}/month)"
+        f"{money(hourly, currency)}/h ({money(hourly * HOURS_PER_MONTH, currency)}/month)"
         for currency, hourly in cost.hourly().items()
     ]
     if not texts:
@@ -172,7 +172,7 @@ def change_cost_text(change: ResourceChange) -> str:
     return ", ".join(parts)
 
 
-def _known(footprint: Footprint | None) -> Mapping[str, float] | None:
+def _known(footprint: ResourceUsage | None) -> Mapping[str, float] | None:
     """The whole cost by currency; None when a part of it is not known."""
     sums: dict[str, float] = {}
     for each in footprint.expenses if footprint else ():
@@ -207,7 +207,7 @@ def gate_text(gate: GateResult) -> str:
     text = f"{gate.name}: {gate_word(gate)}" + (f": {told}" if told else "")
     if gate.findings and gate.reason:
         text += f" ({gate.reason})"
-    return f"{text} [--allow {gate.permission}]" if gate.stops else text
+    return f"{text} [--allow {gate.permission}]" if gate.is_blocking else text
 
 
 def gates_lines(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
@@ -226,13 +226,13 @@ def lines_of_gates(
     passed = len(gates) - len(told)
     yield paint("bold", title) + (f" {passed} of {len(gates)} passed")
     for gate in told:
-        style = "error" if gate.stops else "warning"
+        style = "error" if gate.is_blocking else "warning"
         yield paint(style, escape_invisible(f"    {gate.name} {gate_word(gate)}"))
         for finding in gate.findings:
             yield f"        {escape_invisible(finding)}"
         if gate.reason:
             yield f"        why: {escape_invisible(gate.reason)}"
-        if gate.stops:
+        if gate.is_blocking:
             yield escape_invisible(f"        if it is meant: --allow {gate.permission}")
 
 
@@ -268,7 +268,7 @@ _OF_ALL: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
 """The reasons that hold for many nodes at once."""
 
 
-def leaving_lines(leaving: Leaving | None) -> Iterator[str]:
+def leaving_lines(leaving: RemovedNodes | None) -> Iterator[str]:
     """`node train-worker-1 goes: idle`; nothing where no node goes."""
     if leaving is None:
         return
@@ -287,7 +287,7 @@ def leaving_lines(leaving: Leaving | None) -> Iterator[str]:
         yield _what_is_done(leaving)
 
 
-def _idle(because: str, nodes: Sequence[LeavingNode], scheduler: str) -> str:
+def _idle(because: str, nodes: Sequence[RemovedNode], scheduler: str) -> str:
     """`nodes a, b and 3 more go: stopped; no job runs there (Slurm)`."""
     names = ", ".join(node.name for node in nodes[:_NODES_LISTED])
     names += f" and {len(nodes) - _NODES_LISTED} more" if len(nodes) > _NODES_LISTED else ""
@@ -295,14 +295,14 @@ def _idle(because: str, nodes: Sequence[LeavingNode], scheduler: str) -> str:
     return f"{subject}: {because}; no job runs there ({scheduler})"
 
 
-def _describe_jobs(node: LeavingNode) -> str:
+def _describe_jobs(node: RemovedNode) -> str:
     told = [str(job) for job in node.jobs[:_NODES_LISTED]]
     if len(node.jobs) > _NODES_LISTED:
         told.append(f"{counted(len(node.jobs) - _NODES_LISTED, 'other job')}")
     return f"; runs {', '.join(told)}" if told else ""
 
 
-def _what_is_done(leaving: Leaving) -> str:
+def _what_is_done(leaving: RemovedNodes) -> str:
     if leaving.on_busy == "fail":
         return f"jobs run there now ({leaving.scheduler}): this fails as long as they do"
     limit = counted(leaving.wait_minutes, "minute")
@@ -346,7 +346,7 @@ def _jobs(change: ResourceChange, repair: NodeRepair) -> str:
     return "nobody tells its jobs" if node is None else _running(node)
 
 
-def _running(node: LeavingNode) -> str:
+def _running(node: RemovedNode) -> str:
     if not node.jobs:
         return "no job runs there"
     more = len(node.jobs) - _SHOWN

@@ -20,7 +20,12 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Intents
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.lifetime import FIELDS, ends_at, hours_of, idleness_of
+from gpuform.schemas.policies.lifetime import (
+    LIFETIME_FIELDS,
+    compute_expiry,
+    read_idleness,
+    read_running_hours,
+)
 from gpuform.stacks.engine.executing import Due
 from gpuform.stacks.engine.registration import Registered, Registration
 from gpuform.stacks.engine.stack import Stack
@@ -38,7 +43,7 @@ def timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
         for entry in entries
         if entry.custom
         and not (entry.delete or entry.external or entry.pending_replacement)
-        and any(entry.inputs.get(name) is not None for name in (*FIELDS, "idle"))
+        and any(entry.inputs.get(name) is not None for name in (*LIFETIME_FIELDS, "idle"))
         and lifecycle_of(entry.type) is not None
     ]
 
@@ -91,7 +96,7 @@ class TimeTable:
             return None
         values, seen = told(entry.inputs), told(entry.outputs)
         start = find_start(entry, entry.outputs, now, is_emulated=self.is_emulated)
-        end = ends_at(values, start)
+        end = compute_expiry(values, start)
         if end is not None and end <= now:
             return Due(f"expired at {written(end)}")
         return _by_hours(lifecycle, entry.inputs, values, seen, now)
@@ -125,11 +130,11 @@ def _by_hours(
     seen: Mapping[str, Any],
     now: float,
 ) -> Due | None:
-    power, hours = lifecycle.power, hours_of(values)
+    power, hours = lifecycle.power, read_running_hours(values)
     if power is None or hours is None:
         return None
     others = {name: value for name, value in inputs.items() if name != power.field}
-    if not hours.covers(now):
+    if not hours.contains_moment(now):
         return Due("outside of its running hours", {**others, power.field: power.off})
     if seen.get("stopped_by") and Permission.START_TERMINATED not in permissions.given():
         return None
@@ -153,7 +158,7 @@ class IdleWatch:
 
         What cannot be asked is not idle, and the verdict says so.
         """
-        lifecycle, idleness = lifecycle_of(entry.type), idleness_of(told(entry.inputs))
+        lifecycle, idleness = lifecycle_of(entry.type), read_idleness(told(entry.inputs))
         if lifecycle is None or idleness is None or lifecycle.is_off(told(entry.outputs)):
             return None
         try:

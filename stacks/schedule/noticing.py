@@ -29,7 +29,7 @@ from gpuform.schemas.resource_facts import (
     Exposure,
     Notice,
     NoticeKind,
-    Placement,
+    ResourcePlacement,
 )
 from gpuform.stacks.engine.executing import Due
 from gpuform.stacks.engine.planning import Op, Step
@@ -120,7 +120,7 @@ def _notices(found: Iterable[_Seen], now: float, *, is_emulated: bool) -> tuple[
     """Of each resource by itself, then of where nodes are, and what lack of credit does to all."""
     notices: list[Notice] = []
     credited: list[_Credited] = []
-    placed: list[tuple[str, Placement]] = []
+    placed: list[tuple[str, ResourcePlacement]] = []
     for entry, outputs, before in found:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.delete:

@@ -17,7 +17,7 @@ from gpuform.providers.emulator.gate import TRUSTED
 from gpuform.providers.emulator.server import Server
 from gpuform.providers.platform import platforms
 from gpuform.schemas.cases_file import (
-    EVENTS,
+    EVENT_KINDS,
     ControlInputs,
     EventInputs,
     JobInputs,
@@ -128,7 +128,7 @@ class Events:
         self.kept.write_text(json.dumps(content), encoding="utf-8")
 
     def _happen(self, event: EventInputs) -> Any:
-        kind = next(name for name in EVENTS if getattr(event, name) is not None)
+        kind = next(name for name in EVENT_KINDS if getattr(event, name) is not None)
         return getattr(self, f"_{kind}")(getattr(event, kind))
 
     def _kill(self, _wanted: bool) -> None:

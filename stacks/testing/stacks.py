@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from gpuform.schemas.cases_file import CaseInputs
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
@@ -201,7 +201,7 @@ _OTHERWISE: Final = {
 def _checked(project: Project, inputs: Mapping[str, Any], beside: Path) -> CaseInputs:
     """Inputs of a run. Raises NotPlayed with all that is wrong."""
     __tracebackhide__ = True
-    values, problems = check(CaseInputs, inputs)
+    values, problems = validate_inputs(CaseInputs, inputs)
     wrong = [str(problem) for problem in problems]
     wrong += [f"{name}: {instead}" for name, instead in _OTHERWISE.items() if name in inputs]
     if wrong:

@@ -9,8 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from gpuform.schemas.checking import check
-from gpuform.schemas.topology import NAME, ConfigInputs
+from gpuform.schemas.checking import validate_inputs
+from gpuform.schemas.topology import NAME_PATTERN, ConfigInputs
 from gpuform.schemas.values import is_equal
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import (
@@ -242,7 +242,7 @@ _IS_TYPE: Final[Mapping[str, Callable[[Any], bool]]] = {
 }
 
 
-_NAME = re.compile(NAME)
+_NAME = re.compile(NAME_PATTERN)
 
 
 def read_config(path: Path, problems: Diagnostics) -> dict[str, ConfigVariable]:
@@ -300,7 +300,7 @@ def variable_of(key: str, name: str, entry: Entry, problems: Diagnostics) -> Con
             problems.add(scalar.place, "expression", f"{key} holds no expressions")
     entries(entry.node, address, problems)
     values = plain(entry.node)
-    said, found = check(ConfigInputs, values if isinstance(values, Mapping) else {})
+    said, found = validate_inputs(ConfigInputs, values if isinstance(values, Mapping) else {})
     for problem in found:
         place = find(entry.node, steps_of(problem.path)).place
         problems.add(place, "value", f"{address}.{problem.path}: {problem.reason}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import contains_unknown
@@ -266,7 +266,7 @@ class _DeclaredNames:
                 if section is not None:
                     steps = [section, *foreign.steps[at:]]
                     break
-            near = nearest(head, tuple(SECTIONS))
+            near = find_nearest_name(head, tuple(SECTIONS))
             if steps is None and near and rest:
                 steps = [near, *rest]
         if steps is None:

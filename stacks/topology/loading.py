@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpuform.providers.catalog import lifecycle_class, platforms_with
 from gpuform.providers.platform import platforms, unusable_platforms
-from gpuform.schemas.checking import ABOUT_KEYS, check, nearest
+from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, find_nearest_name, validate_inputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.topology import (
     SECTIONS,
@@ -13,7 +13,7 @@ from gpuform.schemas.topology import (
     ModuleInputs,
     OptionsInputs,
     TopologyInputs,
-    short_names,
+    get_reference_fields,
 )
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.checked import tell
@@ -67,14 +67,14 @@ def _has_kind(platform: str, section: str, place: SourcePosition, problems: Diag
         return False
     known = platform in platforms()
     message = f"{platform} has no {kind}" if known else f"{platform} is not a platform"
-    near = nearest(platform, tuple(having))
+    near = find_nearest_name(platform, tuple(having))
     hint = f"did you mean {near}?" if near else f"{kind} is on {' and '.join(having)}"
     problems.add(place, "platform", message, hint)
     return False
 
 
 def _hint(key: str, known: tuple[str, ...]) -> str:
-    near = nearest(key, known)
+    near = find_nearest_name(key, known)
     return f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
 
 
@@ -102,7 +102,7 @@ def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
     inputs = module.topology.inputs or {}
     for name, entry in module.given.items():
         if name not in inputs:
-            near = nearest(name, tuple(inputs))
+            near = find_nearest_name(name, tuple(inputs))
             known = f"there is {', '.join(inputs)}" if inputs else "it has none"
             hint = f"did you mean {near}?" if near else known
             problems.add(entry.place, "input", f"{module.address} has no input {name}", hint)
@@ -157,8 +157,8 @@ class _Loader:
     def refuse_unknown(
         self, model: type[InputModel], said: Mapping[str, Entry], address: str
     ) -> None:
-        for problem in check(model, dict.fromkeys(said, UNKNOWN))[1]:
-            if problem.path in said and problem.reason.startswith(ABOUT_KEYS):
+        for problem in validate_inputs(model, dict.fromkeys(said, UNKNOWN))[1]:
+            if problem.path in said and problem.reason.startswith(KEY_PROBLEM_PREFIXES):
                 place, reason = said[problem.path].place, problem.reason
                 message = f"{address}.{problem.path}: {reason}"
                 self.problems.add_once(place, "unknown-key", reason, message)
@@ -203,7 +203,7 @@ class _Loader:
             key: UNKNOWN if key == "with" else plain(entry.node)
             for key, entry in node.entries.items()
         }
-        problems = check(ModuleInputs, said)[1]
+        problems = validate_inputs(ModuleInputs, said)[1]
         tell(problems, node, "include", self.problems)
         path = included_file(node.get("file"), file, self.problems) if "file" in said else None
         if not isinstance(name, ScalarNode) or not isinstance(name.value, str) or problems:
@@ -285,7 +285,7 @@ def _properties_of(
 ) -> dict[str, Entry]:
     """Those that an entry or its defaults say: `volume` is volume_id, whose id it means."""
     model = lifecycle_class(platform, SECTIONS[section]).inputs
-    short_of = short_names(model)
+    short_of = get_reference_fields(model)
     found: dict[str, Entry] = {}
     for key, entry in said.items():
         if key in _OWN_KEYS:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpuform.providers.forms import Form
-from gpuform.schemas.checking import ABOUT_KEYS, check
+from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import OptionsInputs
 from gpuform.schemas.values import UNKNOWN
@@ -117,16 +117,16 @@ def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, plannin
     address = f"{instance.address}.options"
     said = check_options(options, address, scope, problems, planning=planning)
     root = MappingNode(instance.declaration.place, properties)
-    found = check(instance.lifecycle.inputs, values)[1]
+    found = validate_inputs(instance.lifecycle.inputs, values)[1]
     if said.get("id") is not None:
-        found = [each for each in found if each.reason.startswith(ABOUT_KEYS)]
+        found = [each for each in found if each.reason.startswith(KEY_PROBLEM_PREFIXES)]
     tell(found, root, instance.address, problems)
     for name, rules in get_field_rules(instance.lifecycle.inputs).items():
         if rules.reference_kind and name in properties:
             _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
     if said:
         root = MappingNode(instance.declaration.place, options)
-        tell(check(OptionsInputs, said)[1], root, address, problems)
+        tell(validate_inputs(OptionsInputs, said)[1], root, address, problems)
     uses = {name: scope.resources(entry.node) for name, entry in properties.items()}
     after = [used for entry in options.values() for used in _named_in(entry.node, scope)]
     if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):

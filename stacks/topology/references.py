@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from gpuform.providers.catalog import lookup_names
 from gpuform.providers.platform import platforms
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.expressions.budget import ExpressionError
@@ -248,7 +248,7 @@ class References:
 
 
 def _unknown(name: str, known: Sequence[str], before: str = "", hint: str = "") -> ExpressionError:
-    near = nearest(name, tuple(known))
+    near = find_nearest_name(name, tuple(known))
     if near:
         hint = f"did you mean {before}{near}?"
     elif not hint and known:

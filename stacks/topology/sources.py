@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuform.schemas.checking import nearest
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.topology.configuration import Stacked
@@ -48,7 +48,7 @@ class Checking:
         """Never known. Raises ExpressionError where the other stack is known to have no such."""
         known = self.exports.get(reference)
         if known is not None and name not in known:
-            near = nearest(name, tuple(known))
+            near = find_nearest_name(name, tuple(known))
             there = f"there is {', '.join(sorted(known))}" if known else "it has none at all"
             raise ExpressionError(
                 f"the stack of stack_references.{reference} has no output {name}",

@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpuform.schemas.resource_facts import Notice, NoticeKind, PlacedNode, Placement
+from gpuform.schemas.resource_facts import NodePlacement, Notice, NoticeKind, ResourcePlacement
 from gpuform.stacks.engine.urn import name_of
 
 _SHOWN: Final = 3
 
 
-def fabric_notices(placed: Iterable[tuple[str, Placement]]) -> Iterator[Notice]:
+def fabric_notices(placed: Iterable[tuple[str, ResourcePlacement]]) -> Iterator[Notice]:
     """A notice for each pool, and for GPU nodes of one fabric's name, in more than one fabric.
 
     `placed` are resources by URN, as last seen.
     """
     found = list(placed)
-    by_name: dict[tuple[str, str, str], list[tuple[str, PlacedNode]]] = {}
+    by_name: dict[tuple[str, str, str], list[tuple[str, NodePlacement]]] = {}
     for urn, placement in found:
         text = _apart([(node.name, node) for node in placement.nodes])
         if text:
@@ -31,7 +31,7 @@ def fabric_notices(placed: Iterable[tuple[str, Placement]]) -> Iterator[Notice]:
             yield _notice(f"nodes whose fabric is called {fabric} are in {text}", "")
 
 
-def _apart(nodes: Iterable[tuple[str, PlacedNode]]) -> str:
+def _apart(nodes: Iterable[tuple[str, NodePlacement]]) -> str:
     """In which fabrics they are, if these are several; those in none that is told do not count."""
     fabrics: dict[str, list[str]] = {}
     names: dict[str, str] = {}

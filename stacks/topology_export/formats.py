@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpuform.schemas.access import is_host
+from gpuform.schemas.access import is_valid_host
 from gpuform.stacks.topology_export.manifests import (
     Manifest,
     documents_text,
@@ -95,7 +95,7 @@ def inventory(topology: StackTopology) -> str:
     hosts: dict[str, dict[str, Any]] = {}
     groups: dict[tuple[str, str], list[str]] = {}
     for node in topology.nodes:
-        if not is_host(node.name):
+        if not is_valid_host(node.name):
             raise NoTopology(
                 f"node {node.name!r} has no name that a host can have",
                 hint="rename it on its platform, or name the other clusters",
@@ -128,7 +128,7 @@ def _dumper() -> Any:
 
 
 def _variables(topology: StackTopology, node: Node) -> Iterator[tuple[str, Any]]:
-    if node.address and is_host(node.address):
+    if node.address and is_valid_host(node.address):
         yield "ansible_host", node.address
     told = {
         "resource": topology.names.get(node.resource, ""),

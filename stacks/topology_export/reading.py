@@ -11,7 +11,7 @@ from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
 from gpuform.providers.kubernetes.nodes import NODES
 from gpuform.providers.properties import plain
 from gpuform.schemas.policies.drain import KubernetesInputs
-from gpuform.schemas.resource_facts import Placement
+from gpuform.schemas.resource_facts import ResourcePlacement
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.stack import LiveResource, Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
@@ -29,7 +29,7 @@ class Placed:
     urn: str
     id: str
     platform: str
-    placement: Placement
+    placement: ResourcePlacement
     problem: str = ""
 
     @property
@@ -192,14 +192,14 @@ def _placed_now(entry: ResourceState, now: LiveResource) -> Placed:
     return replace(found, placement=found.placement.model_copy(update={"nodes": ()}))
 
 
-def _placement(entry: ResourceState, outputs: Any) -> Placement | None:
+def _placement(entry: ResourceState, outputs: Any) -> ResourcePlacement | None:
     lifecycle = lifecycle_of(entry.type)
     return lifecycle.get_placement(plain(to_provider(outputs))) if lifecycle else None
 
 
 def _chosen(
-    stack: Stack, known: Sequence[tuple[ResourceState, Placement]], name: str
-) -> list[tuple[ResourceState, Placement]]:
+    stack: Stack, known: Sequence[tuple[ResourceState, ResourcePlacement]], name: str
+) -> list[tuple[ResourceState, ResourcePlacement]]:
     found = [each for each in known if name in (each[0].urn, name_of(each[0].urn))]
     found = found or [each for each in known if name == each[1].name]
     if found:

@@ -21,7 +21,7 @@ from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
-from gpuform.schemas.aios.updates import NOTHING
+from gpuform.schemas.aios.updates import EMPTY_UPDATE
 
 _MARKS = ("annotations", "uid")
 """What Kubernetes keeps of an object's owner and identity."""
@@ -135,7 +135,7 @@ class Platform:
             each
             for each in sent
             if not (each.path.endswith("/query") or "/api/v1/nodes/" in each.path)
-            and each.body != NOTHING.body
+            and each.body != EMPTY_UPDATE.body
         ]
 
     def created(self, described: Described) -> int:

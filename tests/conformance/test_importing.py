@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
 from gpuform.providers import permissions
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import Declared, Entry
@@ -89,7 +89,7 @@ def declarations(described: Described) -> st.SearchStrategy[dict[str, Any]]:
     def valid(chosen: list[tuple[str, Any]]) -> dict[str, Any]:
         values = {**described.good}
         for name, value in chosen:
-            if not check(model, {**values, name: value})[1]:
+            if not validate_inputs(model, {**values, name: value})[1]:
                 values[name] = value
         return values
 

@@ -16,7 +16,7 @@ from gpuform.providers.scp.client.connection import Connection
 from gpuform.providers.scp.client.credentials import Credentials
 from gpuform.providers.tensorone.client import TensorOneClient
 from gpuform.providers.together.client import TogetherClient
-from gpuform.schemas.aios.updates import Request
+from gpuform.schemas.aios.updates import UpdateRequest
 from gpuform.schemas.scp import wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 
@@ -92,7 +92,7 @@ CALLS: Final[Mapping[str, Calls]] = {
         "query": lambda it: it.query({}),
         "create_by_parser": lambda it: it.create_by_parser({}),
         "create_directly": lambda it: it.create_directly({}),
-        "update": lambda it: it.update(ID, Request({})),
+        "update": lambda it: it.update(ID, UpdateRequest({})),
         "delete": lambda it: it.delete(ID),
         "probe": lambda it: it.probe(),
     },

@@ -14,7 +14,7 @@ from gpuform.providers.permissions import (
     repair_key,
 )
 from gpuform.providers.repairing import Decision, Fleet, decide, faults_in, repair_of
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.policies.repair import NodeFault, RepairInputs
 
 NODES = tuple(f"node-{number}" for number in range(8))
@@ -158,7 +158,7 @@ def test_outputs_of_older_versions_and_odd_ones_have_no_faults() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_told_by_its_path(values: dict[str, Any], path: str) -> None:
-    _, problems = check(RepairInputs, values)
+    _, problems = validate_inputs(RepairInputs, values)
     assert [each.path for each in problems] == [path]
 
 
@@ -179,6 +179,6 @@ def test_never_more_than_max_unhealthy_and_never_one_node_twice(
     away = {*unhealthy, *under_way, *(NODES[each] for each in broken)}
     assert len(names) == len({*names})
     assert not {*names} & under_way
-    assert not names or len(away) <= policy.most_unhealthy(8)
+    assert not names or len(away) <= policy.compute_max_unhealthy(8)
     told = {*names, *(each.fault.node for each in decision.held)}
     assert told == {NODES[each] for each in broken} - under_way

@@ -33,7 +33,7 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.records import Drain, Drains, FolderRecords, Intents
-from gpuform.schemas.policies.drain import DrainInputs, Leaving, RunningJob
+from gpuform.schemas.policies.drain import DrainInputs, RemovedNodes, RunningJob
 
 ID = "c1"
 MINUTE = 60.0
@@ -55,7 +55,7 @@ class Fewer:
     draining: Draining
     named: Sequence[str]
 
-    def leaving(self, count: int) -> Leaving | None:
+    def leaving(self, count: int) -> RemovedNodes | None:
         return self.draining.leaving(NodeEviction(count=count, named=self.named))
 
     def clear(self, count: int) -> Drain:

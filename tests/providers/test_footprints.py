@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.schemas.resource_facts import Billing, Footprint
+from gpuform.schemas.resource_facts import Billing, ResourceUsage
 from gpuform.schemas.values import UNKNOWN
 
 TOGETHER = {"region": "r1", "gpu_type": "H100_SXM", "num_gpus": 16, "billing_type": "ON_DEMAND"}
@@ -14,11 +14,11 @@ RATE = {"status": "running", "current_hourly_rate": 8.5, "currency": "USD"}
 SCP = {"region_id": "kr-west1", "server_type_id": "f90e"}
 
 
-def footprint(platform: str, kind: str, values: Any, seen: Any = None) -> Footprint:
+def footprint(platform: str, kind: str, values: Any, seen: Any = None) -> ResourceUsage:
     return lifecycle_class(platform, kind).compute_resource_usage(values, seen or {})
 
 
-def paid(found: Footprint) -> dict[str, float | None]:
+def paid(found: ResourceUsage) -> dict[str, float | None]:
     return {f"{each.what} {each.billing}": each.amount for each in found.expenses}
 
 
@@ -106,4 +106,6 @@ def test_scp_counts_servers_that_run_and_that_are_stopped() -> None:
 
 
 def test_what_is_no_capacity_costs_nothing() -> None:
-    assert footprint("aios", "Cluster", {}) == footprint("lens", "HealthGate", {}) == Footprint()
+    assert (
+        footprint("aios", "Cluster", {}) == footprint("lens", "HealthGate", {}) == ResourceUsage()
+    )

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from gpuform.providers.catalog import all_kinds, lifecycle_class
-from gpuform.schemas.resource_facts import Placement
+from gpuform.schemas.resource_facts import ResourcePlacement
 from gpuform.schemas.values import UNKNOWN
 
 
-def placement(platform: str, kind: str, seen: Any) -> Placement:
+def placement(platform: str, kind: str, seen: Any) -> ResourcePlacement:
     found = lifecycle_class(platform, kind).get_placement(seen)
     assert found is not None
     return found

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, Field, ValidationError
 
-from gpuform.schemas.checking import check, path_of
+from gpuform.schemas.checking import format_path, validate_inputs
 from gpuform.schemas.models import InputModel, Problem, WireModel
 from gpuform.schemas.rules import Secret
 from gpuform.schemas.values import UNKNOWN
@@ -69,11 +69,11 @@ class Server(InputModel):
 
 
 def problems(**values: Any) -> dict[str, str]:
-    return {problem.path: problem.reason for problem in check(Server, values)[1]}
+    return {problem.path: problem.reason for problem in validate_inputs(Server, values)[1]}
 
 
 def test_good_values_come_back_with_declared_types():
-    values, found = check(
+    values, found = validate_inputs(
         Server,
         {
             "name": "web",
@@ -98,7 +98,7 @@ def test_good_values_come_back_with_declared_types():
 
 
 def test_values_come_back_in_one_spelling():
-    assert check(Server, {"name": "web", "alias": "other"}) == ({"name": "other"}, [])
+    assert validate_inputs(Server, {"name": "web", "alias": "other"}) == ({"name": "other"}, [])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_rules_of_inner_objects_have_their_path():
     ],
 )
 def test_unknown_values_are_kept_and_not_judged(values: dict[str, Any]):
-    assert check(Server, values) == (values, [])
+    assert validate_inputs(Server, values) == (values, [])
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_declared_is_what_was_said_and_nothing_else():
 
 
 def test_paths():
-    assert path_of(("add_ons", 0, "config", "name")) == "add_ons[0].config.name"
+    assert format_path(("add_ons", 0, "config", "name")) == "add_ons[0].config.name"
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -265,6 +265,6 @@ ANYTHING = st.recursive(
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([*Server.model_fields, "y"]), ANYTHING))
 def test_nothing_makes_it_raise(values: dict[str, Any]):
-    typed, found = check(Server, values)
+    typed, found = validate_inputs(Server, values)
     assert found or set(typed) <= set(Server.model_fields)
     assert all(problem.path and problem.reason for problem in found)

@@ -11,7 +11,7 @@ from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.platform import platforms
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.stacks_plan import StacksInputs
-from gpuform.schemas.topology import EntryInputs, TopologyInputs, short_names
+from gpuform.schemas.topology import EntryInputs, TopologyInputs, get_reference_fields
 
 
 def models() -> Iterator[type[BaseModel]]:
@@ -61,11 +61,11 @@ def test_what_is_walked() -> None:
 
 @pytest.mark.parametrize(
     ("platform", "kind"),
-    [each for each in all_kinds() if short_names(lifecycle_class(*each).inputs)],
+    [each for each in all_kinds() if get_reference_fields(lifecycle_class(*each).inputs)],
 )
 def test_a_reference_is_to_a_kind_of_the_same_platform(platform: str, kind: str) -> None:
     model = lifecycle_class(platform, kind).inputs
-    for short, name in short_names(model).items():
+    for short, name in get_reference_fields(model).items():
         assert name == f"{short}_id"
         assert get_field_rules(model)[name].reference_kind in platforms()[platform].lifecycles
         assert short not in {*model.model_fields, *EntryInputs.model_fields}
@@ -75,7 +75,7 @@ def test_which_fields_hold_ids_of_resources() -> None:
     found = {
         (platform, kind, name)
         for platform, kind in all_kinds()
-        for name in short_names(lifecycle_class(platform, kind).inputs).values()
+        for name in get_reference_fields(lifecycle_class(platform, kind).inputs).values()
     }
     assert found == {
         ("together", "Cluster", "volume_id"),

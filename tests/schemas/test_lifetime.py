@@ -8,10 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.schemas.changes import Action, compute_changes
-from gpuform.schemas.checking import check
-from gpuform.schemas.policies.lifetime import end_of, ends_at, has_end, seconds_of
+from gpuform.schemas.checking import validate_inputs
+from gpuform.schemas.policies.lifetime import (
+    compute_expiry,
+    has_expiry,
+    parse_duration,
+    parse_expiry,
+)
 from gpuform.schemas.tensorone.inputs import ClusterInputs
-from gpuform.schemas.tensorone.requests import cluster_create
+from gpuform.schemas.tensorone.requests import build_create
 from gpuform.schemas.together.inputs import ClusterInputs as TogetherInputs
 from gpuform.schemas.values import UNKNOWN
 
@@ -27,12 +32,12 @@ HOURS = {"start": "08:00", "stop": "20:00", "time_zone": "Europe/Berlin"}
 
 
 def found(**more: Any) -> list[str]:
-    return [str(problem) for problem in check(ClusterInputs, {**CLUSTER, **more})[1]]
+    return [str(problem) for problem in validate_inputs(ClusterInputs, {**CLUSTER, **more})[1]]
 
 
 @given(st.dates(date(1970, 1, 2), date(9000, 1, 1)))
 def test_a_date_ends_with_its_last_second_in_utc(day: date) -> None:
-    end = datetime.fromtimestamp(end_of(day.isoformat()), UTC)
+    end = datetime.fromtimestamp(parse_expiry(day.isoformat()), UTC)
     assert end == datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
 
 
@@ -42,7 +47,7 @@ def test_a_moment_counts_with_its_offset(seconds: int, quarters: int) -> None:
     offset = timedelta(minutes=15 * quarters)
     text = f"{wall.isoformat()}{'-' if quarters < 0 else '+'}{str(abs(offset)).zfill(8)[:5]}"
     expected = wall.replace(tzinfo=UTC) - offset
-    assert datetime.fromtimestamp(end_of(text), UTC) == expected
+    assert datetime.fromtimestamp(parse_expiry(text), UTC) == expected
 
 
 @given(*(st.integers(0, 999) for _ in range(4)))
@@ -52,9 +57,9 @@ def test_a_time_to_live_is_the_sum_of_its_parts(weeks: int, days: int, hours: in
     expected = timedelta(weeks=weeks, days=days, hours=hours, minutes=m).total_seconds()
     if not expected:
         return
-    assert seconds_of(text) == expected
-    assert ends_at({"ttl": text}, 1_800_000_000.0) == 1_800_000_000.0 + expected
-    assert ends_at({"ttl": text}, None) is None
+    assert parse_duration(text) == expected
+    assert compute_expiry({"ttl": text}, 1_800_000_000.0) == 1_800_000_000.0 + expected
+    assert compute_expiry({"ttl": text}, None) is None
 
 
 @pytest.mark.parametrize(
@@ -106,7 +111,7 @@ def test_what_are_no_hours(changed: dict[str, Any], problem: str) -> None:
 def test_where_nothing_can_be_stopped_the_platforms_that_can_are_named() -> None:
     (problem,) = (
         problem
-        for problem in check(TogetherInputs, {"schedule": HOURS})[1]
+        for problem in validate_inputs(TogetherInputs, {"schedule": HOURS})[1]
         if problem.path == "schedule"
     )
     assert "Together, which cannot stop a cluster and start it again" in problem.reason
@@ -123,10 +128,10 @@ def test_a_change_of_them_is_one_and_nothing_of_it_is_sent() -> None:
         "schedule.stop": Action.UPDATE,
     }
     assert compute_changes(ClusterInputs, after, after) == []
-    assert cluster_create(ClusterInputs.model_validate(after)) == CLUSTER
+    assert build_create(ClusterInputs.model_validate(after)) == CLUSTER
 
 
 def test_an_end_that_is_not_known_yet_is_one() -> None:
-    assert has_end({"expires": UNKNOWN})
-    assert not has_end({"schedule": HOURS})
-    assert ends_at({"expires": UNKNOWN}, 0.0) is None
+    assert has_expiry({"expires": UNKNOWN})
+    assert not has_expiry({"schedule": HOURS})
+    assert compute_expiry({"expires": UNKNOWN}, 0.0) is None

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from gpuform.schemas.changes import compute_changes, select_declared_fields
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import CreateOnly, Immutable, Secret, get_field_rules
 from gpuform.schemas.values import UNKNOWN
@@ -34,7 +34,7 @@ class Whole(InputModel):
 
 
 def told(values: Any) -> dict[str, str]:
-    return {problem.path: problem.reason for problem in check(Whole, values)[1]}
+    return {problem.path: problem.reason for problem in validate_inputs(Whole, values)[1]}
 
 
 def test_only_an_object_of_objects_is_a_map() -> None:
@@ -45,7 +45,9 @@ def test_only_an_object_of_objects_is_a_map() -> None:
 
 
 def test_each_part_is_read_in_its_types() -> None:
-    values, problems = check(Whole, {"parts": {"a": {"size": 2.0, "place": None}, "b": {}}})
+    values, problems = validate_inputs(
+        Whole, {"parts": {"a": {"size": 2.0, "place": None}, "b": {}}}
+    )
     assert problems == []
     assert values == {"parts": {"a": {"size": 2}, "b": {}}}
     assert isinstance(values["parts"]["a"]["size"], int)
@@ -74,7 +76,7 @@ def test_a_secret_of_a_part_is_not_told() -> None:
 
 def test_unknown_parts_are_skipped() -> None:
     for parts in (UNKNOWN, {"a": UNKNOWN}, {"a": {"size": UNKNOWN}}):
-        values, problems = check(Whole, {"parts": parts})
+        values, problems = validate_inputs(Whole, {"parts": parts})
         assert (values["parts"], problems) == (parts, [])
 
 

@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.schemas.changes import compute_changes, find_refused_changes
-from gpuform.schemas.checking import check
-from gpuform.schemas.together.volume_claims import VolumeClaimInputs, bytes_of, manifest
+from gpuform.schemas.checking import validate_inputs
+from gpuform.schemas.together.volume_claims import (
+    VolumeClaimInputs,
+    build_manifest,
+    quantity_to_bytes,
+)
 
 UNITS = ["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"]
 QUANTITIES = st.builds(lambda n, unit: f"{n}{unit}", st.integers(1, 10**6), st.sampled_from(UNITS))
@@ -28,14 +32,14 @@ CLAIM = {"cluster_id": "c", "name": "shared-pvc", "volume_name": "data"}
     ],
 )
 def test_how_much_a_quantity_is(text: str, expected: int) -> None:
-    assert bytes_of(text) == expected
+    assert quantity_to_bytes(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "Gi", "10GB", "10 Gi", "-1Gi", "1e", "ten", "1Gi1", "\uff11Gi"]
 )
 def test_what_is_no_quantity(text: str) -> None:
-    _, problems = check(VolumeClaimInputs, {**CLAIM, "storage": text})
+    _, problems = validate_inputs(VolumeClaimInputs, {**CLAIM, "storage": text})
     assert [problem.path for problem in problems] == ["storage"]
 
 
@@ -44,9 +48,9 @@ def test_another_spelling_of_a_size_is_no_change(number: int, unit: str) -> None
     smaller = {"Ki": "", "Mi": "Ki", "Gi": "Mi"}[unit]
     one, other = f"{number}{unit}", f"{number * 1024}{smaller}"
     assert (
-        bytes_of(one)
-        == bytes_of(other)
-        == Decimal(other.removesuffix(smaller)) * bytes_of(f"1{smaller}")
+        quantity_to_bytes(one)
+        == quantity_to_bytes(other)
+        == Decimal(other.removesuffix(smaller)) * quantity_to_bytes(f"1{smaller}")
     )
     assert not compute_changes(
         VolumeClaimInputs, {**CLAIM, "storage": one}, {**CLAIM, "storage": other}
@@ -57,10 +61,10 @@ def test_another_spelling_of_a_size_is_no_change(number: int, unit: str) -> None
 def test_a_claim_grows_in_place_and_is_never_shrunk(one: str, other: str) -> None:
     before, after = {**CLAIM, "storage": one}, {**CLAIM, "storage": other}
     found = compute_changes(VolumeClaimInputs, before, after)
-    assert bool(found) is (bytes_of(one) != bytes_of(other))
+    assert bool(found) is (quantity_to_bytes(one) != quantity_to_bytes(other))
     assert not any(change.replaces for change in found)
     refused = find_refused_changes(VolumeClaimInputs, before, after)
-    assert bool(refused) is (bytes_of(other) < bytes_of(one))
+    assert bool(refused) is (quantity_to_bytes(other) < quantity_to_bytes(one))
     assert all(f"from {one} to {other}" in problem.reason for problem in refused)
 
 
@@ -75,12 +79,12 @@ def test_a_claim_grows_in_place_and_is_never_shrunk(one: str, other: str) -> Non
 )
 def test_what_a_claim_cannot_be(fields: dict[str, Any], path: str) -> None:
     declared = {"cluster_id": "c", "name": "n", "storage": "1Gi", **fields}
-    assert [problem.path for problem in check(VolumeClaimInputs, declared)[1]] == [path]
+    assert [problem.path for problem in validate_inputs(VolumeClaimInputs, declared)[1]] == [path]
 
 
 def test_the_forms_of_the_reference() -> None:
     shared = VolumeClaimInputs.model_validate({**CLAIM, "storage": "10Gi"})
-    assert manifest(shared) == {
+    assert build_manifest(shared) == {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "shared-pvc"},
@@ -97,7 +101,7 @@ def test_the_forms_of_the_reference() -> None:
         storage="50Gi",
         storage_class_name="local-storage-class",
     )
-    made = manifest(local)
+    made = build_manifest(local)
     assert made["metadata"] == {"name": "local-pvc", "namespace": "training"}
     assert made["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert made["spec"]["storageClassName"] == "local-storage-class"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.schemas.policies.lifetime import DAYS, RunningHours, hours_of
+from gpuform.schemas.policies.lifetime import WEEKDAYS, RunningHours, read_running_hours
 from gpuform.schemas.values import UNKNOWN
 
 LORD_HOWE = "Australia/Lord_Howe"
@@ -20,7 +20,7 @@ moments = st.integers(0, YEAR).map(lambda seconds: START + seconds)
 times = st.builds(time, st.integers(0, 23), st.integers(0, 59))
 hours = st.builds(
     RunningHours,
-    days=st.sets(st.sampled_from(DAYS), min_size=1).map(frozenset),
+    days=st.sets(st.sampled_from(WEEKDAYS), min_size=1).map(frozenset),
     start=times,
     stop=times,
     zone=st.sampled_from(ZONES).map(ZoneInfo),
@@ -29,7 +29,7 @@ hours = st.builds(
 
 def declared(zone: str, start: str, stop: str, *days: str) -> RunningHours:
     schedule = {"start": start, "stop": stop, "time_zone": zone}
-    found = hours_of({"schedule": {**schedule, **({"days": list(days)} if days else {})}})
+    found = read_running_hours({"schedule": {**schedule, **({"days": list(days)} if days else {})}})
     assert found is not None
     return found
 
@@ -41,7 +41,7 @@ def at(text: str) -> float:
 def by_the_wall_clock(found: RunningHours, now: float) -> bool:
     """What somebody would say who looks at a calendar and at a clock on the wall."""
     wall = datetime.fromtimestamp(now, found.zone)
-    today, before = DAYS[wall.weekday()], DAYS[wall.weekday() - 1]
+    today, before = WEEKDAYS[wall.weekday()], WEEKDAYS[wall.weekday() - 1]
     shown = wall.time()
     if found.stop > found.start:
         return today in found.days and found.start <= shown < found.stop
@@ -61,20 +61,20 @@ def is_near_a_change_of_clocks(found: RunningHours, now: float) -> bool:
 @given(hours, moments)
 def test_they_are_what_the_wall_clock_says(found: RunningHours, now: float) -> None:
     if not is_near_a_change_of_clocks(found, now):
-        assert found.covers(now) == by_the_wall_clock(found, now)
+        assert found.contains_moment(now) == by_the_wall_clock(found, now)
 
 
 @given(hours, moments)
 def test_nothing_changes_before_the_next_change(found: RunningHours, now: float) -> None:
-    change = found.next_change(now)
+    change = found.find_next_change(now)
     if change is None:
-        assert all(found.covers(now + hour * 3600) for hour in range(24 * 14))
+        assert all(found.contains_moment(now + hour * 3600) for hour in range(24 * 14))
         return
     assert change > now
-    assert found.covers(change) is not found.covers(now)
-    assert found.covers(change - 1) is found.covers(now)
+    assert found.contains_moment(change) is not found.contains_moment(now)
+    assert found.contains_moment(change - 1) is found.contains_moment(now)
     middle = (now + change) / 2
-    assert found.covers(middle) is found.covers(now)
+    assert found.contains_moment(middle) is found.contains_moment(now)
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_a_week_runs_as_long_as_declared_whatever_the_clocks_do(
     minutes = (length % 1440 or 1440) * len(found.days)
     wall = datetime.fromtimestamp(now, found.zone).replace(hour=12, minute=0, second=0)
     week = [(wall + timedelta(minutes=m)).timestamp() for m in range(0, 7 * 1440, 15)]
-    seen = 15 * sum(map(found.covers, week))
+    seen = 15 * sum(map(found.contains_moment, week))
     assert abs(seen - minutes) <= 120 + 15 * 2 * len(found.days)
 
 
@@ -122,34 +122,36 @@ def test_a_week_runs_as_long_as_declared_whatever_the_clocks_do(
 )
 def test_the_days_when_clocks_are_changed(zone: str, hours: str, inside: str, outside: str) -> None:
     found = declared(zone, *hours.split("-"))
-    assert found.covers(at(inside))
-    assert not found.covers(at(outside))
+    assert found.contains_moment(at(inside))
+    assert not found.contains_moment(at(outside))
 
 
 def test_a_window_that_falls_into_the_skipped_hour_does_not_run_that_day() -> None:
     found = declared("Europe/Berlin", "02:10", "02:50", "sun")
-    assert found.next_change(at("2026-03-28T12:00:00+01:00")) == at("2026-04-05T02:10:00+02:00")
+    assert found.find_next_change(at("2026-03-28T12:00:00+01:00")) == at(
+        "2026-04-05T02:10:00+02:00"
+    )
 
 
 def test_working_days() -> None:
     found = declared("Europe/Berlin", "08:00", "20:00", "mon", "tue", "wed", "thu", "fri")
     friday = at("2026-11-20T19:59:00+01:00")
-    assert found.covers(friday)
-    assert found.next_change(friday) == at("2026-11-20T20:00:00+01:00")
+    assert found.contains_moment(friday)
+    assert found.find_next_change(friday) == at("2026-11-20T20:00:00+01:00")
     saturday = at("2026-11-21T12:00:00+01:00")
-    assert not found.covers(saturday)
-    assert found.next_change(saturday) == at("2026-11-23T08:00:00+01:00")
+    assert not found.contains_moment(saturday)
+    assert found.find_next_change(saturday) == at("2026-11-23T08:00:00+01:00")
     assert found.written(at("2026-11-23T08:00:00+01:00")) == "Mon 2026-11-23 08:00 Europe/Berlin"
 
 
 def test_whole_days_run_through() -> None:
     always = declared("Europe/Berlin", "00:00", "24:00")
-    assert always.next_change(START) is None
+    assert always.find_next_change(START) is None
     weekend = declared("Europe/Berlin", "00:00", "24:00", "sat", "sun")
     saturday = at("2026-11-21T12:00:00+01:00")
-    assert weekend.next_change(saturday) == at("2026-11-23T00:00:00+01:00")
+    assert weekend.find_next_change(saturday) == at("2026-11-23T00:00:00+01:00")
 
 
 @pytest.mark.parametrize("schedule", [None, UNKNOWN, {"start": UNKNOWN, "stop": "20:00"}])
 def test_what_is_not_known_has_no_hours(schedule: object) -> None:
-    assert hours_of({"schedule": schedule}) is None
+    assert read_running_hours({"schedule": schedule}) is None

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.together.cluster_parts import SCRIPTS
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.values import UNKNOWN
@@ -23,7 +23,7 @@ SLURM = {
 
 def problems(**scripts: Any) -> list[str]:
     config = {"load_balancer": "NONE", "slurm_startup_scripts": scripts}
-    _, found = check(ClusterInputs, {**SLURM, "cluster_config": config})
+    _, found = validate_inputs(ClusterInputs, {**SLURM, "cluster_config": config})
     return [f"{each.path}: {each.reason}" for each in found]
 
 

@@ -21,19 +21,19 @@ from gpuform.schemas.changes import (
     find_refused_changes,
     requires_action,
 )
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.together.cluster_parts import AddOnInputs
 from gpuform.schemas.together.drivers import (
     GPU_TYPES,
-    driver_name,
-    driver_pair,
+    find_nearest_gpu_type,
+    format_driver_version,
     is_same_version,
-    nearest_gpu_type,
-    unknown_gpu_type,
+    is_unknown_gpu_type,
+    parse_driver_version,
 )
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
-from gpuform.schemas.together.requests import cluster_create
+from gpuform.schemas.together.requests import build_cluster_create
 from gpuform.schemas.together.statuses import is_same_moment
 
 TIMES = {
@@ -57,11 +57,11 @@ OIDC = {
 
 def found(cluster: dict[str, Any], **values: Any) -> dict[str, str]:
     """The problems by path; None takes a field away."""
-    return {p.path: p.reason for p in check(ClusterInputs, {**cluster, **values})[1]}
+    return {p.path: p.reason for p in validate_inputs(ClusterInputs, {**cluster, **values})[1]}
 
 
 def test_the_documented_cluster_is_right_and_gets_one_spelling(cluster: dict[str, Any]):
-    assert check(ClusterInputs, cluster) == (
+    assert validate_inputs(ClusterInputs, cluster) == (
         {
             "cluster_name": "my-gpu-cluster",
             "region": "us-central-8",
@@ -76,7 +76,7 @@ def test_the_documented_cluster_is_right_and_gets_one_spelling(cluster: dict[str
 
 
 def test_the_documented_volume_is_right(volume: dict[str, Any]):
-    assert check(SharedVolumeInputs, volume) == ({**volume, "size_tib": 2}, [])
+    assert validate_inputs(SharedVolumeInputs, volume) == ({**volume, "size_tib": 2}, [])
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_wrong_values(cluster: dict[str, Any], values: dict[str, Any], path: str
 
 def test_the_terraform_block_is_answered_in_our_names():
     """Together reference, 'Terraform'."""
-    _, problems = check(
+    _, problems = validate_inputs(
         ClusterInputs,
         {
             "name": "training-cluster",
@@ -320,16 +320,18 @@ def test_everything_wrong_is_said_at_once(cluster: dict[str, Any]):
     "name", [each for each in ClusterInputs.model_fields if each not in ClusterInputs.former_names]
 )
 def test_any_field_may_be_unknown(cluster: dict[str, Any], name: str):
-    values, problems = check(ClusterInputs, {**cluster, **SLURM, name: UNKNOWN})
+    values, problems = validate_inputs(ClusterInputs, {**cluster, **SLURM, name: UNKNOWN})
     assert problems == []
     if name != "driver_version":
         assert values[name] is UNKNOWN
 
 
 def test_an_unknown_driver_version_makes_an_unknown_pair(cluster: dict[str, Any]):
-    values, _ = check(ClusterInputs, {**cluster, "driver_version": UNKNOWN})
+    values, _ = validate_inputs(ClusterInputs, {**cluster, "driver_version": UNKNOWN})
     assert values["cuda_version"] is values["nvidia_driver_version"] is UNKNOWN
-    values, _ = check(ClusterInputs, {**cluster, "driver_version": UNKNOWN, "cuda_version": "12.6"})
+    values, _ = validate_inputs(
+        ClusterInputs, {**cluster, "driver_version": UNKNOWN, "cuda_version": "12.6"}
+    )
     assert values["cuda_version"] == "12.6"
 
 
@@ -499,24 +501,24 @@ def test_every_field_is_described():
     ],
 )
 def test_driver_names_and_pairs(name: str, pair: tuple[str, str]):
-    assert driver_pair(name) == pair
-    assert driver_name(*pair) == name
+    assert parse_driver_version(name) == pair
+    assert format_driver_version(*pair) == name
 
 
 def test_the_system_after_a_cuda_version_is_not_in_the_name():
-    assert driver_name("12.5-ubuntu-22.04", "555") == "CUDA_12_5_555"
+    assert format_driver_version("12.5-ubuntu-22.04", "555") == "CUDA_12_5_555"
 
 
 @pytest.mark.parametrize("name", ["", "CUDA", "CUDA_12_6", "CUDA_12.6_560", "CUDA_12_6_560 "])
 def test_wrong_driver_names(name: str):
     with pytest.raises(ValueError, match="is not a driver version"):
-        driver_pair(name)
+        parse_driver_version(name)
 
 
 @given(st.integers(1, 99), st.integers(0, 99), st.lists(st.integers(0, 999), min_size=1))
 def test_pairs_survive_their_name(major: int, minor: int, driver: list[int]):
     pair = (f"{major}.{minor}", ".".join(map(str, driver)))
-    assert driver_pair(driver_name(*pair)) == pair
+    assert parse_driver_version(format_driver_version(*pair)) == pair
 
 
 @pytest.mark.parametrize(
@@ -536,9 +538,9 @@ def test_versions_in_more_detail(one: str, other: str, same: bool):
 
 @pytest.mark.parametrize("name", GPU_TYPES)
 def test_known_types(name: str):
-    assert not unknown_gpu_type(name)
+    assert not is_unknown_gpu_type(name)
     for misspelt in (name.lower(), name.replace("_", "-"), name.replace("_", "")):
-        assert nearest_gpu_type(misspelt) == name
+        assert find_nearest_gpu_type(misspelt) == name
 
 
 @pytest.mark.parametrize(
@@ -554,23 +556,23 @@ def test_known_types(name: str):
     ],
 )
 def test_misspelt_types(misspelt: str, name: str):
-    assert nearest_gpu_type(misspelt) == name
-    assert not unknown_gpu_type(misspelt)
+    assert find_nearest_gpu_type(misspelt) == name
+    assert not is_unknown_gpu_type(misspelt)
 
 
 @pytest.mark.parametrize(
     "value", ["B400_SXM", "A100_SXM", "L40S_PCIE", "H100_PCIE", "MI300X", "TPU", "_"]
 )
 def test_other_hardware_is_unknown_and_not_refused(cluster: dict[str, Any], value: str):
-    assert unknown_gpu_type(value)
+    assert is_unknown_gpu_type(value)
     assert found(cluster, gpu_type=value) == {}
 
 
 @given(st.text(max_size=20))
 def test_any_text_is_known_near_or_unknown(value: str):
-    near = nearest_gpu_type(value)
+    near = find_nearest_gpu_type(value)
     assert near is None or near in GPU_TYPES
-    assert unknown_gpu_type(value) is (value not in GPU_TYPES and near is None)
+    assert is_unknown_gpu_type(value) is (value not in GPU_TYPES and near is None)
 
 
 def test_moments():
@@ -592,7 +594,7 @@ def test_what_to_do_without_capacity_is_never_compared_and_never_sent(cluster: d
     assert compute_changes(ClusterInputs, cluster, declared) == []
     assert compute_changes(ClusterInputs, declared, cluster) == []
     assert compute_changes(ClusterInputs, declared, {**declared, "on_no_capacity": UNKNOWN}) == []
-    body = cluster_create(ClusterInputs.model_validate(declared))
+    body = build_cluster_create(ClusterInputs.model_validate(declared))
     assert "on_no_capacity" not in body
 
 
@@ -600,8 +602,8 @@ def test_placements_are_the_declared_one_and_its_alternatives(cluster: dict[str,
     alternatives = [{"region": "eu-north-1"}, {"gpu_type": "H200_SXM"}]
     search = {"alternatives": alternatives, "wait_minutes": 1}
     want = ClusterInputs.model_validate({**cluster, "on_no_capacity": search})
-    bodies = [cluster_create(placed) for placed in want.placements()]
-    first = cluster_create(ClusterInputs.model_validate(cluster))
+    bodies = [build_cluster_create(placed) for placed in want.placements()]
+    first = build_cluster_create(ClusterInputs.model_validate(cluster))
     assert bodies == [first, *({**first, **alternative} for alternative in alternatives)]
 
 
@@ -613,10 +615,10 @@ def test_an_alternative_that_is_not_known_yet_is_not_judged(cluster: dict[str, A
 
 def test_the_former_name_of_drain_still_counts(cluster: dict[str, Any]):
     declared = {"on_busy": "fail"}
-    values, problems = check(ClusterInputs, {**cluster, "scale_down": declared})
+    values, problems = validate_inputs(ClusterInputs, {**cluster, "scale_down": declared})
     assert problems == []
     assert values["drain"] == declared
     assert "scale_down" not in values
-    _, (problem,) = check(ClusterInputs, {**cluster, "scale_down": declared, "drain": {}})
+    _, (problem,) = validate_inputs(ClusterInputs, {**cluster, "scale_down": declared, "drain": {}})
     assert problem.path == "scale_down"
     assert "former name of drain" in problem.reason

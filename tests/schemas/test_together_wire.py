@@ -12,7 +12,7 @@ from together.types.cluster import GPUWorkerNode as SdkGpuWorkerNode
 from together.types.clusters import ClusterStorage
 
 from gpuform.schemas.changes import compute_changes, select_declared_fields
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.together import requests, statuses
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 from gpuform.schemas.together.outputs import ClusterOutputs, SharedVolumeOutputs
@@ -123,7 +123,7 @@ def cluster_of(**values: Any) -> Cluster:
 
 @pytest.fixture
 def declared(cluster: dict[str, Any]) -> dict[str, Any]:
-    return check(ClusterInputs, cluster)[0]
+    return validate_inputs(ClusterInputs, cluster)[0]
 
 
 # Answers
@@ -286,12 +286,12 @@ def test_the_documented_create_request(cluster: dict[str, Any], declared: dict[s
         "nvidia_driver_version": "560",
         "billing_type": "ON_DEMAND",
     }
-    assert requests.cluster_create(ClusterInputs.model_validate(declared)) == expected
-    assert requests.cluster_create(ClusterInputs.model_validate(cluster)) == expected
+    assert requests.build_cluster_create(ClusterInputs.model_validate(declared)) == expected
+    assert requests.build_cluster_create(ClusterInputs.model_validate(cluster)) == expected
 
 
 def update(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    return requests.cluster_update(
+    return requests.build_cluster_update(
         ClusterInputs.model_validate(after), compute_changes(ClusterInputs, before, after)
     )
 
@@ -339,12 +339,12 @@ def test_add_ons_are_merged_by_name_and_switched_off(declared: dict[str, Any]):
 def test_volume_requests(volume: dict[str, Any]):
     """Together reference, 'Create a Shared Volume' and 'Update a Shared Volume'."""
     inputs = SharedVolumeInputs.model_validate(volume)
-    assert requests.volume_create(inputs) == {
+    assert requests.build_volume_create(inputs) == {
         "volume_name": "my-shared-volume",
         "size_tib": 2,
         "region": "us-central-8",
     }
-    assert requests.volume_update("12345-67890-12345-67890", inputs) == {
+    assert requests.build_volume_update("12345-67890-12345-67890", inputs) == {
         "volume_id": "12345-67890-12345-67890",
         "size_tib": 2,
     }
@@ -364,15 +364,23 @@ def test_every_status_has_one_meaning():
     for known, sets in (
         (
             statuses.ClusterStatus,
-            (statuses.CLUSTER_READY, statuses.CLUSTER_FAILED, statuses.CLUSTER_PENDING),
+            (
+                statuses.READY_CLUSTER_STATUSES,
+                statuses.FAILED_CLUSTER_STATUSES,
+                statuses.PENDING_CLUSTER_STATUSES,
+            ),
         ),
         (
             statuses.VolumeStatus,
-            (statuses.VOLUME_READY, statuses.VOLUME_FAILED, statuses.VOLUME_PENDING),
+            (
+                statuses.USABLE_VOLUME_STATUSES,
+                statuses.FAILED_VOLUME_STATUSES,
+                statuses.PENDING_VOLUME_STATUSES,
+            ),
         ),
     ):
         assert sum(len(one) for one in sets) == len(known)
         assert frozenset().union(*sets) == frozenset(known)
-    assert "WaitingForSubnet" in statuses.CLUSTER_PENDING
-    assert "OnDemandComputePaused" in statuses.CLUSTER_FAILED
-    assert "bound" in statuses.VOLUME_READY
+    assert "WaitingForSubnet" in statuses.PENDING_CLUSTER_STATUSES
+    assert "OnDemandComputePaused" in statuses.FAILED_CLUSTER_STATUSES
+    assert "bound" in statuses.USABLE_VOLUME_STATUSES

@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator
 
 from gpuform.providers.catalog import lifecycle_class, platforms_with
 from gpuform.schemas.rules import get_field_rules
-from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, short_names
+from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, get_reference_fields
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.language.json_schema import topology_schema
@@ -198,7 +198,11 @@ def validated(text: str, folder: Path) -> list[str]:
 def test_it_tells_of_every_property(section: str, platform: str) -> None:
     model = model_of(section, platform)
     told = SCHEMA["definitions"][f"{section}.{platform}"]["properties"]
-    assert set(told) == {*EntryInputs.model_fields, *model.model_fields, *short_names(model)}
+    assert set(told) == {
+        *EntryInputs.model_fields,
+        *model.model_fields,
+        *get_reference_fields(model),
+    }
     for name, rules in get_field_rules(model).items():
         assert told[name]["description"].startswith(model.model_fields[name].description)
         assert told[name]["examples"] == model.model_fields[name].examples

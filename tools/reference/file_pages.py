@@ -9,8 +9,8 @@ from typing import Final
 from gpuform.providers.catalog import platforms_with
 from gpuform.schemas.cases_file import CasesInputs
 from gpuform.schemas.gates import GateInputs, GatesInputs
-from gpuform.schemas.prices import HOURS_OF_A_MONTH
-from gpuform.schemas.stacks_plan import OF_ONE_STACK, StacksInputs
+from gpuform.schemas.prices import HOURS_PER_MONTH
+from gpuform.schemas.stacks_plan import SINGLE_STACK_RULES, StacksInputs
 from gpuform.schemas.topology import (
     SECTIONS,
     ConfigInputs,
@@ -209,7 +209,7 @@ guide [Gates and cost](../guides/gates-and-cost.md) has the whole way.
 """
 _PRICES: Final = f"""\
 A price of a region goes before one of all regions. What has no price is unknown: it is named, and
-it is in no sum. A month has {HOURS_OF_A_MONTH} hours.
+it is in no sum. A month has {HOURS_PER_MONTH} hours.
 """
 _GATES: Final = """\
 Each gate has one rule. A mandatory gate stops `preview`, `up`, `destroy` and `expire` with
@@ -293,7 +293,8 @@ def _render_stacks_parts() -> Iterator[str]:
     yield _FOLDERS
     yield f"{_ORDER}\n{_WITHOUT}"
     yield "## Fields"
-    yield f"The rules {join_as_code(OF_ONE_STACK)} are about one stack: no gate here has them."
+    rules = join_as_code(SINGLE_STACK_RULES)
+    yield f"The rules {rules} are about one stack: no gate here has them."
     yield render_file_tables(StacksInputs, "stacks")
 
 

@@ -21,7 +21,7 @@ from gpuform.providers.scp.client.credentials import (
 )
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.scp import wire
-from gpuform.schemas.scp.statuses import NODE_LEAVING, NodeState
+from gpuform.schemas.scp.statuses import DELETING_NODE_STATES, NodeState
 
 _NODES = "/v1/gpu-nodes"
 _FABRICS = "/v1/cluster-fabrics"
@@ -136,20 +136,20 @@ class ScpClient:
         Raises:
             NotFound: one of the nodes is gone and others are not.
         """
-        body, has_effect = wire.chosen_nodes(node_ids), _has_state(*NODE_LEAVING)
+        body, has_effect = wire.build_node_selection(node_ids), _has_state(*DELETING_NODE_STATES)
         self._send_repeatable_request(
             "DELETE", _NODES, body, node_ids, has_effect, accepts_gone=True
         )
 
     def start_nodes(self, node_ids: Sequence[str]) -> None:
         """Start stopped nodes, without waiting; running nodes are no error."""
-        body = wire.chosen_nodes(node_ids)
+        body = wire.build_node_selection(node_ids)
         has_effect = _has_state(NodeState.STARTING, NodeState.RUNNING)
         self._send_repeatable_request("POST", f"{_NODES}/start", body, node_ids, has_effect)
 
     def stop_nodes(self, node_ids: Sequence[str]) -> None:
         """Stop running nodes, without waiting; stopped nodes are no error."""
-        body = wire.chosen_nodes(node_ids)
+        body = wire.build_node_selection(node_ids)
         has_effect = _has_state(NodeState.STOPPING, NodeState.STOPPED)
         self._send_repeatable_request("POST", f"{_NODES}/stop", body, node_ids, has_effect)
 
@@ -164,7 +164,10 @@ class ScpClient:
     def assign_nat(self, node_id: str, public_ip_address_id: str) -> None:
         """Assign the address of a public IP to a node without one; do not wait."""
         # Which public IP a node has is never told: only a change under way is taken for this one.
-        body, has_effect = wire.public_nat_ip(public_ip_address_id), _has_state(NodeState.EDITING)
+        body, has_effect = (
+            wire.build_public_nat_ip(public_ip_address_id),
+            _has_state(NodeState.EDITING),
+        )
         self._send_repeatable_request(
             "POST", f"{_NODES}{at(node_id)}/public-nat-ip", body, [node_id], has_effect
         )
@@ -190,7 +193,7 @@ class ScpClient:
             # The move is asynchronous (202): a node is EDITING, or is in the new fabric already.
             return node.state == NodeState.EDITING or node.cluster_fabric_id == after_fabric_id
 
-        body = wire.moved_members(before_fabric_id, after_fabric_id, node_ids)
+        body = wire.build_member_move(before_fabric_id, after_fabric_id, node_ids)
         self._send_repeatable_request(
             "POST", f"{_FABRICS}/modify-members", body, node_ids, has_effect
         )

@@ -134,7 +134,7 @@ class Connection:
         credentials: Credentials | GpuformError,
         transport: "httpx.BaseTransport | None" = None,
         *,
-        version: str = statuses.CURRENT,
+        version: str = statuses.CURRENT_VERSION,
         language: str = "en-US",
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -200,7 +200,7 @@ class Connection:
         return {
             "Accept": "application/json",
             "Accept-Language": self._language,
-            statuses.HEADER: statuses.header_value(self._version),
+            statuses.VERSION_HEADER: statuses.format_version_header(self._version),
         }
 
     def _sign_request(self, request: "httpx.Request") -> "httpx.Request":
@@ -218,8 +218,8 @@ class Connection:
     def _warn_about_version_end(self, response: "httpx.Response") -> None:
         """Log a warning, once, if the API version in use is deprecated and may end."""
         end = find_version_end(response)
-        if end is None and self._version in statuses.DEPRECATED:
-            end = statuses.DEPRECATED[self._version].isoformat()
+        if end is None and self._version in statuses.DEPRECATED_VERSIONS:
+            end = statuses.DEPRECATED_VERSIONS[self._version].isoformat()
         if end is None:
             return
         with self._lock:

@@ -15,7 +15,12 @@ from urllib.parse import urlsplit
 
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.operations import Settings
-from gpuform.schemas.scp.node_rules import REGIONS, all_regions, environments_of, service_url
+from gpuform.schemas.scp.node_rules import (
+    REGIONS,
+    build_service_url,
+    describe_regions,
+    find_environments,
+)
 
 ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG = "SCP_TF_ACCESS_KEY", "scp:accessKey"
 SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG = "SCP_TF_SECRET_KEY", "scp:secretKey"
@@ -197,10 +202,10 @@ def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | Non
     if not region:
         raise GpuformError(
             f"the region of SCP is not known: set {REGION_VARIABLE}",
-            hint=f"or: gpuform config set {REGION_CONFIG} REGION; {all_regions()}",
+            hint=f"or: gpuform config set {REGION_CONFIG} REGION; {describe_regions()}",
         )
     try:
-        return service_url(region, _resolve_environment(settings, files, region))
+        return build_service_url(region, _resolve_environment(settings, files, region))
     except ValueError as error:
         raise GpuformError(
             str(error),
@@ -229,7 +234,7 @@ def _resolve_environment(settings: Settings, files: _ConfigFiles, region: str) -
     auth_url = files.config.get("auth-url")
     if auth_url:
         return _parse_environment(auth_url, "auth-url of ~/.scpconf/config.json")
-    candidates = environments_of(region)
+    candidates = find_environments(region)
     if len(candidates) > 1:
         raise GpuformError(
             f"region {region} is in several environments of SCP ({', '.join(candidates)}), and it "

@@ -30,9 +30,9 @@ from gpuform.providers.scp.nodes.planning import (
     is_terminating,
 )
 from gpuform.providers.slurm import declared_scheduler
-from gpuform.schemas.policies.drain import Leaving, PoolDrainInputs
+from gpuform.schemas.policies.drain import PoolDrainInputs, RemovedNodes
 from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import NODE_FAILED
+from gpuform.schemas.scp.statuses import FAILED_NODE_STATES
 
 KeptNode = tuple[NodeOutputs, DeclaredNode]
 
@@ -120,7 +120,7 @@ class NodeDrainer:
 
     def predict_removed_nodes(
         self, taking: NodeEviction, nodes: Sequence[NodeOutputs]
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """Predict for a plan which nodes would be removed now; None if no scheduler is declared."""
         if not taking:
             return None
@@ -186,7 +186,7 @@ def _nodes_to_workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:
             node.gpu_node_name,
             aliases=(node.id,),
             addresses=tuple(filter(None, (node.policy_ip, node.policy_nat))),
-            is_failed=node.state in NODE_FAILED,
+            is_failed=node.state in FAILED_NODE_STATES,
         )
         for node in live_nodes
     ]

@@ -30,7 +30,7 @@ from gpuform.providers.evidence.decisions import FORGET_NODE
 from gpuform.providers.records import Intent, Target, record_name
 from gpuform.providers.scp.nodes.planning import is_terminating
 from gpuform.schemas.scp import wire
-from gpuform.schemas.scp.statuses import unix_time
+from gpuform.schemas.scp.statuses import to_unix_time
 
 COMPARED_FIELDS: Final = ("image_id", "vpc_id", "network_id", "cluster_fabric_name")
 """The fields that distinguish a node that gpuform requested from another node of its name."""
@@ -143,7 +143,7 @@ class NodeLedger:
         ids_by_name: dict[str, str] = {}
         doubtful: list[Candidate] = []
         sibling_times = [
-            unix_time(node.created_at)
+            to_unix_time(node.created_at)
             for node in listed
             if node.id in intent.hints and node.gpu_node_name in intent.names
         ]
@@ -312,7 +312,7 @@ def node_to_candidate(node: wire.GpuNode) -> Candidate:
     """Convert a node to a candidate of an exactly-once create."""
     return Candidate(
         node.id,
-        unix_time(node.created_at),
+        to_unix_time(node.created_at),
         leaving=is_terminating(node.state),
         # A vendor pool stands for the region: names of nodes are compared within it.
         region=node.node_pool_id,

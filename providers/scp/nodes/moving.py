@@ -16,7 +16,7 @@ from gpuform.providers.scp.nodes.planning import MIN_FABRIC_SIZE, DeclaredPool, 
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
-from gpuform.schemas.scp.node_rules import ALONE, node_name
+from gpuform.schemas.scp.node_rules import NEEDS_NODE_POOL, get_node_name
 from gpuform.schemas.values import contains_unknown
 
 
@@ -155,7 +155,7 @@ def describe_missing_fabric(fabric_id: str) -> str:
     """Say why a node cannot join a nonexistent fabric."""
     return (
         f"there is no fabric {fabric_id}: a fabric exists from its first node to its last, and "
-        f"{ALONE}"
+        f"{NEEDS_NODE_POOL}"
     )
 
 
@@ -251,7 +251,7 @@ def _list_possible_names(values: Mapping[str, Any]) -> set[str]:
     prefix, nodes = values.get("gpu_node_name_prefix"), values.get("nodes")
     if isinstance(nodes, Mapping):
         named_nodes = ((key, node) for key, node in nodes.items() if isinstance(node, Mapping))
-        return {str(node_name(key, node, str(prefix))) for key, node in named_nodes}
+        return {str(get_node_name(key, node, str(prefix))) for key, node in named_nodes}
     return {f"{prefix}-{number:03}" for number in range(1, 1000)}
 
 

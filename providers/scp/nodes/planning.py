@@ -11,9 +11,9 @@ from itertools import count as numbers
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
-from gpuform.schemas.scp.node_rules import node_name
+from gpuform.schemas.scp.node_rules import get_node_name
 from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import NODE_FAILED, NODE_LEAVING, NodeState
+from gpuform.schemas.scp.statuses import DELETING_NODE_STATES, FAILED_NODE_STATES, NodeState
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ _POWER: Final[Mapping[str, str]] = {
 
 def is_terminating(state: str) -> bool:
     """Return True if a node of this state is being deleted or was deleted."""
-    return state in NODE_LEAVING
+    return state in DELETING_NODE_STATES
 
 
 def get_power_state(state: str) -> str | None:
@@ -143,7 +143,7 @@ class DeclaredPool:
             # The full name comes from the prefix and the key, or is this one.
             settings.pop("gpu_node_name", None)
             declared_node = DeclaredNode(
-                key, node_name(key, node, prefix), image_id, server_type_id, **settings
+                key, get_node_name(key, node, prefix), image_id, server_type_id, **settings
             )
             nodes[declared_node.name] = declared_node
         return cls(
@@ -275,7 +275,7 @@ def find_replacement(node: NodeOutputs, declared_node: DeclaredNode) -> Replacem
     """
     if node.id in declared_node.recreated_ids:
         return Replacement(node, declared_node, REPAIR_FIELD, node.state, declared_node.state)
-    if node.state in NODE_FAILED and not declared_node.keeps_failed:
+    if node.state in FAILED_NODE_STATES and not declared_node.keeps_failed:
         return Replacement(node, declared_node, "state", node.state, declared_node.state)
     # These are fixed at creation: SCP has no call that changes them.
     fixed_values = {
@@ -296,7 +296,7 @@ def sort_for_removal(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> li
     def rank(node: NodeOutputs) -> tuple[int, int]:
         if node.gpu_node_name in first_names:
             return 0, first_names.index(node.gpu_node_name)
-        if node.state in NODE_FAILED:
+        if node.state in FAILED_NODE_STATES:
             return 1, 0
         is_stopped_early = declared.state == "RUNNING" and get_power_state(node.state) == "STOPPED"
         return (2, 0) if is_stopped_early else (3, 0)

@@ -29,9 +29,9 @@ from gpuform.providers.scp.nodes.planning import is_terminating
 from gpuform.providers.slurm import Condition, declared_conditions
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.drain import PoolDrainInputs
-from gpuform.schemas.policies.repair import Cause, NodeFault, RepairInputs, RepairPolicy
+from gpuform.schemas.policies.repair import FaultCause, NodeFault, RepairInputs, RepairPolicy
 from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import NODE_FAILED, NodeState, unix_time
+from gpuform.schemas.scp.statuses import FAILED_NODE_STATES, NodeState, to_unix_time
 
 VERDICT_OWNER: Final = "scp"
 """The owner under which failed certifications are recorded: node ids are unique on all of SCP."""
@@ -77,18 +77,18 @@ def find_failed_nodes(
     A fault that `known_faults` does not have begins at `now`: the platform gives no time.
     """
     first_seen = {
-        fault.instance: fault.since for fault in known_faults if fault.cause == Cause.PLATFORM
+        fault.instance: fault.since for fault in known_faults if fault.cause == FaultCause.PLATFORM
     }
     return [
         NodeFault(
             node=node.gpu_node_name,
-            cause=Cause.PLATFORM,
+            cause=FaultCause.PLATFORM,
             because=f"its state is {node.state}",
             since=first_seen.get(node.id, now),
             instance=node.id,
         )
         for node in nodes
-        if node.state in NODE_FAILED
+        if node.state in FAILED_NODE_STATES
     ]
 
 
@@ -100,7 +100,7 @@ def keep_known_faults(
     return [
         fault
         for fault in known_faults
-        if fault.cause != Cause.PLATFORM and fault.instance in existing_ids
+        if fault.cause != FaultCause.PLATFORM and fault.instance in existing_ids
     ]
 
 
@@ -109,11 +109,11 @@ def find_unusable_nodes(
 ) -> Iterator[NodeFault]:
     """Yield a fault for each node unusable for the scheduler for `patience_s` seconds."""
     for node in nodes:
-        since, created_at = unix_time(node.unusable_since), unix_time(node.created_at)
+        since, created_at = to_unix_time(node.unusable_since), to_unix_time(node.created_at)
         if node.trouble and is_unusable_for(patience_s, since=since, now=now, created=created_at):
             yield NodeFault(
                 node=node.gpu_node_name,
-                cause=Cause.NOT_READY,
+                cause=FaultCause.NOT_READY,
                 because=node.trouble,
                 since=node.unusable_since or "",
                 instance=node.id,
@@ -132,7 +132,7 @@ def find_uncertified_nodes(
         if (failure := failures_by_id.get(node.id)) is not None:
             yield NodeFault(
                 node=node.gpu_node_name,
-                cause=Cause.FAILED_CERTIFICATION,
+                cause=FaultCause.FAILED_CERTIFICATION,
                 because=f"{failure.category}: {failure.because}",
                 since=failure.at,
                 instance=node.id,
@@ -147,12 +147,14 @@ def find_overheated_nodes(
 ) -> list[NodeFault]:
     """Return a fault for each overheated node; `reasons` has the measurement by name."""
     first_seen = {
-        fault.instance: fault.since for fault in known_faults if fault.cause == Cause.OVERHEATED
+        fault.instance: fault.since
+        for fault in known_faults
+        if fault.cause == FaultCause.OVERHEATED
     }
     return [
         NodeFault(
             node=node.gpu_node_name,
-            cause=Cause.OVERHEATED,
+            cause=FaultCause.OVERHEATED,
             because=reasons[node.gpu_node_name],
             since=first_seen.get(node.id, now),
             instance=node.id,
@@ -276,7 +278,7 @@ class NodeInspection:
     @staticmethod
     def _validate_since(node: NodeOutputs, since: str | None, now: str) -> str:
         """Return `since` if the machine existed then: machines may share a name over time."""
-        created, latest = unix_time(node.created_at), unix_time(now)
+        created, latest = to_unix_time(node.created_at), to_unix_time(now)
         assert latest is not None  # noqa: S101 - we have written it
         return time_within(since, created, latest)
 
@@ -294,6 +296,8 @@ class NodeInspection:
             if node.get("unusable_since")
         }
         fault_times = {
-            fault.instance: fault.since for fault in known_faults if fault.cause == Cause.NOT_READY
+            fault.instance: fault.since
+            for fault in known_faults
+            if fault.cause == FaultCause.NOT_READY
         }
         return fault_times | stored_times

@@ -25,7 +25,7 @@ from gpuform.providers.scp.nodes.planning import (
     has_other_public_ip,
 )
 from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import NODE_AT_REST
+from gpuform.schemas.scp.statuses import STABLE_NODE_STATES
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class NodeSteps:
         self, node: NodeOutputs, declared_node: DeclaredNode, fabric: TargetFabric
     ) -> str:
         """Return the next step of a node; empty if no step is needed or possible now."""
-        if node.state not in NODE_AT_REST:
+        if node.state not in STABLE_NODE_STATES:
             return ""
         fields = {difference.field for difference in find_differences(node, declared_node, fabric)}
         # Unlocked first and locked last: a locked node takes no other step.

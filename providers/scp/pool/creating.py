@@ -37,7 +37,7 @@ from gpuform.providers.scp.nodes import (
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
-from gpuform.schemas.scp.statuses import FABRIC_READY
+from gpuform.schemas.scp.statuses import READY_FABRIC_STATES
 
 
 class PoolPreconditions:
@@ -282,7 +282,7 @@ class PoolCreator:
 
     def _join_fabric(self, fabric_id: str, declared_nodes: Sequence[DeclaredNode]) -> None:
         fabric = find_fabric_by_id(self._client, fabric_id)
-        is_ready = fabric is None or fabric.state in FABRIC_READY
+        is_ready = fabric is None or fabric.state in READY_FABRIC_STATES
         now = self._context.clock.now()
         # A refusal of a fabric that is not ready is not final: the batches are sent again later.
         if (

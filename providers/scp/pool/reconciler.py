@@ -31,11 +31,11 @@ from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, PoolCreator, bu
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.providers.scp.pool.repairs import PoolRepairs, parse_stored_nodes
 from gpuform.providers.scp.pool.rollout import Rollout, RolloutLimits
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
-from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
+from gpuform.schemas.scp.statuses import FAILED_NODE_STATES, STABLE_NODE_STATES
 
 ObservedPool = Observed[NodePoolOutputs]
 
@@ -153,7 +153,7 @@ class PoolReconciler:
             plan = self._plan_step(self.plan_changes())
         raise GpuformError("its nodes change all the time: run it again")
 
-    def predict_removed_nodes(self) -> Leaving | None:
+    def predict_removed_nodes(self) -> RemovedNodes | None:
         """Predict which nodes an update would remove now."""
         plan = self.plan_changes()
         eviction = self.drainer.build_eviction(plan, self._declared.fabric)
@@ -187,7 +187,10 @@ class PoolReconciler:
             node.id
             for node in self.nodes.all
             if node.id not in self._states_before
-            or (node.state in NODE_FAILED and self._states_before[node.id] not in NODE_FAILED)
+            or (
+                node.state in FAILED_NODE_STATES
+                and self._states_before[node.id] not in FAILED_NODE_STATES
+            )
         }
         declared = replace(
             self._declared, drained_names=self.drainer.chosen_names, recreated_ids=recreated_ids
@@ -241,7 +244,7 @@ class PoolReconciler:
         if any(is_terminating(node.state) for node in self.nodes.all):
             return True
         return any(
-            node.state not in NODE_AT_REST | NODE_FAILED
+            node.state not in STABLE_NODE_STATES | FAILED_NODE_STATES
             or (
                 declared_node.name not in refused_names
                 and any(find_differences(node, declared_node, self._declared.fabric))
@@ -256,7 +259,7 @@ class PoolReconciler:
         reasons_by_name |= {**self._creator.refusals, **self._steps.refusals}
         for node, declared_node in plan.keep:
             pending_replacement = find_replacement(node, declared_node)
-            if node.state in NODE_FAILED:
+            if node.state in FAILED_NODE_STATES:
                 reasons_by_name[node.gpu_node_name] = self._describe_broken_node(node)
             elif pending_replacement:
                 before, after = pending_replacement.before, pending_replacement.after

@@ -19,9 +19,9 @@ from gpuform.providers.scp.nodes import (
     decide_repairs,
     find_uncertified_nodes,
 )
-from gpuform.schemas.policies.repair import Cause, NodeRepair, RepairInputs
+from gpuform.schemas.policies.repair import FaultCause, NodeRepair, RepairInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import NODE_FAILED
+from gpuform.schemas.scp.statuses import FAILED_NODE_STATES
 
 RERUN_WINDOW_S: Final = 3600.0
 """For how many seconds a repair that was cut off counts as the one that is run again."""
@@ -119,14 +119,14 @@ class PoolRepairs:
     def _find_recovery(self, replacement: Replacement, repair: NodeRepair) -> str:
         """Return why a node needs no repair any more; empty while the fault persists."""
         policy = self._policy
-        if repair.cause == Cause.NOT_READY:
+        if repair.cause == FaultCause.NOT_READY:
             condition = self._inspection.get_conditions([replacement.node]).get(replacement.node.id)
             return "" if condition is None or condition.trouble else "can be used again"
-        if repair.cause == Cause.OVERHEATED and policy and policy.max_temperature is not None:
+        if repair.cause == FaultCause.OVERHEATED and policy and policy.max_temperature is not None:
             max_temperature = policy.max_temperature
             reasons = self._inspection.measure_overheated_nodes([replacement.node], max_temperature)
             return "" if replacement.name in reasons else "is no longer too hot"
-        if repair.cause == Cause.FAILED_CERTIFICATION:
+        if repair.cause == FaultCause.FAILED_CERTIFICATION:
             failure_times = {
                 fault.since
                 for fault in find_uncertified_nodes(
@@ -134,7 +134,7 @@ class PoolRepairs:
                 )
             }
             return "" if repair.since in failure_times else "was certified since"
-        return "" if replacement.node.state in NODE_FAILED else "is no longer broken"
+        return "" if replacement.node.state in FAILED_NODE_STATES else "is no longer broken"
 
     def _record_request(self, repair: NodeRepair) -> str:
         """Record a requested repair; return a reason if an interrupted run has done the repair."""

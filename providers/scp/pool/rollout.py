@@ -20,10 +20,10 @@ from gpuform.providers.scp.nodes import (
     find_replacement,
     is_terminating,
 )
-from gpuform.schemas.policies.drain import Leaving, PoolDrainInputs
+from gpuform.schemas.policies.drain import PoolDrainInputs, RemovedNodes
 from gpuform.schemas.policies.repair import RolloutInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
+from gpuform.schemas.scp.statuses import FAILED_NODE_STATES, STABLE_NODE_STATES
 
 STEP_TIMEOUT_S: Final = 7200.0
 """Within how many seconds a step's nodes must come back: the official Terraform provider's timeout.
@@ -92,7 +92,7 @@ class Rollout:
             return 0.0
         return len(plan.replace) * (STEP_TIMEOUT_S + JOIN_TIMEOUT_S + self._limits.pause_s)
 
-    def sort_removed_nodes(self, removed: Leaving | None) -> Leaving | None:
+    def sort_removed_nodes(self, removed: RemovedNodes | None) -> RemovedNodes | None:
         """Sort the removed nodes by the order of the removal: idle nodes first."""
         if not self._limits or removed is None:
             return removed
@@ -172,7 +172,7 @@ class Rollout:
         """
         changing_names = {declared_node.name for declared_node in plan.create} - {*refused_names}
         changing_names |= {node.gpu_node_name for node in nodes if is_terminating(node.state)}
-        final_states = NODE_AT_REST | NODE_FAILED
+        final_states = STABLE_NODE_STATES | FAILED_NODE_STATES
         changing_names |= {
             node.gpu_node_name for node, _ in plan.keep if node.state not in final_states
         }
@@ -210,7 +210,7 @@ class Rollout:
             name = node.gpu_node_name
             if name in ignored_names and name not in self._replaced_names:
                 continue
-            if node.state in NODE_FAILED:
+            if node.state in FAILED_NODE_STATES:
                 reasons[name] = f"is {node.state}"
             elif find_replacement(node, declared_node):
                 reasons[name] = "was made otherwise than declared"
@@ -260,7 +260,7 @@ class Rollout:
     ) -> tuple[bool, bool, bool, str]:
         """Rank a replacement: first nodes of an earlier run, then unusable, then idle ones."""
         worker = (workers_by_name or {}).get(replacement.name)
-        is_failed = replacement.node.state in NODE_FAILED
+        is_failed = replacement.node.state in FAILED_NODE_STATES
         is_failed |= workers_by_name is not None and _is_unusable(workers_by_name, replacement.name)
         has_jobs = worker is not None and bool(worker.jobs)
         return (

@@ -214,18 +214,18 @@ def _report_written(
 
 def login_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """A callback of click for the name of a user, who is no option of ssh."""
-    from gpuform.schemas.access import is_user  # noqa: PLC0415 - not for help
+    from gpuform.schemas.access import is_valid_user  # noqa: PLC0415 - not for help
 
-    if value and not is_user(value):
+    if value and not is_valid_user(value):
         raise click.BadParameter(f"{value!r} is no login name", context, parameter)
     return value
 
 
 def jump_host(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """A callback of click for a jump host, which is no option of ssh."""
-    from gpuform.schemas.access import is_jump  # noqa: PLC0415 - not for help
+    from gpuform.schemas.access import is_valid_jump_host  # noqa: PLC0415 - not for help
 
-    if value and not is_jump(value):
+    if value and not is_valid_jump_host(value):
         text = f"{value!r} is no jump host: [USER@]HOST[:PORT]"
         raise click.BadParameter(text, context, parameter)
     return value

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
@@ -201,13 +201,15 @@ def as_raw(value: Any) -> Any:
 
 def spelt(properties: dict[str, Value], model: type[InputModel]) -> dict[str, Value]:
     """Their provider takes choices in any case: in capitals what is refused only as it is."""
-    refused = {problem.path for problem in check(model, _known(properties))[1]}
+    refused = {problem.path for problem in validate_inputs(model, _known(properties))[1]}
     louder = {
         name: value.upper()
         for name, value in properties.items()
         if name in refused and isinstance(value, str)
     }
-    still = {problem.path for problem in check(model, _known({**properties, **louder}))[1]}
+    still = {
+        problem.path for problem in validate_inputs(model, _known({**properties, **louder}))[1]
+    }
     return {**properties, **{name: text for name, text in louder.items() if name not in still}}
 
 

@@ -22,7 +22,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.properties import plain
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.plan import PlanReason
-from gpuform.schemas.policies.drain import Leaving
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host.providers import (
@@ -157,7 +157,7 @@ class ProviderHost:
 
     def leaving(
         self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """While planning: the nodes that an update takes away; None where nobody tells it."""
         served = self._provider(urn, provider, news, olds)
         if not isinstance(served, Lifecycle):
@@ -167,7 +167,7 @@ class ProviderHost:
 
     def all_leaving(
         self, urn: str, id_: str, outputs: PropertyMap, because: str, provider: str = ""
-    ) -> Leaving | None:
+    ) -> RemovedNodes | None:
         """While planning: the nodes that go with an object; None where nobody tells it."""
         served = self._provider(urn, provider, outputs)
         if not isinstance(served, Lifecycle):

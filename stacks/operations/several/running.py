@@ -252,7 +252,7 @@ class _Several:
         if self.options.run.operation == "refresh":
             return None
         gates = [*(plan.gates or ()), *(gate for each in plan.plans for gate in each.gates or ())]
-        if any(gate.stops for gate in lifted(gates, _allowed(self.options.run))):
+        if any(gate.is_blocking for gate in lifted(gates, _allowed(self.options.run))):
             return ExitReason.POLICY_VIOLATION
         is_unchecked = self.options.run.require_checks and any(p.unchecked for p in plan.plans)
         return ExitReason.UNCHECKED if is_unchecked else None

@@ -28,7 +28,7 @@ def _stack(stack: StackFacts) -> dict[str, Any]:
         "errors": [*stack.plan.errors],
         **_totals(stack),
         "dangers": [_danger(subject) for subject in stack.subjects if subject.danger],
-        "stopped_by": [gate.name for gate in stack.plan.gates or () if gate.stops],
+        "stopped_by": [gate.name for gate in stack.plan.gates or () if gate.is_blocking],
         "command": stack.command,
         "plan": stack.plan.model_dump(),
     }

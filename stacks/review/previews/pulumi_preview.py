@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.properties import plain
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.checking import ABOUT_KEYS, check
+from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.errors import EngineError
@@ -45,7 +45,7 @@ _DELETED_BY_WHOM: Final = (
 )
 
 
-_ABOUT_NAMES: Final = (*ABOUT_KEYS, "is required")
+_ABOUT_NAMES: Final = (*KEY_PROBLEM_PREFIXES, "is required")
 """How the reasons of problems begin that are about no value."""
 
 
@@ -299,7 +299,7 @@ def _fields(step: _Step, old: ResourceState, new: ResourceState) -> list[FieldCh
     secret = dict.fromkeys((hidden & new.inputs.keys()) - {PROVIDER_PROPERTY}, UNKNOWN)
     try:
         # Nothing has checked the document's values: a count may be beyond all bounds.
-        problems = check(lifecycle.inputs, plain(to_provider(new.inputs)) | secret)[1]
+        problems = validate_inputs(lifecycle.inputs, plain(to_provider(new.inputs)) | secret)[1]
         if not all(each.reason.startswith(_ABOUT_NAMES) for each in problems):
             return None
         found = lifecycle().list_changes(to_provider(before), to_provider(after))

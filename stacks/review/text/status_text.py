@@ -9,7 +9,7 @@ from gpuform.providers.environment import Live
 from gpuform.schemas.lens.conditions import Capacity
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 from gpuform.schemas.plan import Amount, StackCost
-from gpuform.schemas.resource_facts import Billing, Footprint, Notice
+from gpuform.schemas.resource_facts import Billing, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.paint import PLAIN, Paint
@@ -39,7 +39,7 @@ class ResourceStatus:
     id: str
     summary: Summary
     problem: str = ""
-    footprint: Footprint | None = None
+    footprint: ResourceUsage | None = None
     is_gone: bool = False
     live: Live | None = None
     live_problem: str = ""

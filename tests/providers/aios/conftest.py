@@ -18,7 +18,7 @@ from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.records import FolderRecords, Intents
-from gpuform.schemas.aios.updates import NOTHING
+from gpuform.schemas.aios.updates import EMPTY_UPDATE
 
 URL = "http://aios.test"
 Json = dict[str, Any]
@@ -56,7 +56,7 @@ class Registry:
             for each in found
             if each["method"] != "GET"
             and not each["path"].endswith("/query")
-            and each["body"] != NOTHING.body
+            and each["body"] != EMPTY_UPDATE.body
         ]
 
     def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:

@@ -18,15 +18,15 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.errors import AdoptionQuestion, GpuformError
 from gpuform.providers.records import FolderRecords, Intents
-from gpuform.schemas.aios.documents import entry_of
-from gpuform.schemas.aios.parts import whole_node
+from gpuform.schemas.aios.documents import node_to_entry
+from gpuform.schemas.aios.parts import complete_node
 
 from .conftest import Thing
 from .lagging_registry import Faults, LaggingRegistry, sums_of
 
 Json = dict[str, Any]
 WEST, EAST = "west", "east"
-NODE = whole_node({k: v for k, v in DECLARED["nodes"]["node_data"][1].items() if k != "id"})
+NODE = complete_node({k: v for k, v in DECLARED["nodes"]["node_data"][1].items() if k != "id"})
 RECORD = {name: value for name, value in DECLARED.items() if name != "nodes"}
 
 
@@ -309,7 +309,7 @@ class Course:
 
 
 def wired(entry: Json) -> Json:
-    return copy.deepcopy(entry_of(entry))
+    return copy.deepcopy(node_to_entry(entry))
 
 
 def plain(entries: Any) -> list[Json]:

@@ -12,7 +12,7 @@ from gpuform.providers.aios.client import AiosClient, client_for
 from gpuform.providers.context import use_context
 from gpuform.providers.errors import GpuformError, MissingCredentials, NotFound, ServerError
 from gpuform.providers.operations import Settings
-from gpuform.schemas.aios.updates import Request
+from gpuform.schemas.aios.updates import UpdateRequest
 
 
 def answering(content: Any, status: int = 200) -> tuple[AiosClient, list[httpx.Request]]:
@@ -49,7 +49,7 @@ def test_the_example_is_got() -> None:
 
 def test_the_example_is_updated() -> None:
     client, asked = answering(CLUSTER)
-    client.update(CLUSTER["id"], Request(UPDATE))
+    client.update(CLUSTER["id"], UpdateRequest(UPDATE))
     assert sent(asked[0]) == ("PUT", ONE, UPDATE)
     assert asked[0].headers["content-type"] == "application/json"
 

@@ -15,9 +15,9 @@ from gpuform.providers.emulator.aios.mongo import apply_update
 from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import declared_node
-from gpuform.schemas.aios.parts import NODE_COUNT, PATHS, totals, value_at
-from gpuform.schemas.aios.updates import node_added, node_changed, node_removed
+from gpuform.schemas.aios.documents import entry_to_declared
+from gpuform.schemas.aios.parts import NODE_COUNT, SUM_PATHS, get_value, sum_declared_nodes
+from gpuform.schemas.aios.updates import build_node_addition, build_node_change, build_node_removal
 
 ID = "cluster-west-vision-001"
 PATH = f"/clusters/{ID}"
@@ -251,16 +251,16 @@ def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any])
     for entry in entries:
         found = wire.Cluster.model_validate(record)
         present = found.entry(entry["id"])
-        request = node_changed(found, entry)
+        request = build_node_change(found, entry)
         if present is None:
-            body = node_added(found, entry).body
+            body = build_node_addition(found, entry).body
         elif request is not None:
             body = request.body
         else:
-            body = node_removed(found, entry["id"], None).body
+            body = build_node_removal(found, entry["id"], None).body
         record = apply_update(record, body)
         seen = wire.Cluster.model_validate(record)
-        nodes = [declared_node(each) for each in seen.nodes.node_data]
+        nodes = [entry_to_declared(each) for each in seen.nodes.node_data]
         dumped = seen.model_dump(exclude_none=True)
-        for path in (NODE_COUNT, *PATHS):
-            assert (value_at(dumped, path) or 0) == totals(nodes)[path], path
+        for path in (NODE_COUNT, *SUM_PATHS):
+            assert (get_value(dumped, path) or 0) == sum_declared_nodes(nodes)[path], path

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from gpuform.providers.emulator.aios.mongo import apply_update
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import cluster_document, declared_cluster
+from gpuform.schemas.aios.documents import build_cluster_document, cluster_to_declared
 from gpuform.schemas.aios.inputs import ClusterInputs
-from gpuform.schemas.aios.updates import changed_fields, entries_request, without_sums
+from gpuform.schemas.aios.updates import build_entries_request, build_field_changes, remove_sums
 from gpuform.schemas.changes import compute_changes, requires_action, select_declared_fields
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.rules import get_field_rules
 
 TEXTS = st.sampled_from(["a", "b", "c"])
@@ -62,7 +62,7 @@ DECLARATIONS = st.fixed_dictionaries(
 
 
 def declared(values: Any) -> Any:
-    found, problems = check(ClusterInputs, values)
+    found, problems = validate_inputs(ClusterInputs, values)
     assert problems == []
     return found
 
@@ -72,19 +72,19 @@ def declared(values: Any) -> Any:
 @given(DECLARATIONS, DECLARATIONS)
 def test_a_record_becomes_as_declared_and_nothing_is_left_to_do(first: Any, second: Any) -> None:
     before, after = declared(first), declared(second)
-    record = cluster_document(before, with_status=True)
+    record = build_cluster_document(before, with_status=True)
     rules = get_field_rules(ClusterInputs)
     nodes = (before["nodes"]["node_data"], after["nodes"]["node_data"])
-    fields = without_sums(changed_fields(rules, before, after))
+    fields = remove_sums(build_field_changes(rules, before, after))
     record = apply_update(record, fields)
     requests = []
-    while request := entries_request(wire.Cluster.model_validate(record), *nodes):
+    while request := build_entries_request(wire.Cluster.model_validate(record), *nodes):
         assert all(request.body.values())
         requests.append(request)
         record = apply_update(record, request.body)
     assert len(requests) <= 3
     seen = wire.Cluster.model_validate(record)
-    echo = select_declared_fields(ClusterInputs, declared_cluster(seen), after)
+    echo = select_declared_fields(ClusterInputs, cluster_to_declared(seen), after)
     assert not requires_action(compute_changes(ClusterInputs, echo, after))
     assert {each.id for each in seen.nodes.node_data} == {each["id"] for each in nodes[1]}
     if not requires_action(compute_changes(ClusterInputs, before, after)):
@@ -94,6 +94,6 @@ def test_a_record_becomes_as_declared_and_nothing_is_left_to_do(first: Any, seco
 def test_the_document_s_update_is_what_its_change_takes() -> None:
     before = declared(DECLARED)
     after = declared({**DECLARED, "tags": ["gpu", "updated"], "reputation": 97})
-    body = changed_fields(get_field_rules(ClusterInputs), before, after)
+    body = build_field_changes(get_field_rules(ClusterInputs), before, after)
     assert body == {"$set": {"tags": ["gpu", "updated"], "reputation": 97}}
     assert apply_update(CLUSTER, body)["reputation"] == 97

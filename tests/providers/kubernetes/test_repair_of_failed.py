@@ -11,7 +11,7 @@ from gpuform.providers.emulator.server import environment
 from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle
-from gpuform.schemas.policies.repair import Cause
+from gpuform.schemas.policies.repair import FaultCause
 from tests.providers.kubernetes.test_certifications import World
 
 URN = "urn:pulumi:dev::project::type::train"
@@ -68,7 +68,7 @@ def test_a_node_at_fault_alone_is_repaired_and_then_certified_again(world: World
     world.set(slow_nodes={slow: 250})
     made = world.create(world.declared())
     [due] = cluster.refresh()
-    assert (due.node, due.cause) == (slow, Cause.FAILED_CERTIFICATION)
+    assert (due.node, due.cause) == (slow, FaultCause.FAILED_CERTIFICATION)
     assert "250 GB/s, and the floor is 300 GB/s" in due.because
 
     cluster.update()

@@ -15,7 +15,7 @@ from gpuform.providers.lens import capacity, get_consumers, get_heatmap, get_ove
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
 from gpuform.providers.operations import Settings
 from gpuform.schemas.lens import wire
-from gpuform.schemas.lens.conditions import Capacity, amiss
+from gpuform.schemas.lens.conditions import Capacity, describe_violations
 from gpuform.schemas.lens.inputs import ConditionInputs
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -162,7 +162,7 @@ def test_an_odd_number_is_not_told_and_spoils_no_other(odd: Any) -> None:
     assert told.total_nodes == before.total_nodes
     assert told.storage_stat.available_capacity == before.storage_stat.available_capacity
     condition = ConditionInputs.model_validate({"healthy_nodes": {"at_least": 0}})
-    assert amiss(condition, told) == "healthyNodes is not told (wanted: at least 0)"
+    assert describe_violations(condition, told) == "healthyNodes is not told (wanted: at least 0)"
 
 
 @pytest.mark.parametrize("odd", [7, "text", None, []])
@@ -184,10 +184,12 @@ def test_a_heatmap_with_odd_points(odd: Any) -> None:
     assert told.temperature.data[0].gpu == first["nodeName"]
     hot = ConditionInputs.model_validate({"max_temperature": {"at_most": 1}})
     overview = wire.Overview.model_validate(OVERVIEW["data"])
-    assert "maxTemperature=" in amiss(hot, overview, told)
+    assert "maxTemperature=" in describe_violations(hot, overview, told)
     heat["temperature"]["data"][-1]["value"] = "hot"
     told = wire.GpuHeatmap.model_validate(heat)
-    assert amiss(hot, overview, told) == "maxTemperature is not told (wanted: at most 1)"
+    assert (
+        describe_violations(hot, overview, told) == "maxTemperature is not told (wanted: at most 1)"
+    )
 
 
 @pytest.mark.parametrize("odd", [*ODD, -3], ids=repr)

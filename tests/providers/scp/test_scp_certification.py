@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.emulator.together import ADMIN_KEY
-from gpuform.schemas.policies.repair import Cause
+from gpuform.schemas.policies.repair import FaultCause
 
 NAMES = ["train-worker-0", "train-worker-1"]
 CLUSTER = {
@@ -80,7 +80,7 @@ def test_a_node_that_fails_is_made_anew_and_the_new_one_is_certified(
     seen = [world.refresh(each) for each in nodes]
     assert [each.outs["faults"] for each in seen[:1]] == [[]]
     [fault] = seen[1].outs["faults"]
-    assert (fault["cause"], fault["instance"]) == (Cause.FAILED_CERTIFICATION, nodes[1].id)
+    assert (fault["cause"], fault["instance"]) == (FaultCause.FAILED_CERTIFICATION, nodes[1].id)
     replaced = world.diff(seen[1], seen[1].inputs)
     assert replaced == ['repair["train-worker-1"]']
 

@@ -21,7 +21,7 @@ from gpuform.providers.scp import idleness
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import NodeDrainer
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, GpuStat, Overview
-from gpuform.schemas.policies.lifetime import Idleness, idleness_of
+from gpuform.schemas.policies.lifetime import Idleness, read_idleness
 from gpuform.schemas.scp.outputs import NodeOutputs
 
 Properties = dict[str, Any]
@@ -383,7 +383,7 @@ def test_what_was_stopped_as_idle_stays_so_and_starts_without_idle(
     monkeypatch.setattr(SCHEDULER, lambda *_: scheduler)
     declared = {**pool_inputs, "drain": ASKED, "idle": IDLE}
     pool = world.create("NodePool", declared)
-    assert idleness_of(declared) is not None
+    assert read_idleness(declared) is not None
     stopped = world.update(pool, {**declared, "state": "STOPPED"})
     assert stopped.outs["stopped_by"].startswith("idleness, each GPU used below 5% for 1h up to ")
     kept = {"state": ("STOPPED", "STOPPED")}

@@ -12,7 +12,7 @@ from gpuform.providers.lifetime import Verdict
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
-from gpuform.schemas.policies.lifetime import idleness_of
+from gpuform.schemas.policies.lifetime import read_idleness
 
 Json = dict[str, Any]
 IDLE = {"below": "5%", "for": "6h"}
@@ -30,7 +30,7 @@ def idle(world: Any, inputs: Json) -> Any:
 
 
 def verdict(world: Any, thing: Any, idle: Json | None = None) -> Verdict:
-    idleness = idleness_of({"idle": idle or IDLE})
+    idleness = read_idleness({"idle": idle or IDLE})
     assert idleness is not None
     with world.serving():
         found = ClusterLifecycle.judge_idleness(Settings(), thing.id, idleness)

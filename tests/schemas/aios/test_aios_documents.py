@@ -7,10 +7,14 @@ import pytest
 from aios_document import CLUSTER, DECLARED, typed
 
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import cluster_document, declared_cluster, entry_of
+from gpuform.schemas.aios.documents import (
+    build_cluster_document,
+    cluster_to_declared,
+    node_to_entry,
+)
 from gpuform.schemas.aios.inputs import ClusterInputs, GpuNodeInputs
 from gpuform.schemas.changes import compute_changes
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 
 
 def doubles(value: Any) -> Any:
@@ -33,36 +37,38 @@ def test_what_mongo_adds_is_ignored_and_a_strange_id_too() -> None:
     given["_id"], given["__v"] = {"$oid": "65a"}, 7
     given["nodes"]["nodeData"][0]["_id"] = "65a0f00000aaaaaaaaaaaaaa"
     read = wire.Cluster.model_validate(given)
-    assert declared_cluster(read) == declared_cluster(wire.Cluster.model_validate(CLUSTER))
-    assert wire.moment_of(read.object_id) is None
-    assert wire.moment_of(read.nodes.node_data[0].object_id) == 0x65A0F000
+    assert cluster_to_declared(read) == cluster_to_declared(wire.Cluster.model_validate(CLUSTER))
+    assert wire.parse_object_id_time(read.object_id) is None
+    assert wire.parse_object_id_time(read.nodes.node_data[0].object_id) == 0x65A0F000
 
 
 @pytest.mark.parametrize("text", ["", "65a", "65a0f00000aaaaaaaaaaaaaaa", "z" * 24, None, 7])
 def test_what_is_no_object_id_has_no_time(text: object) -> None:
-    assert wire.moment_of(text) is None
+    assert wire.parse_object_id_time(text) is None
 
 
 def test_the_declared_example_makes_the_document_with_its_types() -> None:
-    declared, problems = check(ClusterInputs, doubles(DECLARED))
+    declared, problems = validate_inputs(ClusterInputs, doubles(DECLARED))
     assert problems == []
     inputs = ClusterInputs.model_validate(declared)
-    made = cluster_document(inputs.dump_declared(), with_status=True)
+    made = build_cluster_document(inputs.dump_declared(), with_status=True)
     expected = copy.deepcopy(CLUSTER)
     del expected["config"]["urlMap"]
     assert typed(made) == typed(expected)
-    assert "status" not in cluster_document(inputs.dump_declared(), with_status=False)
+    assert "status" not in build_cluster_document(inputs.dump_declared(), with_status=False)
 
 
 def test_nothing_differs_between_the_example_and_its_declaration() -> None:
-    declared, _ = check(ClusterInputs, doubles(DECLARED))
-    observed = declared_cluster(wire.Cluster.model_validate(CLUSTER))
+    declared, _ = validate_inputs(ClusterInputs, doubles(DECLARED))
+    observed = cluster_to_declared(wire.Cluster.model_validate(CLUSTER))
     assert compute_changes(ClusterInputs, observed, declared) == []
 
 
 def test_without_nodes_every_sum_is_nought() -> None:
     alone = {name: value for name, value in DECLARED.items() if name != "nodes"}
-    made = cluster_document(check(ClusterInputs, doubles(alone))[0], with_status=False)
+    made = build_cluster_document(
+        validate_inputs(ClusterInputs, doubles(alone))[0], with_status=False
+    )
     assert made["nodes"] == {"count": 0, "nodeData": []}
     assert made["gpus"] == {"count": 0, "memory": 0}
     assert made["network"] == {"interfaces": 0, "txBandwidth": 0, "rxBandwidth": 0}
@@ -73,8 +79,8 @@ def test_a_node_alone_makes_the_same_entry() -> None:
     (first, _) = DECLARED["nodes"]["node_data"]
     own = {"cluster_id": "c", "node_id": first["id"], **first}
     del own["id"]
-    declared, problems = check(GpuNodeInputs, doubles(own))
+    declared, problems = validate_inputs(GpuNodeInputs, doubles(own))
     assert problems == []
     entry = {"id": declared.pop("node_id"), **declared}
     del entry["cluster_id"]
-    assert typed(entry_of(entry)) == typed(CLUSTER["nodes"]["nodeData"][0])
+    assert typed(node_to_entry(entry)) == typed(CLUSTER["nodes"]["nodeData"][0])

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from mongo_strategies import DOCUMENTS, FILTERS
 from mongomock.filtering import filter_applies
 
-from gpuform.schemas.aios.filters import filter_problems, matches
+from gpuform.schemas.aios.filters import find_filter_problems, matches
 
 
 @settings(deadline=None)
 @given(DOCUMENTS, FILTERS)
 def test_a_record_passes_as_it_does_in_mongomock(document: dict[str, Any], wanted: Any) -> None:
-    assert list(filter_problems(wanted)) == []
+    assert list(find_filter_problems(wanted)) == []
     assert matches(document, wanted) == bool(filter_applies(wanted, document))
 
 
@@ -52,5 +52,5 @@ def test_it_is_as_mongodb(document: Any, wanted: Any, passes: bool) -> None:
     ],
 )
 def test_what_cannot_be_checked_is_named(wanted: Any, path: str) -> None:
-    (problem,) = filter_problems(wanted)
+    (problem,) = find_filter_problems(wanted)
     assert problem.path == path

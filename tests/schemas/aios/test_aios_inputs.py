@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.schemas.aios.inputs import ClusterInputs, GpuNodeInputs
-from gpuform.schemas.aios.parts import PATHS, value_at, with_value
-from gpuform.schemas.checking import check
+from gpuform.schemas.aios.parts import SUM_PATHS, get_value, set_value
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.values import UNKNOWN
 
 A = {"model_name": "A", "memory": 1}
@@ -18,7 +18,7 @@ A = {"model_name": "A", "memory": 1}
 
 def problems(**changes: Any) -> dict[str, str]:
     given = {**copy.deepcopy(DECLARED), **changes}
-    return {each.path: each.reason for each in check(ClusterInputs, given)[1]}
+    return {each.path: each.reason for each in validate_inputs(ClusterInputs, given)[1]}
 
 
 def nodes(*changes: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def nodes(*changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_sums_are_computed_and_shown() -> None:
-    declared, found = check(ClusterInputs, DECLARED)
+    declared, found = validate_inputs(ClusterInputs, DECLARED)
     assert found == []
     assert declared["nodes"]["count"] == 2
     assert declared["gpus"] == {"count": 3, "memory": 49152}
@@ -50,12 +50,12 @@ def test_the_sums_may_be_declared_as_they_are() -> None:
     assert problems(gpus={"count": 3}, memory=196608, storage={"size": 1572864}) == {}
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", SUM_PATHS)
 def test_a_sum_that_is_not_that_of_the_nodes_is_refused(path: str) -> None:
-    declared, _ = check(ClusterInputs, DECLARED)
-    right = value_at(declared, path)
-    wrong = with_value(declared, path, right + 1)
-    (problem,) = check(ClusterInputs, wrong)[1]
+    declared, _ = validate_inputs(ClusterInputs, DECLARED)
+    right = get_value(declared, path)
+    wrong = set_value(declared, path, right + 1)
+    (problem,) = validate_inputs(ClusterInputs, wrong)[1]
     assert problem.path == path
     assert f"write {right:g}" in problem.reason
 
@@ -69,7 +69,9 @@ def test_of_any_nodes_only_the_true_sum_is_accepted(sizes: list[int], error: int
     if total < 0:
         return
     given_ = {**DECLARED, "nodes": {"node_data": entries}, "swap": total}
-    assert [each.path for each in check(ClusterInputs, given_)[1]] == (["swap"] if error else [])
+    assert [each.path for each in validate_inputs(ClusterInputs, given_)[1]] == (
+        ["swap"] if error else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,11 +120,13 @@ def test_what_is_refused_and_where(changes: dict[str, Any], path: str, said: str
 
 
 def test_what_is_not_known_makes_its_sums_unknown_and_no_other() -> None:
-    declared, found = check(ClusterInputs, {**DECLARED, "nodes": nodes({"memory": UNKNOWN})})
+    declared, found = validate_inputs(
+        ClusterInputs, {**DECLARED, "nodes": nodes({"memory": UNKNOWN})}
+    )
     assert found == []
     assert declared["memory"] is UNKNOWN
     assert declared["swap"] == 12288
-    declared, found = check(ClusterInputs, {**DECLARED, "nodes": UNKNOWN})
+    declared, found = validate_inputs(ClusterInputs, {**DECLARED, "nodes": UNKNOWN})
     assert found == []
     assert declared["gpus"] == {"count": UNKNOWN, "memory": UNKNOWN}
 
@@ -130,7 +134,7 @@ def test_what_is_not_known_makes_its_sums_unknown_and_no_other() -> None:
 def test_a_node_alone_is_completed_from_its_gpus() -> None:
     (node, _) = copy.deepcopy(DECLARED["nodes"]["node_data"])
     del node["id"]
-    declared, found = check(GpuNodeInputs, {"cluster_id": "c", "node_id": "n", **node})
+    declared, found = validate_inputs(GpuNodeInputs, {"cluster_id": "c", "node_id": "n", **node})
     assert found == []
     assert declared["gpus"]["count"] == 2
-    assert check(GpuNodeInputs, {"cluster_id": "c", "id": "n", **node})[1][0].path == "id"
+    assert validate_inputs(GpuNodeInputs, {"cluster_id": "c", "id": "n", **node})[1][0].path == "id"

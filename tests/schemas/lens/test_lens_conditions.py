@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_document import HEATMAP, OVERVIEW
 
-from gpuform.schemas.checking import check
-from gpuform.schemas.lens.conditions import amiss, numbers_of, terabytes
+from gpuform.schemas.checking import validate_inputs
+from gpuform.schemas.lens.conditions import collect_numbers, describe_violations, parse_terabytes
 from gpuform.schemas.lens.inputs import ConditionInputs, HealthGateInputs
 from gpuform.schemas.lens.wire import GpuHeatmap, Overview
 
@@ -17,11 +17,11 @@ HEAT = GpuHeatmap.model_validate(HEATMAP["data"])
 
 
 def said(**condition: Any) -> str:
-    return amiss(ConditionInputs.model_validate(condition), SEEN, HEAT)
+    return describe_violations(ConditionInputs.model_validate(condition), SEEN, HEAT)
 
 
 def test_the_numbers_are_those_of_the_overview() -> None:
-    assert numbers_of(SEEN, HEAT) == {
+    assert collect_numbers(SEEN, HEAT) == {
         "total_nodes": 10,
         "healthy_nodes": 9,
         "faulty_nodes": 1,
@@ -42,7 +42,7 @@ def test_the_numbers_are_those_of_the_overview() -> None:
         "max_temperature": 82.5,
         "max_power": 750.5,
     }
-    assert set(numbers_of(SEEN)) == set(ConditionInputs.model_fields)
+    assert set(collect_numbers(SEEN)) == set(ConditionInputs.model_fields)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_is_amiss_is_said_in_the_overview_s_words(condition: Any, expected:
 @pytest.mark.parametrize("name", ConditionInputs.model_fields)
 def test_what_is_not_told_does_not_hold(name: str) -> None:
     condition = ConditionInputs.model_validate({name: {"at_most": 1}})
-    assert "is not told" in amiss(condition, Overview())
+    assert "is not told" in describe_violations(condition, Overview())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_not_told_does_not_hold(name: str) -> None:
     ],
 )
 def test_sizes_are_texts_with_units(text: str, size: float | None) -> None:
-    assert terabytes(text) == size
+    assert parse_terabytes(text) == size
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_is_no_rate_does_not_hold(value: float, expected: str) -> None:
     overview = Overview.model_validate({"storageStat": {"utilizationRate": value}})
     for bounds in ({"at_most": 1}, {"at_least": 0}):
         condition = ConditionInputs.model_validate({"storage_utilization_rate": bounds})
-        assert expected in amiss(condition, overview)
+        assert expected in describe_violations(condition, overview)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_odd_temperatures_do_not_hold(shown: Any) -> None:
     condition = ConditionInputs.model_validate({"max_temperature": {"at_most": 90}})
     heatmap = GpuHeatmap.model_validate({"temperature": shown})
     expected = "maxTemperature is not told (wanted: at most 90)"
-    assert amiss(condition, SEEN, heatmap) == expected
-    assert amiss(condition, SEEN) == expected
+    assert describe_violations(condition, SEEN, heatmap) == expected
+    assert describe_violations(condition, SEEN) == expected
 
 
 @settings(deadline=None)
@@ -146,7 +146,9 @@ def test_odd_temperatures_do_not_hold(shown: Any) -> None:
 def test_a_number_is_right_between_its_bounds_alone(seen: int, least: int, most: int) -> None:
     bounds = {"at_least": least, "at_most": most}
     condition = ConditionInputs.model_validate({"busy_nodes": bounds})
-    assert (not amiss(condition, Overview(busy_nodes=seen))) == (least <= seen <= most)
+    assert (not describe_violations(condition, Overview(busy_nodes=seen))) == (
+        least <= seen <= most
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,6 +190,6 @@ def test_a_number_is_right_between_its_bounds_alone(seen: int, least: int, most:
     ],
 )
 def test_what_is_refused_and_where(inputs: Any, path: str, part: str) -> None:
-    found = {each.path: each.reason for each in check(HealthGateInputs, inputs)[1]}
+    found = {each.path: each.reason for each in validate_inputs(HealthGateInputs, inputs)[1]}
     assert list(found) == [path]
     assert part in found[path]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_document import CONSUMERS, GARBLED, HEATMAP, OVERVIEW, typed
 
-from gpuform.schemas.lens.wire import ConsumerPage, Envelope, GpuHeatmap, Overview, repaired
+from gpuform.schemas.lens.wire import ConsumerPage, Envelope, GpuHeatmap, Overview, repair_encoding
 
 
 def shown(model: Any, answer: Any) -> Any:
@@ -34,7 +34,7 @@ def test_the_heatmap_field_by_field_with_its_unit_repaired() -> None:
 
 @pytest.mark.parametrize("text", ["℃", "°C", "W", "%", "", "µW", "é"])
 def test_a_unit_that_is_right_stays(text: str) -> None:
-    assert repaired(text) == text
+    assert repair_encoding(text) == text
 
 
 @settings(deadline=None)
@@ -44,7 +44,7 @@ def test_what_was_garbled_once_is_repaired(text: str) -> None:
         garbled = text.encode().decode("cp1252")
     except UnicodeDecodeError:
         return
-    assert repaired(garbled) == text
+    assert repair_encoding(garbled) == text
 
 
 def test_what_is_not_told_is_not_nought() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.scp.inputs import FabricInputs, GpuNodeInputs, NodeInputs, NodePoolInputs
 from gpuform.schemas.values import UNKNOWN
@@ -29,7 +29,7 @@ NODES = {key: value for key, value in POOL.items() if key != "count"}
 
 
 def told(model: Any, values: Any) -> dict[str, str]:
-    return {problem.path: problem.reason for problem in check(model, values)[1]}
+    return {problem.path: problem.reason for problem in validate_inputs(model, values)[1]}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def told(model: Any, values: Any) -> dict[str, str]:
     ],
 )
 def test_a_good_declaration_stays_as_it_is(model: Any, values: Any) -> None:
-    assert check(model, values) == (values, [])
+    assert validate_inputs(model, values) == (values, [])
 
 
 @pytest.mark.parametrize("model", [NodePoolInputs, GpuNodeInputs, NodeInputs, FabricInputs])
@@ -149,7 +149,9 @@ def test_a_node_joins_a_fabric_that_exists() -> None:
 
 
 def test_what_is_empty_is_not_declared() -> None:
-    values, problems = check(NodePoolInputs, {**POOL, "init_script": "", "cluster_fabric_id": ""})
+    values, problems = validate_inputs(
+        NodePoolInputs, {**POOL, "init_script": "", "cluster_fabric_id": ""}
+    )
     assert (values, problems) == (POOL, [])
 
 

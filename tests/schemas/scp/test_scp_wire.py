@@ -11,7 +11,7 @@ from scp_document import CREATE, ENDPOINTS, FABRIC, MOVE, NODE, Endpoint
 
 from gpuform.schemas.models import WireList
 from gpuform.schemas.scp import node_rules, statuses, wire
-from gpuform.schemas.scp.statuses import unix_time
+from gpuform.schemas.scp.statuses import to_unix_time
 
 MODELS: dict[str, type[BaseModel]] = {
     "1.1": wire.NodeAnswer,
@@ -167,14 +167,14 @@ def test_a_create_request_shows_no_secret() -> None:
 
 
 def test_the_small_requests() -> None:
-    assert wire.chosen_nodes(("a", "b")) == {"gpu_node_ids": ["a", "b"]}
-    assert wire.public_nat_ip("ip") == {"public_ip_address_id": "ip"}
-    assert wire.moved_members("from", "to", ["a"]) == {
+    assert wire.build_node_selection(("a", "b")) == {"gpu_node_ids": ["a", "b"]}
+    assert wire.build_public_nat_ip("ip") == {"public_ip_address_id": "ip"}
+    assert wire.build_member_move("from", "to", ["a"]) == {
         "before_cluster_fabric_id": "from",
         "after_cluster_fabric_id": "to",
         "gpu_node_id_list": ["a"],
     }
-    assert wire.moved_members("", "", []).keys() == MOVE.keys()
+    assert wire.build_member_move("", "", []).keys() == MOVE.keys()
 
 
 # States, times, places
@@ -182,16 +182,16 @@ def test_the_small_requests() -> None:
 
 def test_every_state_has_one_meaning() -> None:
     sets = (
-        statuses.NODE_AT_REST,
-        statuses.NODE_FAILED,
-        statuses.NODE_LEAVING,
-        statuses.NODE_PENDING,
+        statuses.STABLE_NODE_STATES,
+        statuses.FAILED_NODE_STATES,
+        statuses.DELETING_NODE_STATES,
+        statuses.PENDING_NODE_STATES,
     )
     assert sum(len(one) for one in sets) == len(statuses.NodeState)
     assert frozenset().union(*sets) == frozenset(statuses.NodeState)
-    assert "EDITING" in statuses.NODE_PENDING
-    assert NODE["state"] in statuses.NODE_AT_REST
-    assert FABRIC["state"] in statuses.FABRIC_READY
+    assert "EDITING" in statuses.PENDING_NODE_STATES
+    assert NODE["state"] in statuses.STABLE_NODE_STATES
+    assert FABRIC["state"] in statuses.READY_FABRIC_STATES
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def test_every_state_has_one_meaning() -> None:
     ],
 )
 def test_the_forms_of_a_time(text: str, moment: datetime) -> None:
-    assert unix_time(text) == moment.timestamp()
+    assert to_unix_time(text) == moment.timestamp()
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", "1715905397", "2024-13-41"])
 def test_what_is_no_time_is_none(text: str | None) -> None:
-    assert unix_time(text) is None
+    assert to_unix_time(text) is None
 
 
 def test_the_documented_addresses() -> None:
@@ -219,7 +219,7 @@ def test_the_documented_addresses() -> None:
         ("kr-south1", "g"), ("kr-south2", "g"), ("kr-south3", "g"),
         ("kr-west1", "e"), ("kr-east1", "e"),
     }  # fmt: skip
-    assert {node_rules.service_url(*pair) for pair in pairs} == {
+    assert {node_rules.build_service_url(*pair) for pair in pairs} == {
         f"https://multinodegpucluster.{region}.{each}.samsungsdscloud.com" for region, each in pairs
     }
 
@@ -227,16 +227,16 @@ def test_the_documented_addresses() -> None:
 @pytest.mark.parametrize("pair", [("kr-west1", "g"), ("kr-south1", "e"), ("x", "s"), ("", "")])
 def test_an_unknown_pair_is_refused_with_the_list(pair: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="g has kr-south1, kr-south2, kr-south3"):
-        node_rules.service_url(*pair)
+        node_rules.build_service_url(*pair)
 
 
 def test_the_environments_of_a_region() -> None:
-    assert node_rules.environments_of("kr-west1") == ["s", "e"]
-    assert node_rules.environments_of("kr-south2") == ["g"]
-    assert node_rules.environments_of("mars-1") == []
+    assert node_rules.find_environments("kr-west1") == ["s", "e"]
+    assert node_rules.find_environments("kr-south2") == ["g"]
+    assert node_rules.find_environments("mars-1") == []
 
 
 def test_the_documented_versions() -> None:
-    assert statuses.header_value(statuses.CURRENT) == "multinodegpucluster 1.2"
-    ends = {version: f"{end:%Y%m%d}" for version, end in statuses.DEPRECATED.items()}
+    assert statuses.format_version_header(statuses.CURRENT_VERSION) == "multinodegpucluster 1.2"
+    ends = {version: f"{end:%Y%m%d}" for version, end in statuses.DEPRECATED_VERSIONS.items()}
     assert ends == {"1.1": "20260331", "1.0": "20251231"}

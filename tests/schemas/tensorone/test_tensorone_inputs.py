@@ -6,9 +6,9 @@ import pytest
 from tensorone_document import declaration
 
 from gpuform.schemas.changes import UNKNOWN, FieldChange, compute_changes
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.tensorone import requests
-from gpuform.schemas.tensorone.inputs import CONFIGURED, UPDATED, ClusterInputs
+from gpuform.schemas.tensorone.inputs import START_FIELDS, UPDATE_FIELDS, ClusterInputs
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
 
 Json = dict[str, Any]
@@ -24,7 +24,9 @@ LEAST: Json = {
 
 
 def problems(**declared: Any) -> dict[str, str]:
-    return {each.path: each.reason for each in check(ClusterInputs, {**LEAST, **declared})[1]}
+    return {
+        each.path: each.reason for each in validate_inputs(ClusterInputs, {**LEAST, **declared})[1]
+    }
 
 
 def changed(before: Json, after: Json) -> list[FieldChange]:
@@ -34,14 +36,14 @@ def changed(before: Json, after: Json) -> list[FieldChange]:
 def body(declared: Json, before: Json | None = None) -> Json:
     """What an update sends."""
     inputs = ClusterInputs.model_validate({**LEAST, **declared})
-    return requests.cluster_update(inputs, changed(before or {}, declared))
+    return requests.build_update(inputs, changed(before or {}, declared))
 
 
 def test_the_documents_cluster_can_be_declared() -> None:
-    values, found = check(ClusterInputs, declaration())
+    values, found = validate_inputs(ClusterInputs, declaration())
     assert found == []
     assert values == declaration()
-    assert requests.cluster_create(ClusterInputs.model_validate(values)) == declaration()
+    assert requests.build_create(ClusterInputs.model_validate(values)) == declaration()
 
 
 def test_the_least() -> None:
@@ -144,8 +146,8 @@ def test_what_changes(before: Json, after: Json, replaces: bool | None) -> None:
 
 def test_what_restarts_and_what_is_updated_are_inputs_and_differ() -> None:
     fields = set(ClusterInputs.model_fields)
-    assert set(CONFIGURED) | set(UPDATED) <= fields
-    assert not set(CONFIGURED) & set(UPDATED)
+    assert set(START_FIELDS) | set(UPDATE_FIELDS) <= fields
+    assert not set(START_FIELDS) & set(UPDATE_FIELDS)
 
 
 def test_an_update_has_the_changed_fields_as_wholes() -> None:
@@ -162,15 +164,15 @@ def test_what_is_no_longer_declared_stays_but_for_variables() -> None:
 
 def test_the_other_bodies() -> None:
     stopped = ClusterInputs.model_validate({**LEAST, "state": "stopped"})
-    assert requests.cluster_create(stopped) == {**LEAST, "auto_start": False}
-    assert requests.cluster_start({}, None) == {}
-    assert requests.cluster_start({"gpu_count": 2}, "snap_1") == {
+    assert requests.build_create(stopped) == {**LEAST, "auto_start": False}
+    assert requests.build_start({}, None) == {}
+    assert requests.build_start({"gpu_count": 2}, "snap_1") == {
         "update_configuration": {"gpu_count": 2},
         "restore_from_snapshot": "snap_1",
     }
     confirmed = {"confirm_deletion": "DELETE"}
-    assert requests.cluster_delete(final_snapshot=False, snapshot_name="s") == confirmed
-    assert requests.cluster_delete(final_snapshot=True, snapshot_name=None) == {
+    assert requests.build_delete(final_snapshot=False, snapshot_name="s") == confirmed
+    assert requests.build_delete(final_snapshot=True, snapshot_name=None) == {
         **confirmed,
         "create_final_snapshot": True,
     }

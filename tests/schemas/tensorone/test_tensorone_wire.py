@@ -7,8 +7,8 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from tensorone_document import ANSWER, CLUSTER, leaves
 
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.statuses import is_before, unix_time
-from gpuform.schemas.tensorone.termination import stopped_by
+from gpuform.schemas.tensorone.statuses import is_before, to_unix_time
+from gpuform.schemas.tensorone.termination import find_stopping_limit
 
 
 def plain(value: Any) -> Any:
@@ -49,8 +49,8 @@ def test_what_is_newer_is_ignored_and_a_new_status_kept() -> None:
 
 
 def test_the_documents_moments() -> None:
-    assert unix_time("2024-01-15T14:35:00Z") == 1705329300
-    assert unix_time("2024-01-15T14:35:00") is unix_time("") is unix_time(None) is None
+    assert to_unix_time("2024-01-15T14:35:00Z") == 1705329300
+    assert to_unix_time("2024-01-15T14:35:00") is to_unix_time("") is to_unix_time(None) is None
     assert is_before("2024-01-15T14:35:00Z", "2024-01-15T16:35:01+01:00")
     assert not is_before("2024-01-15T14:35:00Z", "2024-01-15T15:35:00+01:00")
 
@@ -85,4 +85,4 @@ def stopped(message: str = "", **limits: Any) -> wire.Cluster:
     ],
 )
 def test_what_has_stopped_it(cluster: wire.Cluster, by: str | None) -> None:
-    assert stopped_by(cluster) == by
+    assert find_stopping_limit(cluster) == by

@@ -12,7 +12,7 @@ from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.resource_facts import Expense, Footprint
+from gpuform.schemas.resource_facts import Expense, ResourceUsage
 from nimbus.client import client_for
 from nimbus.schemas import Cluster, ClusterInputs, ClusterOutputs
 
@@ -126,14 +126,14 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Footprint:
+    ) -> ResourceUsage:
         """GPUs, which a price book can price."""
         region, gpu_type = str(inputs.get("region")), str(inputs.get("gpu_type"))
         count = cls.count_gpus(inputs)
         gpus = Expense(
             what="gpus", platform="nimbus", amount=count, gpu_type=gpu_type, region=region
         )
-        return Footprint(
+        return ResourceUsage(
             region=region,
             gpu_types=(gpu_type,),
             running=outputs.get("status") == "running",

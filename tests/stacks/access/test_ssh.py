@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.schemas.access import Access, Host, is_jump
+from gpuform.schemas.access import Access, Host, is_valid_jump_host
 from gpuform.stacks.access.connecting import Cluster
 from gpuform.stacks.access.kubeconfig_text import Mark
 from gpuform.stacks.access.ssh_files import SshFiles, config_text, ssh_hosts, without_clusters
@@ -196,7 +196,7 @@ def test_the_way_through_a_jump_host(home: Path) -> None:
     ],
 )
 def test_what_is_no_jump_host(text: str) -> None:
-    assert not is_jump(text)
+    assert not is_valid_jump_host(text)
     with pytest.raises(ValueError, match="jump host"):
         Host.of("n", "x", jump=text)
 

@@ -14,7 +14,7 @@ from file_locks import file_journal
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent, Intents
-from gpuform.schemas.together.statuses import unix_time
+from gpuform.schemas.together.statuses import to_unix_time
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.stack import Stack
@@ -67,7 +67,7 @@ class Account:
         (entry,) = [each for each in latest["resources"] if each["urn"] == urn]
         latest["resources"].remove(entry)
         id_ = str(entry.pop("id"))
-        created_at = unix_time(entry["outputs"].get("created_at"))
+        created_at = to_unix_time(entry["outputs"].get("created_at"))
         begun = {"resource": {**entry, "outputs": {}}, "type": "creating"}
         latest["pending_operations"] = [*latest.get("pending_operations", []), begun]
         self.state.write_text(json.dumps(document))

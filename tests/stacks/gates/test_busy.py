@@ -7,13 +7,13 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.policies.drain import Leaving, LeavingNode, RunningJob
+from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob
 from gpuform.stacks.gates.busy import Monitoring
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
 
-def shrinking(leaving: Leaving | None) -> ResourceChange:
+def shrinking(leaving: RemovedNodes | None) -> ResourceChange:
     return ResourceChange(
         urn=f"urn:pulumi:dev::demo::{TYPE}::train",
         type=TYPE,
@@ -26,21 +26,21 @@ def shrinking(leaving: Leaving | None) -> ResourceChange:
     )
 
 
-def findings(*nodes: LeavingNode) -> list[str]:
-    change = shrinking(Leaving(scheduler="Kubernetes", on_busy="wait", nodes=nodes))
+def findings(*nodes: RemovedNode) -> list[str]:
+    change = shrinking(RemovedNodes(scheduler="Kubernetes", on_busy="wait", nodes=nodes))
     nobody = Settings(environ={})
     return list(Monitoring(nobody, {change.urn: "c1"}).findings([change], {}))
 
 
 def test_idle_nodes_may_go() -> None:
-    assert findings(LeavingNode(name="w1", because="idle")) == []
+    assert findings(RemovedNode(name="w1", because="idle")) == []
 
 
 def test_jobs_are_named_with_their_nodes() -> None:
     job = RunningJob(id="ml/train-0", name="train")
-    busy = LeavingNode(name="w1", because="newest", jobs=(job,))
+    busy = RemovedNode(name="w1", because="newest", jobs=(job,))
     assert findings(busy) == ["train: ml/train-0 on w1, which goes"]
-    many = LeavingNode(name="w1", because="newest", jobs=(job,) * 12)
+    many = RemovedNode(name="w1", because="newest", jobs=(job,) * 12)
     assert findings(many)[0].endswith("ml/train-0 and 2 more on w1, which goes")
 
 

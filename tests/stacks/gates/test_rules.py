@@ -14,7 +14,7 @@ from gpuform.schemas.plan import (
     ResourceChange,
     StackCost,
 )
-from gpuform.schemas.resource_facts import Billing, Expense, Footprint
+from gpuform.schemas.resource_facts import Billing, Expense, ResourceUsage
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.gates.evaluating import Keeper, stopped_by
 from gpuform.stacks.gates.file import read_gates
@@ -42,9 +42,9 @@ def findings(tmp_path: Path, gate: str, *changes: ResourceChange, **plan: Any) -
     return list(result.findings)
 
 
-RUNS, PREPAID = Footprint(running=True), Footprint(reserved=True)
-MADE = {"after": Footprint(region="r1", gpu_types=("H100_SXM",), tags=("team",), expires=False)}
-OPEN = {"after": Footprint(tags=(), unknown=("region", "gpu_types", "tags", "expires"))}
+RUNS, PREPAID = ResourceUsage(running=True), ResourceUsage(reserved=True)
+MADE = {"after": ResourceUsage(region="r1", gpu_types=("H100_SXM",), tags=("team",), expires=False)}
+OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", "expires"))}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ OPEN = {"after": Footprint(tags=(), unknown=("region", "gpu_types", "tags", "exp
             ["train: its type of GPU cannot be told before it is applied"],
         ),
         ("{required_tags: [team, cost]}", [change("create", **MADE)], ["train has no tag cost"]),
-        ("{required_tags: [team]}", [change("create", after=Footprint())], []),
+        ("{required_tags: [team]}", [change("create", after=ResourceUsage())], []),
         (
             "{required_tags: [team]}",
             [change("create", **OPEN)],
@@ -108,7 +108,7 @@ OPEN = {"after": Footprint(tags=(), unknown=("region", "gpu_types", "tags", "exp
         ),
         (
             "{expiry_required: true}",
-            [change("create", **MADE), change("create", "volume", after=Footprint())],
+            [change("create", **MADE), change("create", "volume", after=ResourceUsage())],
             ["train never ends by itself"],
         ),
         (
@@ -155,10 +155,10 @@ def test_the_cost_of_an_hour(
     assert findings(tmp_path, gate, cost=PlanCost(before=before, after=after)) == expected
 
 
-def holding(*amounts: float | None, **more: Any) -> Footprint:
+def holding(*amounts: float | None, **more: Any) -> ResourceUsage:
     """So many H100s each, all of one way of being paid for."""
     given = {"what": "gpus", "platform": "together", "gpu_type": "H100_SXM", **more}
-    return Footprint(expenses=tuple(Expense(amount=each, **given) for each in amounts))
+    return ResourceUsage(expenses=tuple(Expense(amount=each, **given) for each in amounts))
 
 
 STOPPED = {"billing": Billing.STOPPED}
@@ -187,7 +187,7 @@ STORED = {"what": "storage", "unit": "TiB", "gpu_type": ""}
 )
 @pytest.mark.parametrize("action", ["update", "replace"])
 def test_what_only_lowers_what_is_paid_for(
-    before: Footprint | None, after: Footprint | None, expected: bool, action: str
+    before: ResourceUsage | None, after: ResourceUsage | None, expected: bool, action: str
 ) -> None:
     assert only_lowers(change(action, before=before, after=after)) is expected
 

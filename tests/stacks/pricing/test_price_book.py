@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.schemas.resource_facts import Billing, Expense, Footprint
+from gpuform.schemas.resource_facts import Billing, Expense, ResourceUsage
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
@@ -114,7 +114,7 @@ def test_a_sum_has_every_known_cost_once_and_names_every_unknown_one(
     given_: list[list[Expense]],
 ) -> None:
     every = [each for expenses in given_ for each in expenses]
-    found = cost_of(("x", Footprint(expenses=tuple(expenses))) for expenses in given_)
+    found = cost_of(("x", ResourceUsage(expenses=tuple(expenses))) for expenses in given_)
     for currency in ("USD", "KRW"):
         known = sum(each.hourly or 0 for each in every if each.currency == currency)
         assert found.hourly().get(currency, 0) == pytest.approx(known)

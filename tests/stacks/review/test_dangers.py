@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.policies.drain import Leaving, LeavingNode, RunningJob
-from gpuform.schemas.resource_facts import Footprint
+from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob
+from gpuform.schemas.resource_facts import ResourceUsage
 from gpuform.stacks.review.dangers import Risk, danger_of, ranked
 from gpuform.stacks.review.facts import Gpus
 
@@ -58,7 +58,7 @@ def test_dangers(
 def test_a_claim_destroys_data_unless_its_volume_stays(
     resource: Make, keeps_data: bool, text: str
 ) -> None:
-    before = Footprint(keeps_data=keeps_data)
+    before = ResourceUsage(keeps_data=keeps_data)
     change = resource("a", REPLACE, CHANGED, type_=CLAIM).model_copy(update={"before": before})
     danger = danger_of(change)
     assert danger is not None
@@ -79,11 +79,11 @@ def test_jobs_are_counted_once_on_however_many_nodes(
 ) -> None:
     wide, small = RunningJob(id="7", name="pretrain"), RunningJob(id="8", name="evaluate")
     nodes = (
-        LeavingNode(name="a", because="replaced", jobs=(wide,)),
-        LeavingNode(name="b", because="replaced", jobs=(wide, small)),
-        LeavingNode(name="c", because="replaced"),
+        RemovedNode(name="a", because="replaced", jobs=(wide,)),
+        RemovedNode(name="b", because="replaced", jobs=(wide, small)),
+        RemovedNode(name="c", because="replaced"),
     )
-    leaving = Leaving(scheduler="Slurm", on_busy=on_busy, nodes=nodes)
+    leaving = RemovedNodes(scheduler="Slurm", on_busy=on_busy, nodes=nodes)
     change = resource("a", UPDATE, CHANGED, **facts).model_copy(update={"leaving": leaving})
     danger = danger_of(change)
     assert (danger and danger.text) == text

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.policies.drain import Leaving, LeavingNode, RunningJob
+from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages.html_page import html
 from gpuform.stacks.review.pages.markdown_page import markdown
@@ -15,12 +15,12 @@ from gpuform.stacks.review.text.plan_text import plan_text
 Make = Callable[..., ResourceChange]
 
 JOBS = tuple(RunningJob(id=str(at), name="train", user="ada" if at else "") for at in range(7))
-IDLE = LeavingNode(name="w1", because="idle")
-BUSY = LeavingNode(name="w2", because="newest", jobs=JOBS)
+IDLE = RemovedNode(name="w1", because="idle")
+BUSY = RemovedNode(name="w2", because="newest", jobs=JOBS)
 
 
-def leaving(*nodes: LeavingNode, on_busy: str = "wait", minutes: int = 60) -> Leaving:
-    return Leaving(scheduler="Slurm", on_busy=on_busy, wait_minutes=minutes, nodes=nodes)
+def leaving(*nodes: RemovedNode, on_busy: str = "wait", minutes: int = 60) -> RemovedNodes:
+    return RemovedNodes(scheduler="Slurm", on_busy=on_busy, wait_minutes=minutes, nodes=nodes)
 
 
 def test_idle_ones_are_one_line_each() -> None:
@@ -49,7 +49,7 @@ def test_what_is_done_about_them(on_busy: str, minutes: int, said: str) -> None:
 
 def test_every_form_shows_them(resource: Make) -> None:
     change = resource("train", PlanAction.UPDATE, PlanReason.CHANGED, gpus_removed=16)
-    hostile = LeavingNode(name="<b>\x1b[2Jw3", because="idle")
+    hostile = RemovedNode(name="<b>\x1b[2Jw3", because="idle")
     change = change.model_copy(update={"leaving": leaving(BUSY, hostile)})
     plan = Plan.of("demo", "dev", [change])
     review = Review([StackFacts(plan, "plan.json")])

@@ -7,7 +7,7 @@ from lens_document import CONSUMERS, HEATMAP, OVERVIEW
 
 from gpuform.providers.catalog import Summary, summary_of
 from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview
-from gpuform.schemas.resource_facts import Expense, Footprint
+from gpuform.schemas.resource_facts import Expense, ResourceUsage
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.text.status_text import (
     Monitoring,
@@ -39,7 +39,7 @@ RESOURCES = (
             ("high_gpu_utilization (info)",),
         ),
         problem="no answer",
-        footprint=Footprint(expenses=(RATE,)),
+        footprint=ResourceUsage(expenses=(RATE,)),
     ),
     ResourceStatus("mine", "dynamic:Thing", "x", Summary()),
 )
@@ -106,7 +106,7 @@ def test_as_json_lens_keeps_its_own_names() -> None:
         "currency": "USD",
         "alerts": ["high_gpu_utilization (info)"],
         "owner": "",
-        "footprint": Footprint(expenses=(RATE,)).model_dump(mode="json"),
+        "footprint": ResourceUsage(expenses=(RATE,)).model_dump(mode="json"),
         "live": None,
         "live_problem": "",
     }

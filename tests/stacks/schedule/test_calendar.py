@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.lifetime import Verdict, find_creation_time
-from gpuform.schemas.policies.lifetime import hours_of
+from gpuform.schemas.policies.lifetime import read_running_hours
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.schedule.calendar import TimeTable, end_is_unknown, timed
 
@@ -43,12 +43,12 @@ def test_it_runs_in_its_hours_and_in_no_others(passed: float, status: str) -> No
     now = START + passed
     resource = bench(status, schedule=HOURS, state=status)
     due = TimeTable(now)(resource)
-    hours = hours_of({"schedule": HOURS})
+    hours = read_running_hours({"schedule": HOURS})
     assert hours is not None
     assert due is not None
     assert due.inputs is not None
     wanted = due.inputs.get("state", "running")
-    assert wanted == ("running" if hours.covers(now) else "stopped")
+    assert wanted == ("running" if hours.contains_moment(now) else "stopped")
     assert due.inputs["schedule"] == HOURS
 
 

@@ -1,24 +1,24 @@
 """Nodes that belong together and are in several fabrics."""
 
-from gpuform.schemas.resource_facts import PlacedNode, Placement
+from gpuform.schemas.resource_facts import NodePlacement, ResourcePlacement
 from gpuform.stacks.topology_export.checks import fabric_notices
 
 POOL = "urn:pulumi:dev::demo::gpuform:scp:NodePool::train"
 NODES = [f"urn:pulumi:dev::demo::gpuform:scp:GpuNode::n{number}" for number in range(3)]
 
 
-def node(name: str, fabric_id: str, fabric: str = "train-a") -> PlacedNode:
-    return PlacedNode(name=name, fabric_id=fabric_id, fabric=fabric)
+def node(name: str, fabric_id: str, fabric: str = "train-a") -> NodePlacement:
+    return NodePlacement(name=name, fabric_id=fabric_id, fabric=fabric)
 
 
-def placed(*nodes: PlacedNode) -> Placement:
-    return Placement(name="train", region="kr-west1", pool="POOL001", nodes=nodes)
+def placed(*nodes: NodePlacement) -> ResourcePlacement:
+    return ResourcePlacement(name="train", region="kr-west1", pool="POOL001", nodes=nodes)
 
 
 def test_a_pool_in_one_fabric_is_as_it_should_be() -> None:
     assert list(fabric_notices([(POOL, placed(node("a", "1"), node("b", "1")))])) == []
     assert list(fabric_notices([(POOL, placed())])) == []
-    unplaced = PlacedNode(name="c")
+    unplaced = NodePlacement(name="c")
     assert list(fabric_notices([(POOL, placed(node("a", "1"), unplaced))])) == []
 
 
