@@ -193,7 +193,9 @@ class GpuNodeOperations:
             has_sent = steps.send_next_steps([(observed_node, declared_node)], fabric, fabric.id)
             has_differences = any(find_differences(observed_node, declared_node, fabric))
             failure = steps.refusals.get(declared_node.name) or find_failure(observed_node)
-            is_done = observed_node.state in STABLE_NODE_STATES and not has_differences and not has_sent
+            is_done = (
+                observed_node.state in STABLE_NODE_STATES and not has_differences and not has_sent
+            )
             reason = None if is_done else (failure or observed_node.state or "no state")
             observed_node, faults = self._inspect_node(
                 context, inputs.dump_declared(), observed_node
