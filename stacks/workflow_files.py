@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from gpuform.stacks.code_hosts.place import ForgeName
+from gpuform.stacks.code_hosts.place import CodeHostName
 from gpuform.stacks.engine.errors import EngineError
 
 _CLOUDS: Final[Mapping[str, str]] = {
@@ -73,7 +73,7 @@ class Clouds:
 
 
 _FOLDER: Final = Path(__file__).parent / "workflows"
-_TARGETS: Final[Mapping[ForgeName, Mapping[str, str]]] = {
+_TARGETS: Final[Mapping[CodeHostName, Mapping[str, str]]] = {
     "github": {
         ".github/workflows/gpuform.yml": "gpuform.yml.j2",
         ".github/workflows/gpuform-drift.yml": "gpuform-drift.yml.j2",
@@ -118,7 +118,7 @@ class Repository:
 
 
 def workflow_files(
-    forge: ForgeName, repository: Repository, *, stack: str, branch: str, clouds: Clouds
+    forge: CodeHostName, repository: Repository, *, stack: str, branch: str, clouds: Clouds
 ) -> dict[str, str]:
     """File name, from the repository's root -> text. EngineError for what YAML would misread."""
     directory = repository.directory
@@ -176,11 +176,11 @@ def _of_gitlab(clouds: Clouds) -> dict[str, Any]:
 
 
 _WHY: Final = "by which the jobs sign in to the cloud of the state and of its secrets"
-_OF_FORGE: Final[Mapping[ForgeName, Callable[[Clouds], dict[str, Any]]]] = {
+_OF_FORGE: Final[Mapping[CodeHostName, Callable[[Clouds], dict[str, Any]]]] = {
     "github": _of_github,
     "gitlab": _of_gitlab,
 }
 
 
-def _part(forge: ForgeName, name: str) -> str:
+def _part(forge: CodeHostName, name: str) -> str:
     return (_FOLDER / forge / name).read_text(encoding="utf-8").rstrip()

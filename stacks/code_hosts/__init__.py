@@ -1,1 +1,1 @@
-"""The forges where plans are reviewed: their comments, labels and kept plans, over their APIs."""
+"""Review plans on code hosts (GitHub, GitLab): comments, labels and stored plans."""

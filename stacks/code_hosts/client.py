@@ -34,11 +34,14 @@ if TYPE_CHECKING:
     import httpx
     import tenacity
 
-_LONGEST_MESSAGE: Final = 300
-_LEAST_PAUSE: Final = 60.0
-"""Seconds after a limit of which nothing else is said; GitHub asks for a minute, then for more."""
+MAX_MESSAGE_LENGTH: Final = 300
+MIN_RATE_LIMIT_PAUSE_S: Final = 60.0
+"""Seconds to wait after a rate limit that names no time.
 
-_CLASSES: Final[Mapping[int, type[ApiError]]] = {
+GitHub asks for at least a minute, then for longer waits.
+"""
+
+ERROR_CLASSES: Final[Mapping[int, type[ApiError]]] = {
     400: InvalidRequest,
     401: AuthError,
     403: PermissionDenied,
@@ -48,7 +51,7 @@ _CLASSES: Final[Mapping[int, type[ApiError]]] = {
     422: InvalidRequest,
     429: RateLimited,
 }
-_HINTS: Final[Mapping[type[ApiError], str]] = {
+ERROR_HINTS: Final[Mapping[type[ApiError], str]] = {
     AuthError: "the token is wrong or has expired",
     PermissionDenied: "the token may not do this: in GitHub Actions the job needs `permissions: "
     "pull-requests: write`, in GitLab the token needs the scope `api` and the role Reporter",
@@ -58,153 +61,168 @@ _HINTS: Final[Mapping[type[ApiError], str]] = {
 
 
 class CommentTooLong(InvalidRequest):
-    """The forge takes no comment of this length."""
+    """The code host refused a comment because of its length."""
 
 
-def error_of(response: "httpx.Response", what: str, attempt: int, token: SecretStr) -> ApiError:
-    """The error that an answer stands for; `what` says what was sent. It never has the token.
+def create_error(
+    response: "httpx.Response", request_label: str, attempt: int, token: SecretStr
+) -> ApiError:
+    """Return the error that an unsuccessful response stands for, without the token.
 
-    A RateLimited has `retry_after` in any case, which grows by `attempt`, from 1, where the forge
-    does not say how long to wait.
+    Args:
+        request_label: the code host, method and path, for the message.
+        attempt: number of the attempt, from 1. A RateLimited has a `retry_after` that grows with
+            the attempt where the code host names no time.
     """
-    status, said = response.status_code, _said(response, token.get_secret_value())
-    pause = _pause(response, said, attempt)
-    kind = _CLASSES.get(status, ServerError if status >= 500 else ApiError)
-    if pause is not None:
-        kind = RateLimited
-    elif kind is InvalidRequest and (status == 413 or "too long" in said.lower()):
-        kind = CommentTooLong
-    moved = " and sends elsewhere" if response.is_redirect else ""
-    error = kind(
-        f"{what} answered {status}{moved}" + (f": {said}" if said else ""),
+    status, message = response.status_code, format_error_message(response, token.get_secret_value())
+    wait_seconds = get_rate_limit_wait(response, message, attempt)
+    error_class = ERROR_CLASSES.get(status, ServerError if status >= 500 else ApiError)
+    if wait_seconds is not None:
+        error_class = RateLimited
+    elif error_class is InvalidRequest and (status == 413 or "too long" in message.lower()):
+        error_class = CommentTooLong
+    redirect_note = " and sends elsewhere" if response.is_redirect else ""
+    error = error_class(
+        f"{request_label} answered {status}{redirect_note}" + (f": {message}" if message else ""),
         method=response.request.method,
         path=response.request.url.path,
         status=status,
         request_id=response.headers.get("x-github-request-id")
         or response.headers.get("x-request-id"),
-        hint=_HINTS.get(kind) if pause is None else f"run it again in {format_elapsed(pause)}",
+        hint=ERROR_HINTS.get(error_class)
+        if wait_seconds is None
+        else f"run it again in {format_elapsed(wait_seconds)}",
     )
     if isinstance(error, RateLimited):
-        error.retry_after = pause
+        error.retry_after = wait_seconds
     return error
 
 
-def next_page(response: "httpx.Response", params: Mapping[str, str]) -> dict[str, str] | None:
-    """The query of the next page; None on the last one.
+def get_next_page_query(
+    response: "httpx.Response", params: Mapping[str, str]
+) -> dict[str, str] | None:
+    """Return the query of the next page of a list, or None on the last page.
 
-    Only the query of a link is taken: wherever it points, a token goes to the forge alone.
+    Only the query of the link is used: the token goes to the code host's own address, wherever a
+    link points.
     """
-    link = response.links.get("next", {}).get("url")
-    if link:
-        return dict(parse_qsl(urlsplit(link).query))
-    page = response.headers.get("x-next-page", "").strip()
-    return {**params, "page": page} if page else None
+    next_url = response.links.get("next", {}).get("url")
+    if next_url:
+        return dict(parse_qsl(urlsplit(next_url).query))
+    # GitLab sends no Link header for large lists, only the number of the next page.
+    page_number = response.headers.get("x-next-page", "").strip()
+    return {**params, "page": page_number} if page_number else None
 
 
-def _pause(response: "httpx.Response", said: str, attempt: int) -> float | None:
-    """Seconds to wait when a rate limit was met; None when it is something else."""
+def get_rate_limit_wait(response: "httpx.Response", message: str, attempt: int) -> float | None:
+    """Return the seconds until a rate limit ends, or None if the response is no rate limit."""
     headers, status = response.headers, response.status_code
     if status not in (403, 429):
         return None
-    asked = retry_after(headers.get("retry-after"))
-    if asked is not None:
-        return asked
+    requested_wait = retry_after(headers.get("retry-after"))
+    if requested_wait is not None:
+        return requested_wait
     for prefix in ("x-ratelimit", "ratelimit"):
-        reset = headers.get(f"{prefix}-reset", "")
-        if headers.get(f"{prefix}-remaining") == "0" and reset.isdigit():
-            return max(0.0, float(reset) - get_current_context().clock.now()) + 1
-    is_limit = status == 429 or re.search(r"rate limit|abuse detection", said, re.IGNORECASE)
-    return _LEAST_PAUSE * 2 ** (attempt - 1) if is_limit else None
+        reset_time = headers.get(f"{prefix}-reset", "")
+        if headers.get(f"{prefix}-remaining") == "0" and reset_time.isdigit():
+            return max(0.0, float(reset_time) - get_current_context().clock.now()) + 1
+    # GitHub answers secondary rate limits with 403 and says so in the text only.
+    is_limit = status == 429 or re.search(r"rate limit|abuse detection", message, re.IGNORECASE)
+    return MIN_RATE_LIMIT_PAUSE_S * 2 ** (attempt - 1) if is_limit else None
 
 
-def _said(response: "httpx.Response", token: str) -> str:
-    """The texts in `message`, `error` and `errors`; nothing else of a body is repeated."""
+def format_error_message(response: "httpx.Response", token: str) -> str:
+    """Return the texts of `message`, `error` and `errors` in a body, without the token."""
     try:
         body = response.json()
     except ValueError:
         return ""
-    found = body if isinstance(body, dict) else {}
-    texts = [text for name in ("message", "error", "errors") for text in _texts(found.get(name))]
-    told = Redactor([token]).redact(": ".join(dict.fromkeys(texts)))
-    line = escape_invisible(" ".join(told.split()))
-    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}..."
+    fields = body if isinstance(body, dict) else {}
+    messages = [
+        text
+        for name in ("message", "error", "errors")
+        for text in iterate_error_texts(fields.get(name))
+    ]
+    redacted_message = Redactor([token]).redact(": ".join(dict.fromkeys(messages)))
+    line = escape_invisible(" ".join(redacted_message.split()))
+    return line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[:MAX_MESSAGE_LENGTH]}..."
 
 
-def _texts(value: Any) -> Iterator[str]:
+def iterate_error_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            yield from iterate_error_texts(item)
     elif isinstance(value, dict) and isinstance(value.get("message"), str):
         yield value["message"]
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from (f"{name} {text}" for text in _texts(item))
+            yield from (f"{name} {nested_text}" for nested_text in iterate_error_texts(item))
 
 
-class _Wire(BaseModel):
+class WireModel(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
 
-class GitHubUser(_Wire):
+class GitHubUser(WireModel):
     login: str = ""
     type: str = ""
 
 
-class GitHubComment(_Wire):
+class GitHubComment(WireModel):
     id: int
     body: str | None = None
     html_url: str = ""
     user: GitHubUser | None = None
 
 
-class GitHubHead(_Wire):
+class GitHubHead(WireModel):
     sha: str
 
 
-class GitHubPull(_Wire):
+class GitHubPull(WireModel):
     number: int
     head: GitHubHead
     merged_at: str | None = None
 
 
-class GitHubRun(_Wire):
+class GitHubRun(WireModel):
     head_sha: str | None = None
 
 
-class GitHubArtifact(_Wire):
+class GitHubArtifact(WireModel):
     id: int
     expired: bool
     created_at: str | None = None
     workflow_run: GitHubRun | None = None
 
 
-class GitHubArtifacts(_Wire):
+class GitHubArtifacts(WireModel):
     artifacts: list[GitHubArtifact]
 
 
-class GitLabUser(_Wire):
+class GitLabUser(WireModel):
     id: int
 
 
-class GitLabNote(_Wire):
+class GitLabNote(WireModel):
     id: int
     body: str = ""
     system: bool = False
     author: GitLabUser | None = None
 
 
-class GitLabMergeRequest(_Wire):
+class GitLabMergeRequest(WireModel):
     iid: int
     state: str
 
 
-class GitLabPipeline(_Wire):
+class GitLabPipeline(WireModel):
     id: int
 
 
-class GitLabJob(_Wire):
+class GitLabJob(WireModel):
     id: int
     name: str
     status: str
@@ -212,25 +230,27 @@ class GitLabJob(_Wire):
 
 T = TypeVar("T")
 
-_MOST_PAGES: Final = 500
+MAX_PAGES: Final = 500
 
 
-class ForgeClient(ApiClient):
-    """One forge's REST API with one token. No redirect is followed with the token.
+class CodeHostClient(ApiClient):
+    """Send requests to the REST API of one code host with one token.
 
-    What is tried again, at most `ATTEMPTS` times:
+    No redirect is followed with the token.
+
+    Requests are sent again, at most `ATTEMPTS` times:
 
     | what happened                          | GET, PUT, PATCH, DELETE | POST              |
     |----------------------------------------|-------------------------|-------------------|
     | could not connect                      | again                   | again             |
     | no answer: time-out, broken connection | again                   | UnknownOutcome    |
-    | a rate limit (429, or 403 that says so)| when the forge allows   | as before         |
+    | a rate limit (429, or 403 that says so)| when the limit ends     | as before         |
     | 409                                    | again                   | again             |
     | 5xx                                    | again                   | ServerError       |
     | other                                  | its error               | its error         |
 
-    The rest is as for platforms. A rate limit that takes longer than `LONGEST_PAUSE` is an error at
-    once: a waiting job costs, too. For one run and one thread.
+    Everything else is as for platforms. A rate limit that lasts longer than `LONGEST_PAUSE` is an
+    error at once, because a waiting CI job costs money. A client serves one run and one thread.
     """
 
     ATTEMPTS = 6
@@ -240,18 +260,20 @@ class ForgeClient(ApiClient):
 
     def __init__(
         self,
-        forge: str,
+        code_host: str,
         base_url: str,
         *,
         token: SecretStr,
         headers: Callable[[str], Mapping[str, str]],
-        **others: Any,
+        **options: Any,
     ) -> None:
         super().__init__(
             base_url,
-            errors=ErrorAnswers(forge, page="guides/review", secrets=(token.get_secret_value(),)),
+            errors=ErrorAnswers(
+                code_host, page="guides/review", secrets=(token.get_secret_value(),)
+            ),
             headers=lambda: headers(token.get_secret_value()),
-            **others,
+            **options,
         )
         self._token = token
         self._attempt = 0
@@ -262,66 +284,69 @@ class ForgeClient(ApiClient):
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def get(self, kind: type[T], path: str, params: Mapping[str, str] | None = None) -> T:
-        """The answer. Raises the errors of `gpuform.providers.errors`."""
-        return self._read(kind, self._asked("GET", path, params=params))
+    def get(self, answer_type: type[T], path: str, params: Mapping[str, str] | None = None) -> T:
+        """Return the answer of a GET request as `answer_type`.
 
-    def write(self, kind: type[T], method: str, path: str, body: Mapping[str, Any]) -> T:
-        """As `get`, with a body."""
-        return self._read(kind, self._asked(method, path, body=body))
+        Raises the errors of `gpuform.providers.errors`.
+        """
+        return self._parse_answer(answer_type, self._send_request("GET", path, params=params))
+
+    def write(self, answer_type: type[T], method: str, path: str, body: Mapping[str, Any]) -> T:
+        """Send a request with a body, and return the answer as `answer_type`."""
+        return self._parse_answer(answer_type, self._send_request(method, path, body=body))
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
-        """As `write`, where nobody needs the answer."""
-        self._asked(method, path, body=body)
+        """Send a request whose answer nobody needs."""
+        self._send_request(method, path, body=body)
 
-    def pages(
-        self, kind: type[T], path: str, params: Mapping[str, str] | None = None
+    def iterate_items(
+        self, item_type: type[T], path: str, params: Mapping[str, str] | None = None
     ) -> Iterator[T]:
-        """The items of a list, of all its pages."""
+        """Yield the items of a list, from all its pages."""
         query: dict[str, str] | None = {"per_page": "100", **(params or {})}
-        for _ in range(_MOST_PAGES):
-            response = self._asked("GET", path, params=query)
-            yield from self._read(list[kind], response)  # type: ignore[valid-type]
-            query = next_page(response, query or {})
+        for _ in range(MAX_PAGES):
+            response = self._send_request("GET", path, params=query)
+            yield from self._parse_answer(list[item_type], response)  # type: ignore[valid-type]
+            query = get_next_page_query(response, query or {})
             if query is None:
                 return
-        raise GpuformError(f"{self.platform}: {path} has more than {_MOST_PAGES} pages")
+        raise GpuformError(f"{self.platform}: {path} has more than {MAX_PAGES} pages")
 
     def download(self, path: str) -> bytes:
-        """A file; where the forge sends elsewhere for it, it is fetched there without the token."""
+        """Return a file. A redirect to a file store is followed without the token."""
         import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
-        response = self._asked("GET", path, may_redirect=True)
+        response = self._send_request("GET", path, may_redirect=True)
         if response.is_redirect:
             target = str(response.url.join(response.headers["location"]))
             with httpx_errors(f"{self.platform}: GET a kept file", target):
                 response = httpx.get(target, timeout=60.0, follow_redirects=True)
             if not response.is_success:
-                text = f"{self.platform}: GET a kept file answered {response.status_code}"
-                raise GpuformError(text)
+                message = f"{self.platform}: GET a kept file answered {response.status_code}"
+                raise GpuformError(message)
         return response.content
 
-    def _asked(self, method: str, path: str, **sent: Any) -> "httpx.Response":
+    def _send_request(self, method: str, path: str, **options: Any) -> "httpx.Response":
         if not self.base_url.startswith(("http://", "https://")):
             raise GpuformError(f"{self.platform}: {method} {path}: {self.base_url} is no address")
         self._attempt = 0
         retry = Retry.CREATE if method == "POST" else Retry.SAFE
-        return self.answer(method, path, retry=retry, **sent)
+        return self.answer(method, path, retry=retry, **options)
 
-    def _send(self, *asked: Any, **sent: Any) -> "httpx.Response":
+    def _send(self, *request: Any, **options: Any) -> "httpx.Response":
         self._attempt += 1
-        return super()._send(*asked, **sent)
+        return super()._send(*request, **options)
 
-    def _read(self, kind: type[T], response: "httpx.Response") -> T:
+    def _parse_answer(self, answer_type: type[T], response: "httpx.Response") -> T:
         try:
-            return TypeAdapter(kind).validate_json(response.content)
+            return TypeAdapter(answer_type).validate_json(response.content)
         except ValidationError as error:
             request = response.request
-            first = error.errors(include_input=False, include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "the whole"
+            first_error = error.errors(include_input=False, include_url=False)[0]
+            location = ".".join(map(str, first_error["loc"])) or "the whole"
             raise ServerError(
                 f"{self.platform}: {request.method} {request.url.path} answered in an unexpected "
-                f"form ({where}: {first['msg']})",
+                f"form ({location}: {first_error['msg']})",
                 method=request.method,
                 path=request.url.path,
                 status=response.status_code,
@@ -335,12 +360,14 @@ class ForgeClient(ApiClient):
         path: str,
         body: Mapping[str, Any] | None,  # noqa: ARG002 - a comment is no secret
     ) -> ApiError:
-        return error_of(response, f"{self.platform}: {method} {path}", self._attempt, self._token)
+        return create_error(
+            response, f"{self.platform}: {method} {path}", self._attempt, self._token
+        )
 
     def _is_enough(self, state: "tenacity.RetryCallState") -> bool:
         error = state.outcome.exception() if state.outcome else None
-        asked = error.retry_after if isinstance(error, RateLimited) else None
-        return super()._is_enough(state) or (asked or 0.0) > self.LONGEST_PAUSE
+        requested_wait = error.retry_after if isinstance(error, RateLimited) else None
+        return super()._is_enough(state) or (requested_wait or 0.0) > self.LONGEST_PAUSE
 
     def _may_repeat(self, error: BaseException, retry: Retry) -> bool:
         if isinstance(error, Unreachable | RateLimited | Conflict):

@@ -1,6 +1,7 @@
-"""GitHub: a pull request's comments are those of its issue, and its plans are artifacts of Actions.
+"""Review plans on GitHub: comments of the pull request's issue, and artifacts of Actions.
 
-docs.github.com/rest: issues/comments, issues/labels, actions/artifacts, commits, pulls, users.
+Endpoints (docs.github.com/rest): issues/comments, issues/labels, actions/artifacts, commits, pulls,
+users.
 """
 
 import contextlib
@@ -14,16 +15,16 @@ from pydantic import SecretStr
 
 from gpuform.providers.errors import AuthError, GpuformError, NotFound, PermissionDenied
 from gpuform.stacks.code_hosts.client import (
-    ForgeClient,
+    CodeHostClient,
     GitHubArtifacts,
     GitHubComment,
     GitHubPull,
     GitHubUser,
 )
-from gpuform.stacks.code_hosts.place import KEPT_PLAN, Comment, ReviewPlace
+from gpuform.stacks.code_hosts.place import PLAN_ARTIFACT, Comment, ReviewPlace
 
-_LARGEST_PLAN: Final = 200_000_000
-"""Bytes, unpacked."""
+MAX_PLAN_BYTES: Final = 200_000_000
+"""The largest plan that is unpacked, in bytes."""
 
 
 class GitHub:
@@ -32,23 +33,23 @@ class GitHub:
     longest_comment = 65_536
 
     def __init__(self, place: ReviewPlace, token: SecretStr) -> None:
-        self.client = ForgeClient("GitHub", place.api, token=token, headers=_headers)
+        self.client = CodeHostClient("GitHub", place.api_url, token=token, headers=_create_headers)
         self._repository = f"/repos/{quote(place.repository)}"
-        self._number = place.number
+        self._number = place.pull_request
 
     def comments(self) -> Iterator[Comment]:
-        is_mine = self._author()
-        for found in self.client.pages(GitHubComment, f"{self._issue}/comments"):
-            if found.user is not None and is_mine(found.user):
-                yield _comment(found)
+        is_author = self._create_author_check()
+        for comment in self.client.iterate_items(GitHubComment, f"{self._issue_path}/comments"):
+            if comment.user is not None and is_author(comment.user):
+                yield _to_comment(comment)
 
     def add(self, body: str) -> Comment:
-        path = f"{self._issue}/comments"
-        return _comment(self.client.write(GitHubComment, "POST", path, {"body": body}))
+        path = f"{self._issue_path}/comments"
+        return _to_comment(self.client.write(GitHubComment, "POST", path, {"body": body}))
 
     def edit(self, comment: int, body: str) -> Comment:
         path = f"{self._repository}/issues/comments/{comment}"
-        return _comment(self.client.write(GitHubComment, "PATCH", path, {"body": body}))
+        return _to_comment(self.client.write(GitHubComment, "PATCH", path, {"body": body}))
 
     def remove(self, comment: int) -> None:
         self.client.send("DELETE", f"{self._repository}/issues/comments/{comment}")
@@ -56,45 +57,53 @@ class GitHub:
     def label(self, add: str, drop: tuple[str, ...]) -> None:
         for name in drop:
             with contextlib.suppress(NotFound):
-                self.client.send("DELETE", f"{self._issue}/labels/{quote(name, safe='')}")
-        self.client.send("POST", f"{self._issue}/labels", {"labels": [add]})
+                self.client.send("DELETE", f"{self._issue_path}/labels/{quote(name, safe='')}")
+        self.client.send("POST", f"{self._issue_path}/labels", {"labels": [add]})
 
     def reviewed_plan(self, commit: str, file: str) -> bytes:
-        number, head = self._head(commit)
-        name = f"{KEPT_PLAN}-{head}"
+        number, head = self._get_head(commit)
+        name = f"{PLAN_ARTIFACT}-{head}"
         path = f"{self._repository}/actions/artifacts"
-        found = self.client.get(GitHubArtifacts, path, {"name": name, "per_page": "100"})
+        listed = self.client.get(GitHubArtifacts, path, {"name": name, "per_page": "100"})
         # The name is anybody's to choose; the run of that commit is not.
-        made = [a for a in found.artifacts if a.workflow_run and a.workflow_run.head_sha == head]
-        kept = [artifact for artifact in made if not artifact.expired]
-        if not kept:
-            gone = "is kept no longer" if made else "was not kept"
+        artifacts = [
+            a for a in listed.artifacts if a.workflow_run and a.workflow_run.head_sha == head
+        ]
+        available = [artifact for artifact in artifacts if not artifact.expired]
+        if not available:
+            problem = "is kept no longer" if artifacts else "was not kept"
             raise GpuformError(
-                f"GitHub: the plan of pull request #{number} {gone} (artifact {name})",
+                f"GitHub: the plan of pull request #{number} {problem} (artifact {name})",
                 hint="run the plan job of that commit again, and review what it shows",
             )
-        last = max(kept, key=lambda each: (each.created_at or "", each.id))
-        packed = self.client.download(f"{path}/{last.id}/zip")
-        return _unpacked(packed, name, file)
+        newest = max(
+            available,
+            key=lambda artifact_of_run: (artifact_of_run.created_at or "", artifact_of_run.id),
+        )
+        archive_bytes = self.client.download(f"{path}/{newest.id}/zip")
+        return _unpack_plan(archive_bytes, name, file)
 
     @property
-    def _issue(self) -> str:
+    def _issue_path(self) -> str:
         return f"{self._repository}/issues/{self._number}"
 
-    def _author(self) -> Callable[[GitHubUser], bool]:
-        """Tells who the token's owner is. That of a workflow may not ask, and is a bot."""
+    def _create_author_check(self) -> Callable[[GitHubUser], bool]:
+        """Return a function that tells whether a user is the token's owner.
+
+        The token of a workflow may not read `/user`, and its owner is a bot.
+        """
         try:
             login = self.client.get(GitHubUser, "/user").login
         except (AuthError, PermissionDenied, NotFound):
             return lambda user: user.type == "Bot"
         return lambda user: user.login == login
 
-    def _head(self, commit: str) -> tuple[int, str]:
-        """The pull request's number, and its last commit."""
+    def _get_head(self, commit: str) -> tuple[int, str]:
+        """Return the number of the pull request and its last commit."""
         if self._number is not None:
             pull = self.client.get(GitHubPull, f"{self._repository}/pulls/{self._number}")
             return self._number, pull.head.sha
-        pulls = self.client.pages(GitHubPull, f"{self._repository}/commits/{commit}/pulls")
+        pulls = self.client.iterate_items(GitHubPull, f"{self._repository}/commits/{commit}/pulls")
         merged = [pull for pull in pulls if pull.merged_at]
         if not merged:
             raise GpuformError(
@@ -104,7 +113,7 @@ class GitHub:
         return merged[0].number, merged[0].head.sha
 
 
-def _headers(token: str) -> Mapping[str, str]:
+def _create_headers(token: str) -> Mapping[str, str]:
     return {
         "Accept": "application/vnd.github+json",
         "Authorization": f"Bearer {token}",
@@ -113,15 +122,17 @@ def _headers(token: str) -> Mapping[str, str]:
     }
 
 
-def _comment(found: GitHubComment) -> Comment:
-    return Comment(found.id, found.body or "", found.html_url)
+def _to_comment(comment: GitHubComment) -> Comment:
+    return Comment(comment.id, comment.body or "", comment.html_url)
 
 
-def _unpacked(packed: bytes, name: str, file: str) -> bytes:
+def _unpack_plan(archive_bytes: bytes, artifact_name: str, file_name: str) -> bytes:
     try:
-        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-            if archive.getinfo(file).file_size > _LARGEST_PLAN:
-                raise GpuformError(f"GitHub: {file} in the artifact {name} is too large for a plan")
-            return archive.read(file)
+        with zipfile.ZipFile(io.BytesIO(archive_bytes)) as archive:
+            if archive.getinfo(file_name).file_size > MAX_PLAN_BYTES:
+                raise GpuformError(
+                    f"GitHub: {file_name} in the artifact {artifact_name} is too large for a plan"
+                )
+            return archive.read(file_name)
     except (zipfile.BadZipFile, KeyError):
-        raise GpuformError(f"GitHub: the artifact {name} has no {file}") from None
+        raise GpuformError(f"GitHub: the artifact {artifact_name} has no {file_name}") from None

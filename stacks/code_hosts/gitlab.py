@@ -1,6 +1,7 @@
-"""GitLab: a merge request's comments are its notes, and its plans are artifacts of its jobs.
+"""Review plans on GitLab: comments are notes of the merge request, and plans are artifacts of jobs.
 
-docs.gitlab.com/api: notes, merge_requests, commits, pipelines, jobs, job_artifacts, users.
+Endpoints (docs.gitlab.com/api): notes, merge_requests, commits, pipelines, jobs, job_artifacts,
+users.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,14 +11,14 @@ from pydantic import SecretStr
 
 from gpuform.providers.errors import GpuformError
 from gpuform.stacks.code_hosts.client import (
-    ForgeClient,
+    CodeHostClient,
     GitLabJob,
     GitLabMergeRequest,
     GitLabNote,
     GitLabPipeline,
     GitLabUser,
 )
-from gpuform.stacks.code_hosts.place import KEPT_PLAN, Comment, ReviewPlace
+from gpuform.stacks.code_hosts.place import PLAN_ARTIFACT, Comment, ReviewPlace
 
 
 class GitLab:
@@ -26,60 +27,65 @@ class GitLab:
     longest_comment = 1_000_000
 
     def __init__(self, place: ReviewPlace, token: SecretStr) -> None:
-        self.client = ForgeClient("GitLab", place.api, token=token, headers=_headers)
+        self.client = CodeHostClient("GitLab", place.api_url, token=token, headers=_create_headers)
         self._project = f"/projects/{quote(place.repository, safe='')}"
-        self._number = place.number
+        self._number = place.pull_request
 
     def comments(self) -> Iterator[Comment]:
         owner = self.client.get(GitLabUser, "/user")
         oldest_first = {"order_by": "created_at", "sort": "asc"}
-        for found in self.client.pages(GitLabNote, f"{self._merge_request}/notes", oldest_first):
-            if found.author == owner and not found.system:
-                yield Comment(found.id, found.body)
+        for note in self.client.iterate_items(
+            GitLabNote, f"{self._merge_request_path}/notes", oldest_first
+        ):
+            if note.author == owner and not note.system:
+                yield Comment(note.id, note.body)
 
     def add(self, body: str) -> Comment:
-        return self._written("POST", f"{self._merge_request}/notes", body)
+        return self._write_note("POST", f"{self._merge_request_path}/notes", body)
 
     def edit(self, comment: int, body: str) -> Comment:
-        return self._written("PUT", f"{self._merge_request}/notes/{comment}", body)
+        return self._write_note("PUT", f"{self._merge_request_path}/notes/{comment}", body)
 
     def remove(self, comment: int) -> None:
-        self.client.send("DELETE", f"{self._merge_request}/notes/{comment}")
+        self.client.send("DELETE", f"{self._merge_request_path}/notes/{comment}")
 
     def label(self, add: str, drop: tuple[str, ...]) -> None:
         body = {"add_labels": add, "remove_labels": ",".join(drop)}
-        self.client.send("PUT", self._merge_request, body)
+        self.client.send("PUT", self._merge_request_path, body)
 
     def reviewed_plan(self, commit: str, file: str) -> bytes:
-        number = self._number if self._number is not None else self._merged(commit)
+        number = self._number if self._number is not None else self._find_merged_request(commit)
         path = f"{self._project}/merge_requests/{number}/pipelines"
-        pipelines = self.client.pages(GitLabPipeline, path)
-        for pipeline in sorted(pipelines, key=lambda each: each.id, reverse=True):
-            jobs = self.client.pages(GitLabJob, f"{self._project}/pipelines/{pipeline.id}/jobs")
-            plans = [job for job in jobs if job.name == KEPT_PLAN]
+        pipelines = self.client.iterate_items(GitLabPipeline, path)
+        for pipeline in sorted(pipelines, key=lambda candidate: candidate.id, reverse=True):
+            jobs = self.client.iterate_items(
+                GitLabJob, f"{self._project}/pipelines/{pipeline.id}/jobs"
+            )
+            plans = [job for job in jobs if job.name == PLAN_ARTIFACT]
             if not plans:
                 continue  # a merge train's, which plans nothing
-            last = max(plans, key=lambda job: job.id)
-            if last.status != "success":
+            newest_job = max(plans, key=lambda job: job.id)
+            if newest_job.status != "success":
                 raise GpuformError(
                     f"GitLab: the last plan of merge request !{number} is not there: its job "
-                    f"{last.id} is {last.status}",
+                    f"{newest_job.id} is {newest_job.status}",
                     hint="run it again, and review what it shows",
                 )
-            return self.client.download(f"{self._project}/jobs/{last.id}/artifacts/{file}")
+            return self.client.download(f"{self._project}/jobs/{newest_job.id}/artifacts/{file}")
         raise GpuformError(
-            f"GitLab: merge request !{number} has no job {KEPT_PLAN}: there is no reviewed plan",
+            f"GitLab: merge request !{number} has no job {PLAN_ARTIFACT}: there is no reviewed "
+            "plan",
             hint="run a pipeline of the merge request",
         )
 
     @property
-    def _merge_request(self) -> str:
+    def _merge_request_path(self) -> str:
         return f"{self._project}/merge_requests/{self._number}"
 
-    def _merged(self, commit: str) -> int:
+    def _find_merged_request(self, commit: str) -> int:
         path = f"{self._project}/repository/commits/{commit}/merge_requests"
-        found = self.client.pages(GitLabMergeRequest, path)
-        merged = [each for each in found if each.state == "merged"]
+        requests = self.client.iterate_items(GitLabMergeRequest, path)
+        merged = [request for request in requests if request.state == "merged"]
         if not merged:
             raise GpuformError(
                 f"GitLab: no merged merge request has commit {commit}: there is no reviewed plan",
@@ -87,10 +93,10 @@ class GitLab:
             )
         return merged[0].iid
 
-    def _written(self, method: str, path: str, body: str) -> Comment:
-        found = self.client.write(GitLabNote, method, path, {"body": body})
-        return Comment(found.id, found.body)
+    def _write_note(self, method: str, path: str, body: str) -> Comment:
+        note = self.client.write(GitLabNote, method, path, {"body": body})
+        return Comment(note.id, note.body)
 
 
-def _headers(token: str) -> Mapping[str, str]:
+def _create_headers(token: str) -> Mapping[str, str]:
     return {"PRIVATE-TOKEN": token, "User-Agent": "gpuform"}

@@ -1,17 +1,17 @@
-"""The forge of a place, opened for the length of a block."""
+"""Open the code host of a review with the token of the environment."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gpuform.stacks.code_hosts.github import GitHub
 from gpuform.stacks.code_hosts.gitlab import GitLab
-from gpuform.stacks.code_hosts.place import Forge, ReviewPlace, token_of
+from gpuform.stacks.code_hosts.place import CodeHost, ReviewPlace, read_token
 
 
 @contextmanager
-def opened(place: ReviewPlace, environ: Mapping[str, str]) -> Iterator[Forge]:
-    """Raises MissingCredentials when the environment has no token."""
-    token = token_of(place.forge, environ)
-    forge = (GitHub if place.forge == "github" else GitLab)(place, token)
-    with forge.client:
-        yield forge
+def open_code_host(place: ReviewPlace, environ: Mapping[str, str]) -> Iterator[CodeHost]:
+    """Yield the code host of `place`. Raises MissingCredentials if the environment has no token."""
+    token = read_token(place.code_host, environ)
+    code_host = (GitHub if place.code_host == "github" else GitLab)(place, token)
+    with code_host.client:
+        yield code_host

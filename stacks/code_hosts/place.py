@@ -1,5 +1,6 @@
-"""Find the pull request that a plan is reviewed in: from flags, else from the variables of the CI
-system.
+"""Find the pull request that a plan is reviewed in: from flags, else from the variables of the CI.
+
+The commands `review`, `fetch-plan` and `new ci` call this module. `opening` opens the code host.
 """
 
 import json
@@ -13,154 +14,179 @@ from pydantic import SecretStr
 
 from gpuform.providers.errors import GpuformError, MissingCredentials
 
-ForgeName: TypeAlias = Literal["github", "gitlab"]
-FORGES: Final[tuple[ForgeName, ...]] = ("github", "gitlab")
+CodeHostName: TypeAlias = Literal["github", "gitlab"]
+CODE_HOSTS: Final[tuple[CodeHostName, ...]] = ("github", "gitlab")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line says of a `place.Place`; None leaves it to the CI's variables."""
+class ReviewFlags:
+    """The place of a review as the flags of a command name it.
 
-    forge: ForgeName | None = None
+    None leaves a value to the CI's variables.
+    """
+
+    code_host: CodeHostName | None = None
     url: str | None = None
     repository: str | None = None
-    number: int | None = None
+    pull_request: int | None = None
 
 
-KEPT_PLAN: Final = "gpuform-plan"
-"""The artifact, or the job, that keeps a pull request's plan for the apply."""
+PLAN_ARTIFACT: Final = "gpuform-plan"
+"""The artifact (GitHub) or job (GitLab) that stores a pull request's plan for the apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment; ids grow with time."""
+    """A comment of a pull request. Ids grow with time."""
 
     id: int
     body: str
     url: str = ""
 
 
-class Forge(Protocol):
-    """One repository, and one pull request of it. Each method raises GpuformError."""
+class CodeHost(Protocol):
+    """A repository on a code host, and one pull request of the repository.
 
-    longest_comment: int
-    """In characters as `stacks.review.fitting.length` counts them."""
+    Each method raises GpuformError.
+    """
 
-    def comments(self) -> Iterator[Comment]:
-        """The comments that the token's owner has written, of all pages, the oldest first."""
+    max_comment_length: int
+    """The longest comment, in characters as `stacks.review.fitting.length` counts them."""
 
-    def add(self, body: str) -> Comment:
-        """Writes a comment."""
+    def list_comments(self) -> Iterator[Comment]:
+        """Yield the comments of the token's owner, from all pages, the oldest first."""
 
-    def edit(self, comment: int, body: str) -> Comment:
-        """Writes another text into a comment. NotFound when it was deleted."""
+    def add_comment(self, body: str) -> Comment:
+        """Add a comment to the pull request, and return the comment."""
 
-    def remove(self, comment: int) -> None:
-        """Deletes a comment. NotFound when it was deleted before."""
+    def edit_comment(self, comment: int, body: str) -> Comment:
+        """Replace the text of a comment. Raises NotFound if the comment was deleted."""
 
-    def label(self, add: str, drop: tuple[str, ...]) -> None:
-        """Gives the pull request one label and takes others away, whether it has them or not."""
+    def delete_comment(self, comment: int) -> None:
+        """Delete a comment. Raises NotFound if the comment was deleted before."""
 
-    def reviewed_plan(self, commit: str, file: str) -> bytes:
-        """The file of the plan that the pull request's last commit was reviewed with.
+    def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
+        """Add one label to the pull request and remove others. A missing label is no error."""
 
-        Without a number it is the pull request by which `commit` came to its branch.
+    def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
+        """Return the plan file that the pull request's last commit was reviewed with.
+
+        Without a number of a pull request, the pull request is the one that brought `commit` to its
+        branch.
         """
 
 
-_TOKENS: Final[Mapping[ForgeName, tuple[str, ...]]] = {
+TOKEN_VARIABLES: Final[Mapping[CodeHostName, tuple[str, ...]]] = {
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
     "gitlab": ("GITLAB_TOKEN",),
 }
-_TOKEN_HINTS: Final[Mapping[ForgeName, str]] = {
+TOKEN_HINTS: Final[Mapping[CodeHostName, str]] = {
     "github": "in GitHub Actions: `env: {GITHUB_TOKEN: ${{ github.token }}}`",
     "gitlab": "make a project access token with the scope `api` and the role Reporter, and a "
     "masked variable of it; GitLab's CI_JOB_TOKEN may write no comments",
 }
-_QUEUED: Final = re.compile(r"refs/heads/gh-readonly-queue/.+/pr-(\d+)-[0-9a-f]+")
-_PULL: Final = re.compile(r"refs/pull/(\d+)/")
+MERGE_QUEUE_REF: Final = re.compile(r"refs/heads/gh-readonly-queue/.+/pr-(\d+)-[0-9a-f]+")
+PULL_REQUEST_REF: Final = re.compile(r"refs/pull/(\d+)/")
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewPlace:
-    """`api` is the address of the forge's REST API; `repository` is OWNER/NAME, in GitLab also an
-    id; `number` is the pull request's, if there is one; `commit` its head's; `run_url` shows the
-    job that is running.
+    """The pull request that a plan is reviewed in.
+
+    Attributes:
+        api_url: address of the code host's REST API.
+        repository: OWNER/NAME; in GitLab also a numeric id.
+        pull_request: number of the pull request, or None.
+        commit: last commit of the pull request.
+        run_url: page of the running CI job.
     """
 
-    forge: ForgeName
-    api: str
+    code_host: CodeHostName
+    api_url: str
     repository: str
-    number: int | None
+    pull_request: int | None
     commit: str = ""
     run_url: str = ""
 
 
-def place_of(asked: Asked, environ: Mapping[str, str]) -> ReviewPlace:
-    """Where this job's review is. Raises GpuformError that names the flag that is missing."""
-    forge = asked.forge or _forge(environ)
-    if forge is None:
+def find_review_place(flags: ReviewFlags, environ: Mapping[str, str]) -> ReviewPlace:
+    """Return the place of this job's review.
+
+    Raises GpuformError that names the flag that is missing.
+    """
+    code_host = flags.code_host or _detect_code_host(environ)
+    if code_host is None:
         raise GpuformError(
             "it is not known which forge this is: neither GitHub Actions nor GitLab CI runs here",
             hint="say it: --forge github --repository OWNER/NAME --pull-request N",
         )
-    found = _github(environ) if forge == "github" else _gitlab(environ)
-    repository = asked.repository or found.repository
+    detected = (
+        _read_github_variables(environ)
+        if code_host == "github"
+        else _read_gitlab_variables(environ)
+    )
+    repository = flags.repository or detected.repository
     if not repository:
         raise GpuformError(
             "it is not known which repository this is", hint="say it: --repository OWNER/NAME"
         )
     return ReviewPlace(
-        forge=forge,
-        api=(asked.url or found.api).rstrip("/"),
+        code_host=code_host,
+        api_url=(flags.url or detected.api_url).rstrip("/"),
         repository=repository.strip("/"),
-        number=found.number if asked.number is None else asked.number,
-        commit=found.commit,
-        run_url=found.run_url,
+        pull_request=detected.pull_request if flags.pull_request is None else flags.pull_request,
+        commit=detected.commit,
+        run_url=detected.run_url,
     )
 
 
-def token_of(forge: ForgeName, environ: Mapping[str, str]) -> SecretStr:
-    """The token in the environment. Raises MissingCredentials."""
-    for name in _TOKENS[forge]:
-        if token := environ.get(name, "").strip():
+def read_token(code_host: CodeHostName, environ: Mapping[str, str]) -> SecretStr:
+    """Return the code host's token from the environment. Raises MissingCredentials."""
+    for variable in TOKEN_VARIABLES[code_host]:
+        if token := environ.get(variable, "").strip():
             if not re.fullmatch(r"[!-~]+", token):
-                raise GpuformError(f"{name} is no token: it has characters that no token has")
+                raise GpuformError(f"{variable} is no token: it has characters that no token has")
             return SecretStr(token)
     raise MissingCredentials(
-        f"there is no token: {' or '.join(_TOKENS[forge])} is not set",
-        hint=_TOKEN_HINTS[forge],
+        f"there is no token: {' or '.join(TOKEN_VARIABLES[code_host])} is not set",
+        hint=TOKEN_HINTS[code_host],
         page="guides/review",
     )
 
 
-def _forge(environ: Mapping[str, str]) -> ForgeName | None:
+def _detect_code_host(environ: Mapping[str, str]) -> CodeHostName | None:
     if environ.get("GITHUB_ACTIONS"):
         return "github"
     return "gitlab" if environ.get("GITLAB_CI") else None
 
 
-def _github(environ: Mapping[str, str]) -> ReviewPlace:
-    event, repository = _event(environ), environ.get("GITHUB_REPOSITORY", "")
-    pull = event.get("pull_request")
-    head = pull.get("head", {}).get("sha") if isinstance(pull, dict) else None
+def _read_github_variables(environ: Mapping[str, str]) -> ReviewPlace:
+    trigger, repository = _read_github_event(environ), environ.get("GITHUB_REPOSITORY", "")
+    pull_request = trigger.get("pull_request")
+    head_commit = (
+        pull_request.get("head", {}).get("sha") if isinstance(pull_request, dict) else None
+    )
     ref = environ.get("GITHUB_REF", "")
-    named = _PULL.match(ref) or _QUEUED.fullmatch(ref)
-    number = pull.get("number") if isinstance(pull, dict) else None
-    run = environ.get("GITHUB_RUN_ID", "")
+    matched_ref = PULL_REQUEST_REF.match(ref) or MERGE_QUEUE_REF.fullmatch(ref)
+    number = pull_request.get("number") if isinstance(pull_request, dict) else None
+    run_id = environ.get("GITHUB_RUN_ID", "")
     server = environ.get("GITHUB_SERVER_URL") or "https://github.com"
     return ReviewPlace(
-        forge="github",
-        api=environ.get("GITHUB_API_URL") or "https://api.github.com",
+        code_host="github",
+        api_url=environ.get("GITHUB_API_URL") or "https://api.github.com",
         repository=repository,
-        number=number if isinstance(number, int) else int(named[1]) if named else None,
-        commit=head or environ.get("GITHUB_SHA", ""),
-        run_url=f"{server}/{repository}/actions/runs/{run}" if run else "",
+        pull_request=number
+        if isinstance(number, int)
+        else int(matched_ref[1])
+        if matched_ref
+        else None,
+        commit=head_commit or environ.get("GITHUB_SHA", ""),
+        run_url=f"{server}/{repository}/actions/runs/{run_id}" if run_id else "",
     )
 
 
-def _event(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The event that started a workflow; nothing where its file cannot be read."""
+def _read_github_event(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the event that started a GitHub workflow, or {} if its file cannot be read."""
     try:
         event = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -168,14 +194,14 @@ def _event(environ: Mapping[str, str]) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def _gitlab(environ: Mapping[str, str]) -> ReviewPlace:
+def _read_gitlab_variables(environ: Mapping[str, str]) -> ReviewPlace:
     number = environ.get("CI_MERGE_REQUEST_IID", "")
     return ReviewPlace(
-        forge="gitlab",
-        api=environ.get("CI_API_V4_URL") or "https://gitlab.com/api/v4",
+        code_host="gitlab",
+        api_url=environ.get("CI_API_V4_URL") or "https://gitlab.com/api/v4",
         # A merge request from a fork runs in the fork, and is the other project's.
         repository=environ.get("CI_MERGE_REQUEST_PROJECT_ID") or environ.get("CI_PROJECT_ID", ""),
-        number=int(number) if number.isdigit() else None,
+        pull_request=int(number) if number.isdigit() else None,
         commit=environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA")
         or environ.get("CI_COMMIT_SHA", ""),
         run_url=environ.get("CI_JOB_URL", ""),

@@ -1,9 +1,9 @@
-"""Post a review as one comment that is updated, stamped with the plan that it shows.
+"""Post a review as one comment, stamped with its plan, that later runs update.
 
-No forge can change a comment on the condition that it is still the same. So what was written is
-read again, until the comment is ours or that of a younger plan, and there is only one. What is left
-to chance is an older plan that is written in the moment in which a younger one is written and read
-again; the workflows of `gpuform new ci` stop the older job of a pull request.
+A code host cannot change a comment on the condition that nobody else has changed it. So the
+comments are read again after each write, until there is one comment and its plan is ours or a
+younger one. A race remains: an older plan that is written in the same moment in which a younger one
+is written and read. The workflows of `gpuform new ci` stop the older job of a pull request.
 """
 
 import contextlib
@@ -16,16 +16,16 @@ from typing import Final, Literal, Self
 
 from gpuform.providers.errors import GpuformError, NotFound, ServerError, UnknownOutcome
 from gpuform.stacks.code_hosts.client import CommentTooLong
-from gpuform.stacks.code_hosts.place import Comment, Forge
+from gpuform.stacks.code_hosts.place import CodeHost, Comment
 from gpuform.stacks.review.facts import Review
 
-_LINE: Final = re.compile(
+STAMP_PATTERN: Final = re.compile(
     r"<!-- gpuform:review stacks=(\w+) made=([\w:.+-]*) text=(\w+) verdict=([\w-]+) -->"
 )
 
 
 class Verdict(StrEnum):
-    """What a review comes to, the worst last."""
+    """The result of a review, from the best to the worst."""
 
     NO_CHANGES = "no-changes"
     CHANGES = "changes"
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
     FAILED = "failed"
 
     @classmethod
-    def of(cls, review: Review) -> Self:
+    def from_review(cls, review: Review) -> Self:
         if review.has_failed:
             return cls("failed")
         if any(stack.dangers for stack in review.stacks):
@@ -47,8 +47,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """`stacks` stands for the set of stacks, `made` is when the youngest plan was made (empty where
-    it is not known) and `text` stands for all that the comment says.
+    """The first line of a review comment, which says what the comment shows.
+
+    Attributes:
+        stacks: digest of the names of the reviewed stacks.
+        made: time of the newest plan, empty if unknown.
+        text: digest of the comment's text.
     """
 
     stacks: str
@@ -57,20 +61,25 @@ class Stamp:
     verdict: Verdict
 
     @classmethod
-    def of(cls, review: Review, text: str) -> Self:
-        names = "\n".join(sorted(stack.name for stack in review.stacks))
+    def from_review(cls, review: Review, text: str) -> Self:
+        stack_names = "\n".join(sorted(stack.name for stack in review.stacks))
         if review.whole is not None:  # of all stacks there is one comment, whichever are touched
-            names = f"all stacks of {review.whole.name}"
-        made = max((stack.plan.made_at or "" for stack in review.stacks), default="")
-        return cls(_digest(names), made, _digest(text), Verdict.of(review))
+            stack_names = f"all stacks of {review.whole.name}"
+        newest_plan_time = max((stack.plan.made_at or "" for stack in review.stacks), default="")
+        return cls(
+            _compute_digest(stack_names),
+            newest_plan_time,
+            _compute_digest(text),
+            Verdict.from_review(review),
+        )
 
     @classmethod
-    def read(cls, body: str) -> Self | None:
-        """The stamp of a comment; None for a comment that has none."""
-        found = _LINE.match(body)
-        if found is None or found[4] not in set(Verdict):
+    def parse(cls, body: str) -> Self | None:
+        """Return the stamp of a comment, or None if the comment has none."""
+        match = STAMP_PATTERN.match(body)
+        if match is None or match[4] not in set(Verdict):
             return None
-        return cls(found[1], found[2], found[3], Verdict(found[4]))
+        return cls(match[1], match[2], match[3], Verdict(match[4]))
 
     @property
     def line(self) -> str:
@@ -80,95 +89,101 @@ class Stamp:
         )
 
     def is_older_than(self, other: "Stamp") -> bool:
-        """Whether the other's plans are known to have been made later."""
+        """Return True if the plans of `other` are known to be newer."""
         return bool(self.made) and self.made < other.made
 
 
-def _digest(text: str) -> str:
+def _compute_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-_ROUNDS: Final = 8
-_SHORTEST: Final = 1_000
-"""Characters; a forge that takes less takes no review."""
+MAX_ROUNDS: Final = 8
+MIN_COMMENT_LENGTH: Final = 1_000
+"""The shortest limit of characters with which a review is still posted."""
 
-Write = Callable[[int], str]
-"""A review's text, not longer than so many characters."""
+WriteReview = Callable[[int], str]
+"""Return a review's text that is not longer than the given number of characters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
-    """What became of the comment. `left`: it shows a younger plan, and was left as it is."""
+class PostResult:
+    """The result of posting. With `left`, the comment shows a newer plan and was not changed."""
 
     outcome: Literal["added", "edited", "left"]
     comment: Comment
 
 
-def post(forge: Forge, review: Review, write: Write) -> Posted:
-    """Makes the stacks' comment say what the review says. Raises GpuformError."""
-    return _Posting(forge, review, write).settle()
+def post_review(code_host: CodeHost, review: Review, write_review: WriteReview) -> PostResult:
+    """Add or update the comment of the review's stacks. Raises GpuformError."""
+    return _CommentUpdate(code_host, review, write_review).publish()
 
 
-def set_label(forge: Forge) -> Verdict:
-    """Labels the pull request with the worst that the comments of all sets of stacks say."""
-    found = [stamp for each in forge.comments() if (stamp := Stamp.read(each.body))]
-    order = list(Verdict)
-    worst = max((stamp.verdict for stamp in found), key=order.index, default=Verdict.NO_CHANGES)
-    forge.label(worst.label, tuple(each.label for each in Verdict if each is not worst))
+def label_pull_request(code_host: CodeHost) -> Verdict:
+    """Label the pull request with the worst verdict of its comments, and return the verdict."""
+    stamps = [
+        stamp for comment in code_host.list_comments() if (stamp := Stamp.parse(comment.body))
+    ]
+    severity_order = list(Verdict)
+    worst = max(
+        (stamp.verdict for stamp in stamps), key=severity_order.index, default=Verdict.NO_CHANGES
+    )
+    code_host.set_label(
+        worst.label, tuple(verdict.label for verdict in Verdict if verdict is not worst)
+    )
     return worst
 
 
-class _Posting:
-    """One comment on its way."""
+class _CommentUpdate:
+    """The update of one review comment."""
 
-    def __init__(self, forge: Forge, review: Review, write: Write) -> None:
-        self._forge = forge
+    def __init__(self, code_host: CodeHost, review: Review, write_review: WriteReview) -> None:
+        self._forge = code_host
         self._review = review
-        self._write = write
-        self._limit = forge.longest_comment
-        self._body, self._stamp = self._written()
+        self._write = write_review
+        self._limit = code_host.max_comment_length
+        self._body, self._stamp = self._render_body()
         self._outcome: Literal["added", "edited"] | None = None
         self._added: Comment | None = None
         self._failure: GpuformError | None = None
 
-    def settle(self) -> Posted:
-        for _ in range(_ROUNDS):
-            found = self._found()
-            younger = [each for each in found if self._stamp.is_older_than(each[1])]
-            if younger:
-                self._remove([each for each in found[1:] if each not in younger])
-                return Posted("left", younger[0][0])
-            if self._outcome and found and found[0][1] == self._stamp:
-                self._remove(found[1:])
-                return Posted(self._outcome, found[0][0])
-            added = None if found else self._added
-            if self._send(found[0][0] if found else added) and added:
-                return Posted("added", added)  # a forge's list may lag behind
+    def publish(self) -> PostResult:
+        for _ in range(MAX_ROUNDS):
+            comments = self._find_comments()
+            newer = [entry for entry in comments if self._stamp.is_older_than(entry[1])]
+            if newer:
+                self._delete_duplicates([entry for entry in comments[1:] if entry not in newer])
+                return PostResult("left", newer[0][0])
+            if self._outcome and comments and comments[0][1] == self._stamp:
+                self._delete_duplicates(comments[1:])
+                return PostResult(self._outcome, comments[0][0])
+            added = None if comments else self._added
+            if self._write_comment(comments[0][0] if comments else added) and added:
+                return PostResult("added", added)  # a forge's list may lag behind
         raise self._failure or GpuformError(
             "the comment was edited by another job each time it was written",
             hint="see that two jobs do not review the same plans of one pull request",
         )
 
-    def _found(self) -> Sequence[tuple[Comment, Stamp]]:
-        """The comments of this set of stacks, the oldest first."""
-        stamped = [(comment, Stamp.read(comment.body)) for comment in self._forge.comments()]
+    def _find_comments(self) -> Sequence[tuple[Comment, Stamp]]:
+        """Return the comments of this set of stacks, the oldest first."""
+        stamped = [(comment, Stamp.parse(comment.body)) for comment in self._forge.list_comments()]
         mine = [(c, stamp) for c, stamp in stamped if stamp and stamp.stacks == self._stamp.stacks]
         return sorted(mine, key=lambda pair: pair[0].id)
 
-    def _send(self, comment: Comment | None) -> bool:
-        """Edits the comment, or adds one; whether the forge has taken it."""
+    def _write_comment(self, comment: Comment | None) -> bool:
+        """Edit `comment`, or add one if None, and return True if the code host accepts the text."""
         try:
             if comment is None:
-                self._added = self._forge.add(self._body)
+                self._added = self._forge.add_comment(self._body)
                 self._outcome = "added"
             else:
-                self._forge.edit(comment.id, self._body)
+                self._forge.edit_comment(comment.id, self._body)
                 self._outcome = self._outcome or "edited"
         except CommentTooLong:
             self._limit = min(self._limit, len(self._body)) // 2
-            if self._limit < _SHORTEST:
+            if self._limit < MIN_COMMENT_LENGTH:
                 raise
-            self._body, self._stamp = self._written()
+            self._body, self._stamp = self._render_body()
         except NotFound:
             if comment is None:
                 raise
@@ -179,14 +194,14 @@ class _Posting:
             return True
         return False
 
-    def _remove(self, found: Sequence[tuple[Comment, Stamp]]) -> None:
-        """What jobs at work at the same time have added. The first comment nobody removes."""
-        for comment, _ in found:
+    def _delete_duplicates(self, duplicates: Sequence[tuple[Comment, Stamp]]) -> None:
+        """Delete the comments that other jobs added at the same time. The first one stays."""
+        for comment, _ in duplicates:
             with contextlib.suppress(NotFound):
-                self._forge.remove(comment.id)
+                self._forge.delete_comment(comment.id)
 
-    def _written(self) -> tuple[str, Stamp]:
-        room = self._limit - len(Stamp.of(self._review, "").line) - 1
-        text = self._write(room)
-        stamp = Stamp.of(self._review, text)
+    def _render_body(self) -> tuple[str, Stamp]:
+        available_length = self._limit - len(Stamp.from_review(self._review, "").line) - 1
+        text = self._write(available_length)
+        stamp = Stamp.from_review(self._review, text)
         return f"{stamp.line}\n{text}", stamp

@@ -8,7 +8,7 @@ import click
 
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
-from gpuform.stacks.code_hosts.place import FORGES, ForgeName
+from gpuform.stacks.code_hosts.place import CODE_HOSTS, CodeHostName
 from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
 from gpuform.stacks.engine.store import backend_url
 from gpuform.stacks.operations.opening.selecting import passphrase_of
@@ -34,7 +34,9 @@ from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files
     "--yes", "-y", is_flag=True, expose_value=False, help="As for Pulumi; nothing is asked anyway."
 )
 @click.option(
-    "--forge", type=click.Choice(FORGES), help="For ci: whose workflows; the git remote's if not."
+    "--forge",
+    type=click.Choice(CODE_HOSTS),
+    help="For ci: whose workflows; the git remote's if not.",
 )
 @click.option("--branch", default="main", show_default=True, help="For ci: the default branch.")
 @click.option(
@@ -50,7 +52,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     description: str,
     python: bool,
     force: bool,
-    forge: ForgeName | None,
+    forge: CodeHostName | None,
     branch: str,
     backend: str | None,
 ) -> None:
@@ -125,7 +127,7 @@ class WorkflowOptions:
 
     stack: str
     branch: str
-    forge: ForgeName | None = None
+    forge: CodeHostName | None = None
     backend: str | None = None
 
 
@@ -153,13 +155,13 @@ def new_ci(session: Session, directory: Path, wanted: WorkflowOptions, *, force:
         )
 
 
-def _forge_of(root: Path) -> ForgeName:
+def _forge_of(root: Path) -> CodeHostName:
     """By the address of the repository's remote. Raises UsageError when it does not tell."""
     try:
         config = (root / ".git" / "config").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         config = ""
-    found: list[ForgeName] = [name for name in ("github", "gitlab") if name in config]
+    found: list[CodeHostName] = [name for name in ("github", "gitlab") if name in config]
     if len(found) != 1:
         raise click.UsageError("name the forge: --forge github or --forge gitlab")
     return found[0]

@@ -19,12 +19,12 @@ from gpuform.stacks.cli.failures import (
 )
 from gpuform.stacks.cli.flags import output_flag, require_checks_flag
 from gpuform.stacks.cli.session import FORMATS, common_flags, session, write_review
-from gpuform.stacks.code_hosts.place import FORGES, Asked
+from gpuform.stacks.code_hosts.place import CODE_HOSTS, ReviewFlags
 
 _FLAGS = (
     click.option(
         "--forge",
-        type=click.Choice(FORGES),
+        type=click.Choice(CODE_HOSTS),
         help="Where the pull request is; the forge whose CI runs this when not given.",
     ),
     click.option("--forge-url", metavar="URL", help="The address of the forge's REST API."),
@@ -44,7 +44,7 @@ def forge_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_place(
         *args: Any, forge: Any, forge_url: Any, repository: Any, pull_request: Any, **more: Any
     ) -> Any:
-        asked = Asked(forge, forge_url, repository, pull_request)
+        asked = ReviewFlags(forge, forge_url, repository, pull_request)
         return command(*args, asked=asked, **more)
 
     wrapped: Callable[..., Any] = with_place
@@ -114,7 +114,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     require_checks: bool,
     to_post: bool,
     label: bool,
-    asked: Asked,
+    asked: ReviewFlags,
 ) -> int:
     """Show saved plans to those who decide on them.
 
@@ -146,9 +146,9 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
         found = review_of(files, gates, allow, current.environ)
         write_review(found, form, output, current)
         if to_post:
-            from gpuform.stacks.cli.commands.review_gates import post_review  # noqa: PLC0415 - as above
+            from gpuform.stacks.cli.commands.review_gates import publish_review  # noqa: PLC0415 - as above
 
-            post_review(found, current, asked, label=label)
+            publish_review(found, current, asked, label=label)
     if found.has_failed:
         return FAILED
     if (detailed_exitcode or fail_on_danger or require_checks) and found.is_stopped:
@@ -172,7 +172,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
 )
 @forge_flags
 @common_flags
-def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Asked) -> None:
+def fetch_plan(output: Path, commit: str | None, path: str | None, asked: ReviewFlags) -> None:
     """Get the plan that a pull request was reviewed with, to apply it.
 
     In a job of a pull request, or of a merge queue, it is the plan of that pull request's last
@@ -186,18 +186,18 @@ def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Asked)
       gpuform fetch-plan --pull-request 12 plan.json
     """
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
-    from gpuform.stacks.code_hosts.opening import opened  # noqa: PLC0415 - as above
-    from gpuform.stacks.code_hosts.place import place_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.code_hosts.opening import open_code_host  # noqa: PLC0415 - as above
+    from gpuform.stacks.code_hosts.place import find_review_place  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
 
     with session() as current:
-        place = place_of(asked, current.environ)
+        place = find_review_place(asked, current.environ)
         sha = commit or place.commit
-        if place.number is None and not sha:
+        if place.pull_request is None and not sha:
             raise click.UsageError("name the pull request or the commit: --pull-request, --commit")
-        with opened(place, current.environ) as there:
-            content = there.reviewed_plan(sha, path or output.name)
+        with open_code_host(place, current.environ) as there:
+            content = there.fetch_reviewed_plan(sha, path or output.name)
         found = read_saved_plans("what the job kept", content)
         write_plan(output, found)
         plans = found.plans if isinstance(found, StacksPlan) else (found,)

@@ -9,9 +9,9 @@ from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.screen import content_of
-from gpuform.stacks.code_hosts.opening import opened
-from gpuform.stacks.code_hosts.place import Asked, ReviewPlace, place_of
-from gpuform.stacks.code_hosts.posting import post, set_label
+from gpuform.stacks.code_hosts.opening import open_code_host
+from gpuform.stacks.code_hosts.place import ReviewFlags, ReviewPlace, find_review_place
+from gpuform.stacks.code_hosts.posting import label_pull_request, post_review
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.gates.evaluating import Keeper, lifted
@@ -93,28 +93,28 @@ _TOLD = {
 }
 
 
-def post_review(review: Review, session: Session, asked: Asked, *, label: bool) -> None:
-    """Posts it and says on stderr what was done. Raises GpuformError.
+def publish_review(review: Review, session: Session, asked: ReviewFlags, *, label: bool) -> None:
+    """Post the review as a comment, and report the result on stderr. Raises GpuformError.
 
-    The summary is written first: it is there also when the forge cannot be reached.
+    The job summary is written first: it is there also when the code host cannot be reached.
     """
-    place = place_of(asked, session.environ)
+    place = find_review_place(asked, session.environ)
     origin = _origin(place)
     _summarize(markdown(review, folded=True) + origin, session)
-    if place.number is None:
+    if place.pull_request is None:
         raise GpuformError(
             "it is not known which pull request this is: the job was not started by one",
             hint="say it: --pull-request N",
         )
-    with opened(place, session.environ) as there:
+    with open_code_host(place, session.environ) as there:
 
         def write(room: int) -> str:
             return markdown(review, folded=True, limit=min(LIMIT, room) - len(origin)) + origin
 
-        posted = post(there, review, write)
+        posted = post_review(there, review, write)
         session.screen.warn(f"{_TOLD[posted.outcome]} {posted.comment.url}".rstrip())
         if label:
-            session.screen.warn(f"Labelled {set_label(there).label}")
+            session.screen.warn(f"Labelled {label_pull_request(there).label}")
 
 
 def _origin(place: ReviewPlace) -> str:

@@ -12,7 +12,7 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.code_hosts.github import GitHub
 from gpuform.stacks.code_hosts.gitlab import GitLab
-from gpuform.stacks.code_hosts.place import Forge, ReviewPlace
+from gpuform.stacks.code_hosts.place import CodeHost, ReviewPlace
 from gpuform.stacks.review.facts import Review, StackFacts
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
@@ -75,7 +75,7 @@ def clients() -> dict[str, Callable[..., GitHub | GitLab]]:
 @pytest.fixture(params=list(CLIENTS))
 def forge(
     request: pytest.FixtureRequest, server: forge_server.Forge, clock: StoppedClock
-) -> Iterator[Forge]:
+) -> Iterator[CodeHost]:
     """Each forge in turn."""
     made = CLIENTS[request.param](server)
     with made.client:

@@ -19,7 +19,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.stacks.code_hosts.client import ForgeClient, GitHubComment
+from gpuform.stacks.code_hosts.client import CodeHostClient, GitHubComment
 
 NOTES = "/repos/o/r/issues/12/comments"
 
@@ -29,7 +29,7 @@ def client(server: Server) -> Any:
     def headers(token: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {token}"}
 
-    made = ForgeClient(
+    made = CodeHostClient(
         "GitHub", server.url, token=SecretStr(TOKEN), headers=headers, jitter=lambda most: most
     )
     with made:
@@ -69,7 +69,7 @@ SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes
     ids=["secondary", "429", "date", "secondary-without-time", "primary", "gitlab", "conflict"],
 )
 def test_waits_as_long_as_the_forge_asks(
-    client: ForgeClient, server: Server, clock: Any, method: str, answer: Any, slept: list[float]
+    client: CodeHostClient, server: Server, clock: Any, method: str, answer: Any, slept: list[float]
 ) -> None:
     server.faults.append(Fault(method, "comments", answer, times=2))
     client.send(method, NOTES, {"body": "hello"})
@@ -78,7 +78,7 @@ def test_waits_as_long_as_the_forge_asks(
 
 
 def test_a_limit_that_takes_too_long_ends_at_once(
-    client: ForgeClient, server: Server, clock: Any
+    client: CodeHostClient, server: Server, clock: Any
 ) -> None:
     answer = limited(403, "API rate limit exceeded", Retry_After="3000")
     server.faults.append(Fault("GET", "comments", answer, times=99))
@@ -88,7 +88,7 @@ def test_a_limit_that_takes_too_long_ends_at_once(
     assert clock.slept == []
 
 
-def test_a_limit_that_never_ends(client: ForgeClient, server: Server, clock: Any) -> None:
+def test_a_limit_that_never_ends(client: CodeHostClient, server: Server, clock: Any) -> None:
     server.faults.append(Fault("GET", "comments", limited(403, SECONDARY), times=99))
     with pytest.raises(RateLimited):
         client.get(Any, NOTES)
@@ -96,7 +96,7 @@ def test_a_limit_that_never_ends(client: ForgeClient, server: Server, clock: Any
 
 
 def test_a_token_that_may_not_is_not_tried_again(
-    client: ForgeClient, server: Server, clock: Any
+    client: CodeHostClient, server: Server, clock: Any
 ) -> None:
     refusal = limited(403, "Resource not accessible by integration", X_RateLimit_Remaining="4999")
     server.faults.append(Fault("POST", "comments", refusal, times=99))
@@ -107,7 +107,7 @@ def test_a_token_that_may_not_is_not_tried_again(
 
 @pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 503, {})])
 def test_what_is_safe_is_sent_again(
-    client: ForgeClient, server: Server, clock: Any, answer: Any
+    client: CodeHostClient, server: Server, clock: Any, answer: Any
 ) -> None:
     server.faults.append(Fault("GET", "comments", answer, times=3))
     assert client.get(Any, NOTES) == []
@@ -115,12 +115,12 @@ def test_what_is_safe_is_sent_again(
     server.faults.append(Fault("GET", "comments", answer, times=99))
     with pytest.raises(UnknownOutcome if answer is None else ServerError):
         client.get(Any, NOTES)
-    assert len(server.log) == 4 + ForgeClient.ATTEMPTS
+    assert len(server.log) == 4 + CodeHostClient.ATTEMPTS
 
 
 @pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 503, {})])
 def test_a_post_may_have_had_its_effect(
-    client: ForgeClient, server: Server, clock: Any, answer: Any
+    client: CodeHostClient, server: Server, clock: Any, answer: Any
 ) -> None:
     server.faults.append(Fault("POST", "comments", answer, times=99))
     with pytest.raises(UnknownOutcome if answer is None else ServerError):
@@ -129,36 +129,40 @@ def test_a_post_may_have_had_its_effect(
 
 
 def test_nobody_is_there(server: Server, clock: Any) -> None:
-    client = ForgeClient(
+    client = CodeHostClient(
         "GitHub", "http://127.0.0.1:9", token=SecretStr(TOKEN), headers=lambda token: {}
     )
     with client, pytest.raises(Unreachable, match=r"no connection to http://127\.0\.0\.1:9"):
         client.send("POST", NOTES, {})
-    assert len(clock.slept) == ForgeClient.ATTEMPTS - 1
+    assert len(clock.slept) == CodeHostClient.ATTEMPTS - 1
 
 
 def test_an_address_that_is_none(clock: Any) -> None:
-    client = ForgeClient("GitLab", "gitlab.test/api", token=SecretStr(TOKEN), headers=lambda _: {})
+    client = CodeHostClient(
+        "GitLab", "gitlab.test/api", token=SecretStr(TOKEN), headers=lambda _: {}
+    )
     with client, pytest.raises(GpuformError, match=r"GET /user: gitlab\.test/api is no address"):
         client.get(Any, "/user")
     assert clock.slept == []
 
 
-def test_an_address_that_is_not_the_apis(client: ForgeClient, server: Server, clock: Any) -> None:
+def test_an_address_that_is_not_the_apis(
+    client: CodeHostClient, server: Server, clock: Any
+) -> None:
     with pytest.raises(GpuformError, match="404"):
         client.get(Any, "/login")
 
 
-def test_an_answer_of_another_form(client: ForgeClient, server: Server, clock: Any) -> None:
+def test_an_answer_of_another_form(client: CodeHostClient, server: Server, clock: Any) -> None:
     """Of something that is not this forge, as when the address is wrong."""
     server.is_installation = False
     with pytest.raises(ServerError, match=r"unexpected form \(the whole: .*array") as raised:
-        list(client.pages(GitHubComment, "/user"))
+        list(client.iterate_items(GitHubComment, "/user"))
     assert "the address of its API?" in str(raised.value)
 
 
 def test_the_token_is_in_no_error_no_log_and_no_representation(
-    client: ForgeClient, server: Server, clock: Any, caplog: pytest.LogCaptureFixture
+    client: CodeHostClient, server: Server, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     server.faults.append(Fault("GET", "comments", ({"message": f"bad {TOKEN}"}, 401, {})))
@@ -174,14 +178,14 @@ def test_the_token_is_in_no_error_no_log_and_no_representation(
 
 
 def test_a_kept_file_is_fetched_without_the_token(
-    client: ForgeClient, server: Server, clock: Any
+    client: CodeHostClient, server: Server, clock: Any
 ) -> None:
     server.keep("gpuform-plan", "a" * 40, b"{}")
     assert client.download("/repos/o/r/actions/artifacts/1/zip").startswith(b"PK")
 
 
 def test_a_redirect_of_anything_else_is_not_followed(
-    client: ForgeClient, server: Server, clock: Any
+    client: CodeHostClient, server: Server, clock: Any
 ) -> None:
     moved = ({"message": "Moved Permanently"}, 301, {"Location": "https://elsewhere.invalid/"})
     server.faults.append(Fault("GET", "comments", moved))

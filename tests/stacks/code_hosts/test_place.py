@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.stacks.code_hosts.place import Asked, ReviewPlace, place_of, token_of
+from gpuform.stacks.code_hosts.place import ReviewFlags, ReviewPlace, find_review_place, read_token
 
 ACTIONS = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "o/r", "GITHUB_SHA": "a" * 40}
 GITLAB = {"GITLAB_CI": "true", "CI_PROJECT_ID": "7", "CI_COMMIT_SHA": "a" * 40}
@@ -23,13 +23,13 @@ GITLAB = {"GITLAB_CI": "true", "CI_PROJECT_ID": "7", "CI_COMMIT_SHA": "a" * 40}
     ],
 )
 def test_the_number_by_githubs_ref(ref: str, number: int | None) -> None:
-    assert place_of(Asked(), {**ACTIONS, "GITHUB_REF": ref}).number == number
+    assert find_review_place(ReviewFlags(), {**ACTIONS, "GITHUB_REF": ref}).pull_request == number
 
 
 def test_the_event_of_github_has_the_head(tmp_path: Path) -> None:
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "b" * 40}}}))
-    place = place_of(Asked(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
+    place = find_review_place(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
     assert place == ReviewPlace("github", "https://api.github.com", "o/r", 12, "b" * 40)
 
 
@@ -37,38 +37,43 @@ def test_the_event_of_github_has_the_head(tmp_path: Path) -> None:
 def test_an_event_that_tells_nothing(tmp_path: Path, text: str) -> None:
     event = tmp_path / "event.json"
     event.write_text(text)
-    place = place_of(Asked(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
-    assert (place.number, place.commit) == (None, "a" * 40)
+    place = find_review_place(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
+    assert (place.pull_request, place.commit) == (None, "a" * 40)
 
 
 def test_a_merge_request_of_gitlab_is_its_target_projects() -> None:
     fork = {"CI_MERGE_REQUEST_PROJECT_ID": "9", "CI_MERGE_REQUEST_IID": "3"}
-    place = place_of(Asked(), {**GITLAB, **fork, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": "b" * 40})
+    place = find_review_place(
+        ReviewFlags(), {**GITLAB, **fork, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": "b" * 40}
+    )
     assert place == ReviewPlace("gitlab", "https://gitlab.com/api/v4", "9", 3, "b" * 40)
-    assert place_of(Asked(), GITLAB) == ReviewPlace("gitlab", place.api, "7", None, "a" * 40)
+    assert find_review_place(ReviewFlags(), GITLAB) == ReviewPlace(
+        "gitlab", place.api_url, "7", None, "a" * 40
+    )
 
 
 def test_flags_come_first() -> None:
-    asked = Asked("gitlab", "https://git.example.org/api/v4/", "g/p", 5)
-    place = place_of(asked, ACTIONS)
+    asked = ReviewFlags("gitlab", "https://git.example.org/api/v4/", "g/p", 5)
+    place = find_review_place(asked, ACTIONS)
     assert place == ReviewPlace("gitlab", "https://git.example.org/api/v4", "g/p", 5)
 
 
 @pytest.mark.parametrize(
-    ("asked", "hint"), [(Asked(), "--forge github"), (Asked("github"), "--repository OWNER/NAME")]
+    ("asked", "hint"),
+    [(ReviewFlags(), "--forge github"), (ReviewFlags("github"), "--repository OWNER/NAME")],
 )
-def test_what_is_missing_is_named(asked: Asked, hint: str) -> None:
+def test_what_is_missing_is_named(asked: ReviewFlags, hint: str) -> None:
     with pytest.raises(GpuformError, match=hint):
-        place_of(asked, {})
+        find_review_place(asked, {})
 
 
 def test_a_token_is_not_shown() -> None:
-    token = token_of("github", {"GITHUB_TOKEN": "", "GH_TOKEN": " secret\n"})
+    token = read_token("github", {"GITHUB_TOKEN": "", "GH_TOKEN": " secret\n"})
     assert token.get_secret_value() == "secret"
     assert "secret" not in repr(token) + str(token)
     for wrong in ("two\nlines", "caf\u00e9"):
         with pytest.raises(GpuformError, match="GITHUB_TOKEN is no token") as raised:
-            token_of("github", {"GITHUB_TOKEN": wrong})
+            read_token("github", {"GITHUB_TOKEN": wrong})
         assert wrong not in str(raised.value)
     with pytest.raises(MissingCredentials, match="GITLAB_TOKEN is not set"):
-        token_of("gitlab", {"GITHUB_TOKEN": "other", "CI_JOB_TOKEN": "may not"})
+        read_token("gitlab", {"GITHUB_TOKEN": "other", "CI_JOB_TOKEN": "may not"})

@@ -11,8 +11,8 @@ from forge_server import Forge as Server
 
 from gpuform.providers.errors import ApiError, GpuformError, NotFound, ServerError
 from gpuform.stacks.code_hosts.client import CommentTooLong
-from gpuform.stacks.code_hosts.place import Forge
-from gpuform.stacks.code_hosts.posting import Stamp, post, set_label
+from gpuform.stacks.code_hosts.place import CodeHost
+from gpuform.stacks.code_hosts.posting import Stamp, label_pull_request, post_review
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.pages.document import length
 from gpuform.stacks.review.pages.markdown_page import markdown
@@ -20,8 +20,10 @@ from gpuform.stacks.review.pages.markdown_page import markdown
 Make = Callable[..., Review]
 
 
-def posted(forge: Forge, review: Review) -> str:
-    return post(forge, review, lambda room: markdown(review, folded=True, limit=room)).outcome
+def posted(forge: CodeHost, review: Review) -> str:
+    return post_review(
+        forge, review, lambda room: markdown(review, folded=True, limit=room)
+    ).outcome
 
 
 def bodies(server: Server) -> list[str]:
@@ -29,7 +31,7 @@ def bodies(server: Server) -> list[str]:
 
 
 def test_added_then_edited_in_place_also_to_no_changes(
-    forge: Forge, server: Server, review: Make
+    forge: CodeHost, server: Server, review: Make
 ) -> None:
     assert posted(forge, review(destroys=16)) == "added"
     (first,) = server.comments
@@ -40,7 +42,7 @@ def test_added_then_edited_in_place_also_to_no_changes(
     assert "**nothing to do**" in first["body"]
 
 
-def test_found_again_on_the_last_page(forge: Forge, server: Server, review: Make) -> None:
+def test_found_again_on_the_last_page(forge: CodeHost, server: Server, review: Make) -> None:
     for n in range(230):
         server.write(f"comment {n}", SOMEBODY if n % 2 else {"id": 1, **SOMEBODY})
     assert posted(forge, review(destroys=8)) == "added"
@@ -50,14 +52,14 @@ def test_found_again_on_the_last_page(forge: Forge, server: Server, review: Make
     assert [line for line in server.sent("GET") if "page=3" in line]
 
 
-def test_each_set_of_stacks_has_its_own(forge: Forge, server: Server, review: Make) -> None:
+def test_each_set_of_stacks_has_its_own(forge: CodeHost, server: Server, review: Make) -> None:
     for stacks in (["prod"], ["prod", "dev"], ["dev", "prod"], ["prod"]):
         posted(forge, review(*stacks))
     assert len(server.comments) == 2
 
 
 def test_the_mark_in_the_comment_of_another_is_left_alone(
-    forge: Forge, server: Server, review: Make
+    forge: CodeHost, server: Server, review: Make
 ) -> None:
     posted(forge, review())
     forged = server.comments[0]["body"].replace("made=2026", "made=2999")
@@ -68,7 +70,7 @@ def test_the_mark_in_the_comment_of_another_is_left_alone(
 
 
 def test_an_older_plan_does_not_hide_a_younger_one(
-    forge: Forge, server: Server, review: Make
+    forge: CodeHost, server: Server, review: Make
 ) -> None:
     posted(forge, review(made_at="2026-11-21T10:00:09Z", destroys=8))
     before = bodies(server)
@@ -78,7 +80,7 @@ def test_an_older_plan_does_not_hide_a_younger_one(
 
 
 def test_two_jobs_that_add_at_once_leave_one_comment(
-    forge: Forge, server: Server, review: Make
+    forge: CodeHost, server: Server, review: Make
 ) -> None:
     posted(forge, review(destroys=8))
     of_the_other = server.comments.pop()["body"]
@@ -107,12 +109,12 @@ def test_jobs_at_the_same_time_leave_one_comment(
     with ThreadPoolExecutor(4) as jobs:
         outcomes = list(jobs.map(job, range(4)))
     (comment,) = server.comments
-    assert Stamp.read(comment["body"])
+    assert Stamp.parse(comment["body"])
     assert outcomes[3] in ("added", "edited")  # the youngest plan gives way to none
 
 
 def test_an_older_plan_takes_its_own_comment_back(
-    forge: Forge, server: Server, review: Make
+    forge: CodeHost, server: Server, review: Make
 ) -> None:
     """Another job has added the comment of a younger plan at the same time."""
     posted(forge, review(destroys=8))
@@ -129,7 +131,7 @@ def test_an_older_plan_takes_its_own_comment_back(
 
 @pytest.mark.parametrize(("made_at", "shown"), [("10:00:01", 8), ("09:59:59", 16)])
 def test_edited_by_another_job_meanwhile(
-    forge: Forge, server: Server, review: Make, made_at: str, shown: int
+    forge: CodeHost, server: Server, review: Make, made_at: str, shown: int
 ) -> None:
     """What stays is what the younger plan says."""
     posted(forge, review(made_at=f"2026-11-21T{made_at}Z", destroys=8))
@@ -142,7 +144,7 @@ def test_edited_by_another_job_meanwhile(
     assert f"destroys {shown} GPUs" in comment["body"]
 
 
-def test_deleted_by_another_job_meanwhile(forge: Forge, server: Server, review: Make) -> None:
+def test_deleted_by_another_job_meanwhile(forge: CodeHost, server: Server, review: Make) -> None:
     posted(forge, review(destroys=8))
     server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=server.comments.clear)
     assert posted(forge, review(destroys=16)) == "added"
@@ -150,7 +152,9 @@ def test_deleted_by_another_job_meanwhile(forge: Forge, server: Server, review: 
     assert "destroys 16 GPUs" in bodies(server)[0]
 
 
-def test_jobs_that_never_give_way_are_told_of(forge: Forge, server: Server, review: Make) -> None:
+def test_jobs_that_never_give_way_are_told_of(
+    forge: CodeHost, server: Server, review: Make
+) -> None:
     posted(forge, review(destroys=8))
     (comment,) = server.comments
     theirs = comment["body"]
@@ -168,7 +172,7 @@ def test_jobs_that_never_give_way_are_told_of(forge: Forge, server: Server, revi
 @pytest.mark.slow
 @pytest.mark.parametrize("longest", [20_000, 3_000])
 def test_a_comment_that_is_too_long_for_this_forge(
-    forge: Forge, server: Server, review: Make, longest: int
+    forge: CodeHost, server: Server, review: Make, longest: int
 ) -> None:
     server.longest = longest
     many = review(*(f"stack-{n}" for n in range(400)), destroys=8)
@@ -178,7 +182,7 @@ def test_a_comment_that_is_too_long_for_this_forge(
     assert "400" in body, "what is left out is counted"
 
 
-def test_a_forge_that_takes_nothing(forge: Forge, server: Server, review: Make) -> None:
+def test_a_forge_that_takes_nothing(forge: CodeHost, server: Server, review: Make) -> None:
     server.longest = 10
     with pytest.raises(CommentTooLong, match="too long"):
         posted(forge, review(destroys=8))
@@ -186,39 +190,41 @@ def test_a_forge_that_takes_nothing(forge: Forge, server: Server, review: Make) 
 
 @pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 502, {})])
 def test_an_answer_that_is_lost_after_the_comment_was_written(
-    forge: Forge, server: Server, review: Make, answer: Any
+    forge: CodeHost, server: Server, review: Make, answer: Any
 ) -> None:
     server.faults.append(Fault("POST", "s", answer, after=True))
     posted(forge, review(destroys=8))
     assert len(server.comments) == 1
 
 
-def test_a_forge_that_is_down(forge: Forge, server: Server, review: Make) -> None:
+def test_a_forge_that_is_down(forge: CodeHost, server: Server, review: Make) -> None:
     server.faults.append(Fault("POST", "s", ({"message": "oops"}, 500, {}), times=99))
     with pytest.raises(ServerError, match="oops"):
         posted(forge, review(destroys=8))
     assert server.comments == []
 
 
-def test_no_such_pull_request(forge: Forge, server: Server, review: Make) -> None:
+def test_no_such_pull_request(forge: CodeHost, server: Server, review: Make) -> None:
     server.number = 13
     with pytest.raises(NotFound, match="check the repository and the number"):
         posted(forge, review())
 
 
-def test_the_label_is_the_worst_of_all_stacks(forge: Forge, server: Server, review: Make) -> None:
+def test_the_label_is_the_worst_of_all_stacks(
+    forge: CodeHost, server: Server, review: Make
+) -> None:
     server.labels |= {"bug", "gpuform: no changes"}
     posted(forge, review("a", destroys=8))
     posted(forge, review("b"))
-    set_label(forge)
+    label_pull_request(forge)
     assert server.labels == {"bug", "gpuform: dangerous"}
     posted(forge, review("a", made_at="2026-11-21T11:00:00Z"))
-    set_label(forge)
-    set_label(forge)
+    label_pull_request(forge)
+    label_pull_request(forge)
     assert server.labels == {"bug", "gpuform: no changes"}
 
 
-def test_a_token_of_a_person(forge: Forge, server: Server, review: Make) -> None:
+def test_a_token_of_a_person(forge: CodeHost, server: Server, review: Make) -> None:
     server.is_installation = False
     posted(forge, review())
     assert posted(forge, review()) == "edited"
@@ -226,16 +232,16 @@ def test_a_token_of_a_person(forge: Forge, server: Server, review: Make) -> None
 
 @pytest.mark.parametrize("body", ["", "text", "<!-- gpuform:review -->", "x\n<!-- gpuform:review"])
 def test_what_is_no_stamp(body: str) -> None:
-    assert Stamp.read(body) is None
+    assert Stamp.parse(body) is None
 
 
 def test_a_stamp_is_read_as_it_was_written(review: Make) -> None:
-    stamp = Stamp.of(review(destroys=8), "text")
-    assert Stamp.read(f"{stamp.line}\r\ntext") == stamp
-    assert Stamp.read(stamp.line.replace("dangerous", "safe")) is None
+    stamp = Stamp.from_review(review(destroys=8), "text")
+    assert Stamp.parse(f"{stamp.line}\r\ntext") == stamp
+    assert Stamp.parse(stamp.line.replace("dangerous", "safe")) is None
 
 
-def test_no_error_of_a_forge_has_the_token(forge: Forge, server: Server, review: Make) -> None:
+def test_no_error_of_a_forge_has_the_token(forge: CodeHost, server: Server, review: Make) -> None:
     said = {"message": "no: ghs_thetokenofthetests"}
     server.faults.append(Fault("GET", "s", (said, 422, {})))
     with pytest.raises(ApiError) as raised:

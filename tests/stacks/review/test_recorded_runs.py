@@ -114,7 +114,7 @@ def test_what_failed_is_a_failed_review(name: str, told: str) -> None:
         review = reviewed(plan)
         assert review.has_failed
         assert not review.has_changes
-        assert Verdict.of(review) == "failed"
+        assert Verdict.from_review(review) == "failed"
         text = FORMS["text"](review)
         assert text.startswith("Failed:\n")
         for view in ("text", "markdown", "github", "html"):
