@@ -171,6 +171,7 @@ def _redact_body(body: object) -> object:
 
 
 def _redact_secrets(value: object) -> object:
+    """Return `value` with "[secret]" for all members with secret names, at any depth."""
     if isinstance(value, dict):
         return {
             key: "[secret]" if key.lower() in _SECRET_KEYS else _redact_secrets(member)

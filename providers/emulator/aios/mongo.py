@@ -66,6 +66,7 @@ def is_equal(first: Json, second: Json) -> bool:
 
 
 def _meets_clause(document: Json, name: str, condition: Json) -> bool:
+    """Return whether a document meets one member of a filter: a field or a logical operator."""
     if name in ("$and", "$or", "$nor"):
         if not isinstance(condition, list) or not condition:
             raise make_server_error(f"{name} must be a nonempty array")
@@ -86,6 +87,7 @@ def _meets_condition(values: list[Json], condition: Json) -> bool:
 
 
 def _apply_operator(values: list[Json], operator: str, operand: Json) -> bool:
+    """Return whether values meet an operator with an operand. Raises `ApiError`."""
     # By negation: `$ne` and `$nin` hold for a field only if no element of its array is equal.
     negated = {"$ne": "$eq", "$nin": "$in"}.get(operator)
     if negated:
@@ -231,6 +233,7 @@ def _get_child(holder: Json, name: str) -> Json:
 
 
 def _set_child(holder: Json, name: str, value: Json, path: str) -> None:
+    """Set a member of an object or an element of an array; `path` is for the error."""
     if isinstance(holder, dict):
         holder[name] = value
     elif isinstance(holder, list) and _NUMBER.fullmatch(name):

@@ -141,6 +141,7 @@ def add_ids(record: Document, new_id: Callable[[], str]) -> Document:
 
 
 def _add_ids(kind: Kind, value: Json, new_id: Callable[[], str]) -> Json:
+    """Return `value` with an `_id` in each object of a kind with `_id`."""
     if isinstance(kind, list) and isinstance(value, list):
         return [_add_ids(kind[0], item, new_id) for item in value]
     if not (isinstance(kind, dict) and isinstance(value, dict)):
@@ -174,6 +175,7 @@ def _find_kind(path: str) -> Kind:
 
 
 def _cast_value(kind: Kind, value: Json, path: str) -> Json:
+    """Return `value` as Mongoose casts values to a kind. Raises `ApiError` if impossible."""
     if kind == "mixed" or value is None:
         return value
     if isinstance(kind, list):
@@ -187,6 +189,7 @@ def _cast_value(kind: Kind, value: Json, path: str) -> Json:
 
 
 def _cast_object(kind: dict[str, Kind], value: Document, path: str) -> Document:
+    """Return an object with cast members, defaults, and without members outside of the kind."""
     cast = {
         name: _cast_value(kind[name], item, f"{path}.{name}" if path else name)
         for name, item in value.items()
@@ -200,6 +203,7 @@ def _cast_object(kind: dict[str, Kind], value: Document, path: str) -> Document:
 
 
 def _cast_scalar(kind: str, value: Json, path: str) -> Json:
+    """Return a text, number or flag; numbers and texts are converted into each other."""
     if kind == "number" and isinstance(value, str):
         try:
             return float(value) if "." in value else int(value)

@@ -140,6 +140,7 @@ def _check_kueue(kind: Kind, new: Object) -> None:
 
 
 def _check_kueue_change(kind: Kind, old: Object, new: Object) -> None:
+    """Refuse changes of immutable fields of Kueue's objects."""
     name = new["metadata"]["name"]
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if kind is FLAVOR and before.get("topologyName") not in {None, after.get("topologyName")}:
@@ -162,6 +163,7 @@ def _complete_pod(new: Object) -> Object:
 
 
 def _complete_claim(objects: ClusterObjects, new: Object) -> Object:
+    """Return a new claim with defaults, protection and phase Pending. Raises `StatusError`."""
     name, spec = new["metadata"]["name"], {**new.get("spec", {})}
     modes = spec.get("accessModes") or []
     requested_size = (spec.get("resources") or {}).get("requests", {}).get("storage")
@@ -187,6 +189,7 @@ def _complete_claim(objects: ClusterObjects, new: Object) -> Object:
 
 
 def _check_claim_change(objects: ClusterObjects, old: Object, new: Object) -> None:
+    """Refuse all changes of a claim but the growth of a bound one."""
     name = old["metadata"]["name"]
     old_size, new_size = _get_requested_size(old), _get_requested_size(new)
     is_bound = old["status"]["phase"] == "Bound"

@@ -99,6 +99,7 @@ def _list_missing_members(
 def _list_missing_tasks(
     store: Store, _: ClusterObjects, owner: Object, own_pods: list[Object]
 ) -> _MissingPods:
+    """Return the missing pods of a job."""
     succeeded = sum(pod["status"].get("phase") == "Succeeded" for pod in own_pods)
     remaining = owner["spec"].get("completions", 1) - succeeded
     # A job runs no more pods than it still needs completions.
@@ -114,6 +115,7 @@ def _create_pod_name(store: Store, owner: Object) -> str:
 
 
 def _build_pod(kind: Kind, owner: Object, name: str, node: str | None) -> Object:
+    """Return a pod from the owner's template, on `node` or for the scheduler (None)."""
     template = owner["spec"]["template"]
     spec: dict[str, Any] = {**template["spec"]}
     if node is not None:
@@ -137,6 +139,7 @@ def _build_pod(kind: Kind, owner: Object, name: str, node: str | None) -> Object
 
 
 def _build_status(kind: Kind, owner: Object, own_pods: list[Object]) -> dict[str, Any]:
+    """Return the status of a controller by the phases of the controller's pods."""
     running = sum(pod["status"].get("phase") == "Running" for pod in own_pods)
     if kind is JOB:
         succeeded = sum(pod["status"].get("phase") == "Succeeded" for pod in own_pods)
@@ -182,6 +185,7 @@ def list_budgets(objects: ClusterObjects, pod: Object) -> list[Object]:
 
 
 def _compute_budget_status(objects: ClusterObjects, budget: Object) -> dict[str, int]:
+    """Return the status of a budget: healthy, expected and desired pods, allowed disruptions."""
     selector = budget["spec"].get("selector")
     pods = [
         pod
@@ -322,6 +326,7 @@ def reconcile_objects(store: Store, objects: ClusterObjects) -> None:
 
 
 def _create_initial_objects(objects: ClusterObjects) -> None:
+    """Create the objects of a new cluster: namespaces, and the GPU plugin's daemon set."""
     for name in ("default", _SYSTEM_NAMESPACE):
         objects.add(NAMESPACE, {"metadata": {"name": name}, "status": {"phase": "Active"}})
     labels = {"app": _PLUGIN["name"]}

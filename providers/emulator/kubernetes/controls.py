@@ -57,6 +57,7 @@ class KubernetesControls(PlatformControls):
         )
 
     def _add_pod(self, cluster_id: str) -> Response:
+        """Create a pod, and the pod's namespace if missing, past the API's key."""
         body = _PodBody.model_validate_json(request.get_data())
         objects = self._load_objects(cluster_id)
         if objects.get(NAMESPACE, body.namespace) is None:
@@ -74,6 +75,7 @@ class KubernetesControls(PlatformControls):
         return answer_json(objects.replace(NODE, node, changed_node))
 
     def _list_ended_pods(self, cluster_id: str) -> Response:
+        """Answer how pods have ended by now, also after the end of the cluster."""
         now = self._clock.now()
         self._store.remove_expired(now)
         cluster = find_running_cluster(self._store, cluster_id, now)

@@ -87,6 +87,7 @@ def set_readiness(node: Object, now: float, *, ready: bool) -> Object:
 
 
 def _build_node(worker: Node, cluster: Cluster) -> Object:
+    """Return the node object of a worker."""
     settings = cluster.settings
     machine = MACHINES[settings.gpu_type]
     joined_at = worker.running_at or 0.0

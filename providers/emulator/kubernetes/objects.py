@@ -117,6 +117,7 @@ class ClusterObjects:
         return sorted(changed, key=lambda event: event.version)
 
     def _save(self, kind: Kind, new: Object) -> Object:
+        """Store an object with the next version and return the stored object."""
         new = self._set_next_version(deepcopy(new))
         namespace, name = _get_key(new)
         self._objects.setdefault(kind.plural, {})[namespace, name] = new
@@ -190,6 +191,7 @@ def matches_labels(selector: str, labels: dict[str, str]) -> bool:
 
 
 def _matches_label_term(term: str, labels: dict[str, str]) -> bool:
+    """Return whether labels match one requirement of a `labelSelector`. Raises `StatusError`."""
     # Set-based requirements first: they contain the signs of the others.
     if match := _IN_TERM.match(term):
         key, operator, values = match.groups()

@@ -172,6 +172,7 @@ def _is_evicted(pod: Object) -> bool:
 def _record_end(
     store: Store, cluster_id: str, objects: ClusterObjects, pod: Object, end: str
 ) -> None:
+    """Store how a pod ended, for tests."""
     metadata = pod["metadata"]
     note = {
         "pod": f"{metadata.get('namespace')}/{metadata['name']}",
@@ -228,6 +229,7 @@ def _build_conditions(now: float, *, ready: bool) -> list[dict[str, str]]:
 
 
 def _choose_node(pod: Object, nodes: list[Object], free_gpus: dict[str, int]) -> str | None:
+    """Return the node with the most free GPUs of all suitable nodes, or None."""
     required_labels = pod["spec"].get("nodeSelector") or {}
     names = [
         node["metadata"]["name"]

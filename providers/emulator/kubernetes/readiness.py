@@ -321,6 +321,7 @@ class _CertificationRun:
             yield {"name": node, "reason": "ThresholdViolation", "message": violation}
 
     def _compute_figures(self, category: Object, nodes: Sequence[str]) -> dict[str, float]:
+        """Return the measures of a job on `nodes` by metric; {} for a category without measures."""
         if category["domain"] == "training":
             names = ("goodputRatio", "avgTFLOPsPerGPU", "avgStepTimeSec")
             return dict(zip(names, map(float, _GOODPUT.values()), strict=True))
@@ -344,6 +345,7 @@ class _CertificationRun:
     def _record_measurement(
         self, workflow: Object, job: str, category: Object, nodes: Sequence[str], end: float
     ) -> None:
+        """Add a measurement object of a finished job; nothing for a failed one."""
         figures = self._compute_figures(category, nodes)
         # No figures without a finished job.
         if not figures or any(node in self._settings.broken_nodes for node in nodes):
@@ -365,6 +367,7 @@ class _CertificationRun:
         self._add_owned(kind, f"{job}-{suffix}", workflow, {"spec": spec, "status": status})
 
     def _add_owned(self, kind: Kind, name: str, owner: Object, body: Object) -> Object:
+        """Add an object owned by `owner`, or return the existing object of the name."""
         reference = {
             "apiVersion": owner["apiVersion"],
             "kind": owner["kind"],
@@ -382,6 +385,7 @@ def _get_options(spec: Object) -> Object:
 
 
 def _build_groups(nodes: Sequence[str], options: Object) -> dict[str, list[str]]:
+    """Return the nodes of each job, by group name."""
     size = len(nodes) or 1
     if options.get("testScale") == "intra-node":
         # Each node is tested alone.
@@ -409,6 +413,7 @@ def _find_violation(thresholds: Mapping[str, str], figures: Mapping[str, float])
 def _build_category_status(
     category: Object, workflow: Object | None, final_condition: Object | None
 ) -> Object:
+    """Return the entry of a category in the certification's status."""
     status: Object = {"domain": category["domain"], "variant": category["variant"]}
     if workflow is None:
         return {**status, "status": "Pending"}

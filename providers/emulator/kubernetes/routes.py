@@ -113,6 +113,7 @@ class KubernetesApi(PlatformApi):
         }
 
     def _answer_request(self, cluster_id: str, path: str) -> Response:
+        """Answer any request to a cluster's API. Raises `StatusError`."""
         path, engine = path.strip("/"), EngineSettings.load(self._store).group
         if (group_part := path.split("/")[1:2]) and group_part[0] in ENGINE_GROUPS:
             if group_part[0] != engine:
@@ -153,6 +154,7 @@ class KubernetesApi(PlatformApi):
 
     @contextmanager
     def _load_objects(self, cluster_id: str) -> Iterator[ClusterObjects]:
+        """Give the cluster's present objects to the block. Raises `StatusError` 503."""
         with self._store.transaction():
             now = self._clock.now()
             self._store.remove_expired(now)
@@ -163,6 +165,8 @@ class KubernetesApi(PlatformApi):
             yield load_current_objects(self._store, cluster, now)
 
     def _watch(self, cluster_id: str, address: ObjectAddress) -> Response:
+        """Answer a watch with a stream of changes after the requested version."""
+
         def list_events(since: int) -> tuple[list[WatchEvent], int]:
             try:
                 with self._load_objects(cluster_id) as objects:
@@ -182,6 +186,7 @@ class KubernetesApi(PlatformApi):
         return Response(lines, content_type="application/json")
 
     def _run_command(self, cluster_id: str, address: ObjectAddress) -> Response:
+        """Run a command in a pod; the executor answers by the websocket."""
         with self._load_objects(cluster_id) as objects:
             pod = verbs.get_object(objects, address)
         containers = [container_spec["name"] for container_spec in pod["spec"]["containers"]]
@@ -310,6 +315,7 @@ def _parse_address(path: str) -> ObjectAddress | None:
 
 
 def _parse_body(*, optional: bool = False) -> Any:
+    """Return the request's JSON object, {} without a body if `optional`. Raises `StatusError`."""
     raw_body = request.get_data()
     if optional and not raw_body:
         return {}

@@ -89,6 +89,7 @@ def find_default_class(objects: ClusterObjects) -> str | None:
 
 
 def _bind_claim(objects: ClusterObjects, claim: Object, *, is_used: bool) -> None:
+    """Bind a claim to the named volume or a new one, or leave the claim waiting."""
     volume_name = claim["spec"].get("volumeName")
     if volume_name:
         volume = objects.get(VOLUME, volume_name)
@@ -132,6 +133,7 @@ def _should_provision(objects: ClusterObjects, claim: Object, *, is_used: bool) 
 
 
 def _is_suitable(volume: Object, claim: Object) -> bool:
+    """Return whether a volume is free and has the class, the modes and the size of a claim."""
     spec, claim_spec = volume["spec"], claim["spec"]
     holder = spec.get("claimRef", {}).get("uid")
     return (

@@ -51,6 +51,7 @@ def stream_events(
 def _encode_event(
     event: WatchEvent, shown_uids: set[str], is_selected: Callable[[Object], bool]
 ) -> bytes | None:
+    """Return an event as a line of JSON, or None for an object outside of the watch."""
     uid = event.object["metadata"]["uid"]
     kind = event.kind
     if not is_selected(event.object):

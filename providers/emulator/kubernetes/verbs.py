@@ -58,6 +58,7 @@ def apply_patch(old: dict[str, Any], patch: Any, content_type: str) -> dict[str,
 
 
 def _merge(old: Any, patch: Any, *, is_strategic: bool, name: str = "") -> Any:
+    """Return `old` with a merge patch applied; `name` is the field's, for lists."""
     if is_strategic and isinstance(patch, list) and isinstance(old, list):
         return _merge_list(old, patch, name)
     if not isinstance(patch, dict):
@@ -81,6 +82,7 @@ def _is_deletion(value: Any) -> bool:
 
 
 def _merge_list(old: list[Any], patch: list[Any], name: str) -> list[Any]:
+    """Return a list after a strategic patch: merged by key, extended or replaced."""
     if name in _PLAIN_LISTS:
         return [*old, *(value for value in patch if value not in old)]
     key = _MERGE_KEYS.get(name)
@@ -110,6 +112,7 @@ def _apply_directive(new: dict[str, Any], directive: str, values: Any) -> None:
 
 
 def _apply_json_patch(old: dict[str, Any], patch: Any) -> dict[str, Any]:
+    """Return an object after the steps of a JSON patch (RFC 6902). Raises `StatusError` 422."""
     document = {"": deepcopy(old)}
     try:
         for step in patch:
@@ -122,6 +125,7 @@ def _apply_json_patch(old: dict[str, Any], patch: Any) -> dict[str, Any]:
 
 
 def _apply_step(document: dict[str, Any], step: dict[str, Any]) -> None:
+    """Apply one step of a JSON patch to `document`, in place."""
     operation, path = step["op"], step["path"]
     if operation in {"move", "copy"}:
         value = deepcopy(_resolve_path(document, step["from"]))
@@ -326,6 +330,7 @@ def _use_budget(objects: ClusterObjects, pod: Object) -> None:
 
 
 def _end_pod(objects: ClusterObjects, pod: Object, grace: int | None) -> Object:
+    """Begin the grace period of a pod, or remove a pod without one. Return the pod."""
     seconds = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace is None else grace
     is_waiting = pod["status"].get("phase") == "Pending"
     is_mirror = _MIRROR in pod["metadata"].get("annotations", {})

@@ -57,6 +57,7 @@ class LensApi(PlatformApi):
         return views.assign_gpus(nodes, LensSettings.load(self._store).consumers)
 
     def _answer_overview(self, nodes: list[Node]) -> Response:
+        """Answer the overview, with tests' and faults' values in the place of counted ones."""
         now = self._clock.now()
         volumes = [
             volume.to_json(now) for volume in TogetherOperations(self._store, now).list_volumes()

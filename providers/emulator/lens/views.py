@@ -197,6 +197,12 @@ def build_heatmap(gpus: Sequence[Gpu], unit: str) -> Json:
 def _build_hottest(
     gpus: Sequence[Gpu], span: tuple[float, float], serial: int, unit: str, axis: tuple[int, int]
 ) -> Json:
+    """Return one part of the heatmap: the GPUs with the highest values.
+
+    `span` is the value of an idle and of a fully used GPU, `axis` the largest and smallest value of
+    the
+    chart, `serial` and `unit` are the document's.
+    """
     low, high = span
     points = [
         {

@@ -185,6 +185,7 @@ def check_access(request: Request, settings: ScpSettings, now: float) -> None:
 
 
 def _check_headers(request: Request) -> None:
+    """Raise `ApiError` 401 for a missing header or another client type."""
     missing = [name for name in _REQUIRED_HEADERS if not request.headers.get(name)]
     if missing:
         names = ", ".join(missing)
@@ -202,6 +203,7 @@ def _check_headers(request: Request) -> None:
 
 
 def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
+    """Raise `ApiError` 401 for a malformed timestamp, or one too far from the platform's clock."""
     # The document's timestamp is in milliseconds; seconds are the usual slip.
     if not re.fullmatch(r"[0-9]{13}", timestamp):
         raise _make_unauthorized(
@@ -227,6 +229,7 @@ def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
 
 
 def _check_signature(request: Request, pair: KeyPair) -> None:
+    """Raise `ApiError` 401 for a wrong signature."""
     headers = request.headers
     signed_request = SignedRequest(
         method=request.method,

@@ -83,6 +83,7 @@ def _require_joinable_fabric(
 
 
 def _create_fabric(context: RequestContext, body: CreateGpuNodes) -> Fabric:
+    """Store a new fabric, which appears after two minutes. Raises `ApiError` for a used name."""
     fabric_details, inventory = body.cluster_fabric_details, context.inventory
     if inventory.has_fabric_named(fabric_details.cluster_fabric_name, fabric_details.node_pool_id):
         raise make_bad_request(
@@ -161,6 +162,7 @@ def _check_capacity(context: RequestContext, pool: Pool, count: int) -> None:
 def _build_nodes(
     context: RequestContext, body: CreateGpuNodes, memberships: Timeline[Membership]
 ) -> list[GpuNode]:
+    """Store the nodes of all servers of the request and return the nodes."""
     inventory, now = context.inventory, context.now
     addresses = AddressAllocator(body, inventory.list_live_nodes())
     nodes = [

@@ -324,6 +324,7 @@ def modify_members(context: RequestContext, body: ModifyMembers) -> None:
 
 
 def _check_same_pool(before: Fabric, after: Fabric) -> None:
+    """Refuse a move within one fabric, and between fabrics of different pools."""
     if before.fabric_id == after.fabric_id:
         raise make_bad_request(
             "SameClusterFabric",

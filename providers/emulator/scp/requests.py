@@ -151,6 +151,7 @@ def check_count(count: int, minimum: int) -> None:
 
 
 def _find_name_problems(body: CreateGpuNodes) -> Iterator[Message]:
+    """Yield the problems of names and tags."""
     fabric_name = body.cluster_fabric_details.cluster_fabric_name
     if not re.fullmatch(_FABRIC_NAME_PATTERN, fabric_name):
         yield Message(
@@ -178,6 +179,7 @@ def _find_name_problems(body: CreateGpuNodes) -> Iterator[Message]:
 
 
 def _find_system_problems(body: CreateGpuNodes) -> Iterator[Message]:
+    """Yield the problems of user, password and script."""
     if body.os_user_id != _OS_USER:  # every image of the catalogue is Linux
         yield Message(
             f"os_user_id: Linux 이미지는 {_OS_USER}만 사용할 수 있습니다.",
@@ -198,6 +200,7 @@ def _find_system_problems(body: CreateGpuNodes) -> Iterator[Message]:
 
 
 def _find_location_problems(body: CreateGpuNodes) -> Iterator[Message]:
+    """Yield the problems of region, image, pool, VPC and subnet."""
     region, pool_id = body.region_id, body.cluster_fabric_details.node_pool_id
     if region not in REGIONS:
         yield _make_unknown_message("region_id", region)
@@ -224,6 +227,7 @@ def _find_location_problems(body: CreateGpuNodes) -> Iterator[Message]:
 
 
 def _find_server_problems(body: CreateGpuNodes) -> Iterator[Message]:
+    """Yield the problems of server types, addresses and public IPs."""
     image, subnet = IMAGES.get(body.image_id), SUBNETS.get(body.subnet_id)
     for server in body.server_details:
         yield from _find_product_problems(server, image)

@@ -78,6 +78,7 @@ def run_command(slurm: SlurmCluster, command: Sequence[str]) -> CommandResult:
 
 
 def _run_squeue(slurm: SlurmCluster, arguments: list[str]) -> str:
+    """Run `squeue` and return the output. Raises `CommandRefused` for unknown states and fields."""
     parsed_options, _ = gnu_getopt(
         arguments,
         "haro:O:t:w:u:j:n:",
@@ -120,6 +121,7 @@ def _run_squeue(slurm: SlurmCluster, arguments: list[str]) -> str:
 
 
 def _select_jobs(slurm: SlurmCluster, states: str | None, nodelist: str | None) -> list[Job]:
+    """Return the remembered jobs in `states` (default: active ones) on the nodes of `nodelist`."""
     codes = {code: state for state, code in CODES.items()}
     wanted_states = [
         codes.get(wanted_state.upper(), wanted_state.upper())
@@ -154,6 +156,7 @@ def _list_letters(row_format: str) -> set[str]:
 
 
 def _run_scancel(slurm: SlurmCluster, arguments: list[str]) -> str:
+    """Run `scancel`: cancel active jobs by label or user. Nothing is printed."""
     parsed_options, labels = gnu_getopt(arguments, "vQu:", ["quiet", "verbose", "user="])
     jobs = [job for label in labels for job in slurm.find_jobs(label)]
     users = [value for name, value in parsed_options if name in ("-u", "--user")]

@@ -111,6 +111,8 @@ def _format_ranges(numbers: list[int]) -> str:
 
 
 def _format_row(row_format: str, value: Callable[[str], str]) -> str:
+    """Return a line in a format of `squeue -o`; `value` returns the field of a letter."""
+
     def format_field(field: re.Match[str]) -> str:
         dot, width, letter = field.groups()
         content = value(letter)
@@ -129,6 +131,7 @@ def _format_location(job: Job, slurm: SlurmCluster) -> str:
 
 
 def _format_elapsed(job: Job, slurm: SlurmCluster) -> str:
+    """Return the running time of a job in the form of `squeue`: `1-02:03:04`, `2:03:04`, `3:04`."""
     # squeue counts the time of running jobs alone; the others show 0:00.
     is_running = job.started_at is not None and job.holds_nodes
     seconds = int(slurm.now - (job.started_at or 0)) if is_running else 0
@@ -221,6 +224,7 @@ def _show_nodes(slurm: SlurmCluster, names: list[str]) -> str:
 
 
 def _update_nodes(slurm: SlurmCluster, settings: list[str]) -> str:
+    """Run `scontrol update`: drain, resume or take down nodes. Raises `CommandRefused`."""
     values = {
         key.lower(): value for key, _, value in (setting.partition("=") for setting in settings)
     }
@@ -262,6 +266,7 @@ def _set_node_state(slurm: SlurmCluster, name: str, state: str, reason: str | No
 
 
 def _requeue_jobs(slurm: SlurmCluster, labels: list[str]) -> str:
+    """Run `scontrol requeue`. Raises `CommandRefused` with the problems of all jobs."""
     problems: list[str] = []
     for label in labels:
         jobs = slurm.find_jobs(label)
@@ -278,6 +283,7 @@ def _requeue_jobs(slurm: SlurmCluster, labels: list[str]) -> str:
 
 
 def _find_requeue_problem(job: Job, label: str) -> str | None:
+    """Return why a job cannot be requeued, in Slurm's words, or None."""
     reason = None
     if not job.wanted.is_batch:
         reason = "Only batch jobs are accepted or processed"

@@ -126,6 +126,7 @@ def make_rate_limit_error(budget: Budget, now: float) -> ApiError:
 
 
 def _load_usage(store: Store, name: str, window: int) -> _WindowUsage:
+    """Return the stored usage of a key in `window`; an empty one for a new window."""
     stored_usage = store.get(_KIND, name)
     usage = (
         _WindowUsage(window=window)

@@ -240,6 +240,7 @@ def _apply_configuration(spec: Spec, configuration: Configuration) -> Spec:
 
 
 def _check_stock(context: RequestContext, spec: Spec) -> None:
+    """Raise `ApiError` for more GPUs than a cluster may have (400) or than are free (422)."""
     max_gpus = catalogue.GPU_TYPES[spec.gpu_type].max_per_cluster
     if spec.gpu_count > max_gpus:
         raise make_invalid_field("gpu_count", f"at most {max_gpus} {spec.gpu_type} in a cluster")
@@ -255,6 +256,7 @@ def _check_stock(context: RequestContext, spec: Spec) -> None:
 
 
 def _save_snapshot(context: RequestContext, cluster: Cluster, name: str | None) -> None:
+    """Store a snapshot of a cluster under `name` or a default name."""
     context.inventory.save_snapshot(
         Snapshot(
             snapshot_id=context.inventory.create_id("snap"),

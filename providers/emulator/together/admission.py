@@ -67,6 +67,7 @@ def check_change(body: UpdateCluster, settings: ClusterSettings) -> None:
 
 
 def _check_location(body: CreateCluster) -> None:
+    """Refuse an unknown region, and a GPU type or driver outside of the region's offer."""
     region = require_region(body.region)
     if body.gpu_type not in MACHINES:
         raise ApiError(400, f"gpu_type {body.gpu_type!r} is unknown; known: {', '.join(MACHINES)}")
@@ -80,6 +81,7 @@ def _check_location(body: CreateCluster) -> None:
 
 
 def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
+    """Refuse numbers of GPUs outside of multiples of 8 and above `num_gpus`."""
     # A worker is a whole host of eight GPUs; the document has no smaller step.
     if num_gpus <= 0 or num_gpus % GPUS_PER_WORKER:
         raise ApiError(400, f"num_gpus must be a positive multiple of 8, not {num_gpus}")
@@ -99,6 +101,7 @@ def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
 
 
 def _check_reservation(body: CreateCluster, now: float) -> None:
+    """Refuse reservation fields in contradiction to the billing type."""
     if body.billing_type == "RESERVED":
         if body.duration_days is None:
             raise ApiError(400, "duration_days is required with billing_type RESERVED")

@@ -86,6 +86,7 @@ MACHINES = {
 
 
 def _build_region(name: str, gpu_types: tuple[str, ...], *drivers: tuple[str, str, str]) -> Region:
+    """Return a region; `drivers` are triples of CUDA version, driver version and image."""
     return Region(
         name,
         gpu_types,

@@ -320,6 +320,7 @@ class TogetherOperations:
             raise ApiError(402, "Insufficient credits")
 
     def _require_usable_volume(self, body: CreateCluster) -> Volume:
+        """Return the body's volume if in the cluster's region and available. Raises `ApiError`."""
         volume = self.get_volume(str(body.volume_id))
         if volume.region != body.region:
             raise ApiError(400, "Shared volume does not exist in the datacenter")
@@ -360,6 +361,7 @@ def _compute_reservation(body: CreateCluster, now: float) -> dict[str, float | N
 
 
 def _apply_changes(cluster: Cluster, body: UpdateCluster) -> Cluster:
+    """Return the cluster with the body's fields; statuses and nodes stay."""
     new_values = body.model_dump(exclude_none=True)
     names = ("num_gpus", "cluster_type", "num_capacity_pool_gpus", "num_reserved_gpus")
     changed = {name: new_values[name] for name in names if name in new_values}

@@ -237,6 +237,7 @@ def parse_body(model: type[_Body], data: bytes) -> _Body:
 
 
 def _format_problem(model: type[BaseModel], problem: dict[str, Any]) -> str:
+    """Return the message for one of pydantic's problems with a body."""
     path = ".".join(str(part) for part in problem["loc"]) or "body"
     if problem["type"] == "missing":
         return f"{path} is required"
