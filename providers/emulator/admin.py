@@ -136,9 +136,11 @@ class AdminApi:
         identity = _StopBody.model_validate_json(request.get_data()).emulator
         # A port may have gone to another emulator since the caller last looked.
         if identity != self._store.identity:
-            return answer_json({"error": f"this is emulator {self._store.identity}"}, 409)
+            return answer_json(
+                {"error": f"this is emulator {self._store.identity}, not {identity}"}, 409
+            )
         if not self._stop():
-            return answer_json({"error": "this emulator is part of another program"}, 409)
+            return answer_json({"error": "this emulator runs inside of another program"}, 409)
         return answer_json({})
 
     def _reset(self) -> Response:

@@ -100,7 +100,7 @@ class KubernetesControls(PlatformControls):
         self._store.remove_expired(now)
         cluster = find_running_cluster(self._store, cluster_id, now)
         if cluster is None:
-            raise StatusError(404, f"no cluster {cluster_id!r} has a control plane now")
+            raise StatusError(404, f"cluster {cluster_id!r}: no control plane runs now")
         return load_current_objects(self._store, cluster, now)
 
 

@@ -194,7 +194,7 @@ class KubernetesApi(PlatformApi):
         if container not in containers:
             raise StatusError(400, f"container {container} is not valid for pod {address.name}")
         if self._execute is None:
-            raise StatusError(501, "nothing that could run a command is emulated in this pod")
+            raise StatusError(501, "this emulator runs no commands in pods")
         command = request.args.getlist("command")
         self._execute(Execution(cluster_id, pod, container, command, request.environ))
         request.environ[DROPPED] = True  # the websocket was the answer
