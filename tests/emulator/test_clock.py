@@ -14,31 +14,31 @@ def clock() -> Clock:
 
 
 def test_a_scheduled_action_runs_at_its_time(clock: Clock) -> None:
-    seen: list[tuple[str, float]] = []
-    clock.schedule(150.0, lambda: seen.append(("second", clock.now())))
-    clock.schedule(120.0, lambda: seen.append(("first", clock.now())))
-    clock.schedule(500.0, lambda: seen.append(("never", clock.now())))
+    calls: list[tuple[str, float]] = []
+    clock.schedule(150.0, lambda: calls.append(("second", clock.now())))
+    clock.schedule(120.0, lambda: calls.append(("first", clock.now())))
+    clock.schedule(500.0, lambda: calls.append(("never", clock.now())))
     clock.advance(10)
-    assert seen == []
+    assert calls == []
     clock.advance_to(300.0)
-    assert seen == [("first", 120.0), ("second", 150.0)]
+    assert calls == [("first", 120.0), ("second", 150.0)]
     assert clock.now() == 300.0
 
 
 def test_a_scheduled_action_may_schedule_another(clock: Clock) -> None:
-    seen: list[float] = []
-    clock.schedule(110.0, lambda: clock.schedule(115.0, lambda: seen.append(clock.now())))
+    calls: list[float] = []
+    clock.schedule(110.0, lambda: clock.schedule(115.0, lambda: calls.append(clock.now())))
     clock.advance(100)
-    assert seen == [115.0]
+    assert calls == [115.0]
     assert clock.now() == 200.0
 
 
 def test_a_scheduled_action_runs_once(clock: Clock) -> None:
-    seen: list[float] = []
-    clock.schedule(150.0, lambda: seen.append(clock.now()))
+    calls: list[float] = []
+    clock.schedule(150.0, lambda: calls.append(clock.now()))
     movers = [threading.Thread(target=clock.advance_to, args=(200.0,)) for _ in range(8)]
-    for each in movers:
-        each.start()
-    for each in movers:
-        each.join()
-    assert seen == [150.0]
+    for mover in movers:
+        mover.start()
+    for mover in movers:
+        mover.join()
+    assert calls == [150.0]

@@ -157,7 +157,7 @@ def test_the_log_holds_no_secret(
     for secret in (ADMIN_KEY, MEMBER_KEY, "my-real-key", kube_config, "Bearer"):
         assert secret not in log
     assert '"[secret]"' in log
-    assert [each["status"] for each in control.list_requests()] == [200, 200, 401, 200, 400, 401]
+    assert [entry["status"] for entry in control.list_requests()] == [200, 200, 401, 200, 400, 401]
 
 
 def test_a_path_outside_is_404(emulator: Server) -> None:

@@ -71,7 +71,7 @@ def test_a_connection_dropped_after_has_its_effect(
         together.clusters.create(**cluster_args)
     (cluster,) = together.clusters.list().clusters
     assert cluster.cluster_name == "training"
-    posted = [each for each in control.list_requests() if each["method"] == "POST"]
+    posted = [entry for entry in control.list_requests() if entry["method"] == "POST"]
     assert [each["status"] for each in posted] == [None]
 
 
@@ -186,10 +186,10 @@ def test_a_status_override_shows_while_its_rule_lives(
         path=f"^/compute/clusters/{cluster.cluster_id}$", status_override="Degraded", count=None
     )
     for _ in range(3):
-        shown = together.clusters.retrieve(cluster.cluster_id)
-        assert shown.status == "Degraded"
-        assert shown.phase_transitions[-1].phase == "CLUSTER_PHASE_DEGRADED"
-    listed = {each.cluster_id: each.status for each in together.clusters.list().clusters}
+        retrieved = together.clusters.retrieve(cluster.cluster_id)
+        assert retrieved.status == "Degraded"
+        assert retrieved.phase_transitions[-1].phase == "CLUSTER_PHASE_DEGRADED"
+    listed = {cluster.cluster_id: cluster.status for cluster in together.clusters.list().clusters}
     assert listed == {cluster.cluster_id: "Degraded", other.cluster_id: "Ready"}
     control.call("DELETE", "/faults")
     assert together.clusters.retrieve(cluster.cluster_id).status == "Ready"
@@ -208,8 +208,8 @@ def test_a_status_override_counts_answers(
         status_override="Paused",
         phase="CLUSTER_PHASE_ACCEPTANCE_TESTS_FAILED",
     )
-    seen = [{each.status for each in together.clusters.list().clusters} for _ in range(4)]
-    assert seen == [{"Scheduled"}, {"Paused"}, {"Paused"}, {"Scheduled"}]
+    statuses = [{cluster.status for cluster in together.clusters.list().clusters} for _ in range(4)]
+    assert statuses == [{"Scheduled"}, {"Paused"}, {"Paused"}, {"Scheduled"}]
 
 
 def test_skip_and_count_choose_the_requests(together: Together, control: Any) -> None:
@@ -277,7 +277,7 @@ def test_each_rule_skips_and_then_applies_as_often_as_it_says(
         for skip, count, status in rules:
             faults.add(FaultRule(skip=skip, count=count, status=status))
         taken = [faults.take("GET", "/x") for _ in range(requests)]
-        left = faults.list_live()
+        remaining_rules = faults.list_live()
         applied = faults.count_applications()
     for at, fault in enumerate(taken):
         alone = [
@@ -292,4 +292,6 @@ def test_each_rule_skips_and_then_applies_as_often_as_it_says(
     assert met <= requests
     assert sum(applied.values()) == met
     if all(count is not None for _, count, _ in rules):
-        assert met + sum(rule.count or 0 for rule in left) == sum(n or 0 for _, n, _ in rules)
+        assert met + sum(rule.count or 0 for rule in remaining_rules) == sum(
+            n or 0 for _, n, _ in rules
+        )

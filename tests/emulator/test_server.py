@@ -113,21 +113,21 @@ def test_a_file_keeps_clusters_time_and_credential_for_the_next_server(
     tmp_path: Path, cluster_args: dict[str, Any]
 ) -> None:
     path = tmp_path / "deep" / "emulator.db"
-    seen = []
+    answers = []
     for _ in range(2):
         with (
             serve(store_path=path) as server,
             Together(api_key=ADMIN_KEY, base_url=f"{server.url}/together", max_retries=0) as client,
         ):
-            if not seen:
+            if not answers:
                 client.clusters.create(**cluster_args, shared_volume=VOLUME)
                 server.clock.advance(3600)
-            seen.append(
+            answers.append(
                 (server.clock.now(), client.clusters.list(), client.clusters.storage.list())
             )
             requests = server.store.list_log()
-    assert seen[0] == seen[1]
-    assert seen[0][1].clusters[0].kube_config
+    assert answers[0] == answers[1]
+    assert answers[0][1].clusters[0].kube_config
     assert len(requests) == 5
     assert b"token" not in path.read_bytes()
 
@@ -159,9 +159,9 @@ def test_two_servers_on_one_file_are_one_platform(tmp_path: Path) -> None:
             made = list(pool.map(make, range(40)))
         first.clock.advance(60)
         listed = client.get(f"{second.url}{VOLUMES}").json()["volumes"]
-        assert {each["volume_id"] for each in listed} == set(made)
+        assert {item["volume_id"] for item in listed} == set(made)
         assert len(set(made)) == 40
-        assert {each["status"] for each in listed} == {"available"}
+        assert {item["status"] for item in listed} == {"available"}
 
 
 @pytest.mark.slow
@@ -181,10 +181,10 @@ def test_sixty_four_threads_are_served_without_loss(
             made = client.post("/together/v1/compute/clusters", json=cluster_args)
             if made.status_code != 200:
                 return [made.status_code]
-            one = f"/together/v1/compute/clusters/{made.json()['cluster_id']}"
+            path = f"/together/v1/compute/clusters/{made.json()['cluster_id']}"
             return [
-                client.put(one, json={"num_gpus": 24}).status_code,
-                client.get(one).status_code,
+                client.put(path, json={"num_gpus": 24}).status_code,
+                client.get(path).status_code,
                 client.get("/together/v1/compute/clusters").status_code,
             ]
 

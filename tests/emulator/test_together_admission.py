@@ -109,7 +109,7 @@ def test_a_driver_may_be_named_by_the_catalogue_s_id(
     together: Together, cluster_args: dict[str, Any]
 ) -> None:
     region = next(r for r in together.clusters.list_regions().regions if r.name == "us-central-8")
-    entry = next(each for each in region.driver_versions if each.os == "ubuntu-24.04")
+    entry = next(version for version in region.driver_versions if version.os == "ubuntu-24.04")
     base = {key: value for key, value in cluster_args.items() if key not in PAIR}
     cluster = together.clusters.create(**base, nvidia_version_id=entry.id)
     assert (cluster.nvidia_driver_version_id, cluster.os_image) == (entry.id, "ubuntu-24.04")

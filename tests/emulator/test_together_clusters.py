@@ -30,13 +30,13 @@ CREATION = [
 SCALING = ["WaitingForDataPlaneNodes", "InstallingDrivers", "RunningAcceptanceTests", "Ready"]
 
 
-def watched(together: Together, control: Any, cluster_id: str, minutes: int) -> list[Cluster]:
-    """The cluster at every half minute from now on."""
-    seen = [together.clusters.retrieve(cluster_id)]
+def watch_cluster(together: Together, control: Any, cluster_id: str, minutes: int) -> list[Cluster]:
+    """Return the cluster at every half minute from now on."""
+    observed_clusters = [together.clusters.retrieve(cluster_id)]
     for _ in range(2 * minutes):
         control.advance(30)
-        seen.append(together.clusters.retrieve(cluster_id))
-    return seen
+        observed_clusters.append(together.clusters.retrieve(cluster_id))
+    return observed_clusters
 
 
 def statuses(seen: list[Cluster]) -> list[str]:
@@ -76,10 +76,12 @@ def test_a_new_cluster_passes_every_status_in_twenty_minutes(
     cluster = together.clusters.create(**cluster_args)
     assert cluster.status == "Scheduled"
     assert cluster.created_at == start
-    seen = watched(together, control, cluster.cluster_id, 20)
-    assert statuses(seen) == CREATION
-    assert [each.status for each in seen].index("Ready") == len(seen) - 1
-    last = seen[-1]
+    observed_clusters = watch_cluster(together, control, cluster.cluster_id, 20)
+    assert statuses(observed_clusters) == CREATION
+    assert [cluster.status for cluster in observed_clusters].index("Ready") == len(
+        observed_clusters
+    ) - 1
+    last = observed_clusters[-1]
     assert [step.phase for step in last.phase_transitions] == [
         "CLUSTER_PHASE_SCHEDULED",
         "CLUSTER_PHASE_WAITING_FOR_CONTROL_PLANE_NODES",
@@ -106,12 +108,12 @@ def test_every_moment_of_a_cluster_fits_the_client_s_model(
         shared_volume={"volume_name": "data", "size_tib": 1, "region": "us-central-8"},
     )
     model = TypeAdapter(Cluster)
-    known = set(Cluster.model_fields)
+    model_fields = set(Cluster.model_fields)
     url = f"{emulator.url}/together/v1/compute/clusters/{cluster.cluster_id}"
     with httpx.Client(headers={"Authorization": f"Bearer {ADMIN_KEY}"}, verify=False) as client:
         for _ in range(25):
             raw = client.get(url).json()
-            assert set(raw) <= known
+            assert set(raw) <= model_fields
             if raw["status"] == "Scheduled":  # used by the platform, absent from the SDK's enum
                 assert "Scheduled" not in get_args(Cluster.model_fields["status"].annotation)
                 raw["status"] = "WaitingForControlPlaneNodes"
@@ -133,7 +135,7 @@ def test_nodes_and_credential_come_when_their_phase_ends(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
     cluster = together.clusters.create(**cluster_args)
-    for each in watched(together, control, cluster.cluster_id, 21):
+    for each in watch_cluster(together, control, cluster.cluster_id, 21):
         stage = CREATION.index(each.status)
         has_control_plane = stage > CREATION.index("WaitingForControlPlaneNodes")
         assert each.control_plane_ready is has_control_plane
@@ -157,8 +159,8 @@ def test_the_kubeconfig_is_complete_and_never_changes(together: Together, ready:
     assert (config["apiVersion"], config["kind"]) == ("v1", "Config")
     (context,) = config["contexts"]
     assert context["name"] == config["current-context"] == "training"
-    assert [each["name"] for each in config["clusters"]] == [context["context"]["cluster"]]
-    assert [each["name"] for each in config["users"]] == [context["context"]["user"]]
+    assert [cluster["name"] for cluster in config["clusters"]] == [context["context"]["cluster"]]
+    assert [user["name"] for user in config["users"]] == [context["context"]["user"]]
     server = config["clusters"][0]["cluster"]
     assert server["server"].startswith("https://")
     x509.load_pem_x509_certificate(base64.b64decode(server["certificate-authority-data"]))
@@ -185,8 +187,8 @@ def test_two_clusters_have_two_credentials(
     control.advance(NEW_CLUSTER_SECONDS)
     first, second = together.clusters.list().clusters
     tokens = {
-        yaml.safe_load(base64.b64decode(each.kube_config))["users"][0]["user"]["token"]
-        for each in (first, second)
+        yaml.safe_load(base64.b64decode(cluster.kube_config))["users"][0]["user"]["token"]
+        for cluster in (first, second)
     }
     assert len(tokens) == 2
     assert first.cluster_name == second.cluster_name
@@ -198,17 +200,17 @@ def test_scaling_up_adds_workers_at_the_end_of_their_phase(
     changed = together.clusters.update(ready.cluster_id, num_gpus=32)
     assert (changed.num_gpus, changed.status) == (32, "WaitingForDataPlaneNodes")
     assert changed.kube_config == ready.kube_config
-    seen = watched(together, control, ready.cluster_id, 20)
-    assert statuses(seen) == SCALING
-    for each in seen:
-        waits = each.status == "WaitingForDataPlaneNodes"
-        assert len(each.gpu_worker_nodes) == (2 if waits else 4)
+    observed_clusters = watch_cluster(together, control, ready.cluster_id, 20)
+    assert statuses(observed_clusters) == SCALING
+    for cluster in observed_clusters:
+        waits = cluster.status == "WaitingForDataPlaneNodes"
+        assert len(cluster.gpu_worker_nodes) == (2 if waits else 4)
     before = [node.node_id for node in ready.gpu_worker_nodes]
-    assert [node.node_id for node in seen[-1].gpu_worker_nodes][:2] == before
-    events = seen[-1].node_lifecycle_events
+    assert [node.node_id for node in observed_clusters[-1].gpu_worker_nodes][:2] == before
+    events = observed_clusters[-1].node_lifecycle_events
     assert events is not None
     assert [event.reason for event in events] == ["TogetherScaledUp"] * 2
-    assert seen[-1].first_ready_at == ready.first_ready_at
+    assert observed_clusters[-1].first_ready_at == ready.first_ready_at
 
 
 def test_scaling_down_removes_the_newest_workers(
@@ -217,10 +219,10 @@ def test_scaling_down_removes_the_newest_workers(
     together.clusters.update(ready.cluster_id, num_gpus=8)
     marked = together.clusters.retrieve(ready.cluster_id).gpu_worker_nodes
     assert [node.marked_for_deletion for node in marked] == [False, True]
-    last = watched(together, control, ready.cluster_id, 20)[-1]
+    last = watch_cluster(together, control, ready.cluster_id, 20)[-1]
     assert last.status == "Ready"
-    kept, gone = ready.gpu_worker_nodes
-    assert [node.node_id for node in last.gpu_worker_nodes] == [kept.node_id]
+    remaining_node, gone = ready.gpu_worker_nodes
+    assert [node.node_id for node in last.gpu_worker_nodes] == [remaining_node.node_id]
     assert last.deleted_gpu_worker_nodes is not None
     assert [node.node_id for node in last.deleted_gpu_worker_nodes] == [gone.node_id]
     assert last.deleted_gpu_worker_nodes[0].deleted_at is not None
@@ -268,7 +270,7 @@ def test_the_cluster_type_changes_on_the_same_nodes(
 ) -> None:
     changed = together.clusters.update(ready.cluster_id, cluster_type="SLURM")
     assert (changed.cluster_type, changed.status) == ("SLURM", "InstallingDrivers")
-    last = watched(together, control, ready.cluster_id, 10)[-1]
+    last = watch_cluster(together, control, ready.cluster_id, 10)[-1]
     assert last.status == "Ready"
     assert last.gpu_worker_nodes == ready.gpu_worker_nodes
 
@@ -324,13 +326,13 @@ def test_preemptible_gpus_join_one_node_after_another(
     changed = together.clusters.update(ready.cluster_id, num_preemptible_gpus=16)
     assert (changed.desired_preemptible_gpus, changed.allocated_preemptible_gpus) == (16, 0)
     assert changed.status == "Ready"
-    seen = []
+    counts = []
     for _ in range(3):
         control.advance(300)
-        shown = together.clusters.retrieve(ready.cluster_id)
-        seen.append((shown.allocated_preemptible_gpus, len(shown.gpu_worker_nodes)))
-        assert (shown.num_gpus, shown.status) == (16, "Ready")
-    assert seen == [(8, 3), (16, 4), (16, 4)]
+        retrieved = together.clusters.retrieve(ready.cluster_id)
+        counts.append((retrieved.allocated_preemptible_gpus, len(retrieved.gpu_worker_nodes)))
+        assert (retrieved.num_gpus, retrieved.status) == (16, "Ready")
+    assert counts == [(8, 3), (16, 4), (16, 4)]
     fewer = together.clusters.update(ready.cluster_id, num_preemptible_gpus=8)
     assert (fewer.desired_preemptible_gpus, fewer.allocated_preemptible_gpus) == (8, 8)
 
@@ -343,20 +345,20 @@ def test_preemptible_gpus_of_a_new_cluster_come_after_its_workers(
     waiting = together.clusters.retrieve(cluster.cluster_id)
     assert (len(waiting.gpu_worker_nodes), waiting.allocated_preemptible_gpus) == (2, 0)
     control.advance(300)
-    shown = together.clusters.retrieve(cluster.cluster_id)
-    assert (len(shown.gpu_worker_nodes), shown.allocated_preemptible_gpus) == (3, 8)
-    assert shown.gpu_worker_nodes[-1].host_name == "training-preemptible-0"
+    retrieved = together.clusters.retrieve(cluster.cluster_id)
+    assert (len(retrieved.gpu_worker_nodes), retrieved.allocated_preemptible_gpus) == (3, 8)
+    assert retrieved.gpu_worker_nodes[-1].host_name == "training-preemptible-0"
 
 
 def test_preempted_gpus_come_back_later(together: Together, control: Any, ready: Cluster) -> None:
     together.clusters.update(ready.cluster_id, num_preemptible_gpus=8)
     control.advance(300)
     control.add_fault(method="GET", path="/compute/clusters", preempted=True)
-    shown = together.clusters.retrieve(ready.cluster_id)
-    assert (shown.desired_preemptible_gpus, shown.allocated_preemptible_gpus) == (8, 0)
-    assert shown.status == "Ready"
-    assert shown.node_lifecycle_events is not None
-    assert shown.node_lifecycle_events[-1].reason == "TogetherPreempted"
+    retrieved = together.clusters.retrieve(ready.cluster_id)
+    assert (retrieved.desired_preemptible_gpus, retrieved.allocated_preemptible_gpus) == (8, 0)
+    assert retrieved.status == "Ready"
+    assert retrieved.node_lifecycle_events is not None
+    assert retrieved.node_lifecycle_events[-1].reason == "TogetherPreempted"
     control.advance(3900)
     again = together.clusters.list().clusters[0]
     assert (again.allocated_preemptible_gpus, len(again.gpu_worker_nodes)) == (8, 3)
@@ -408,8 +410,8 @@ def test_a_list_is_filtered_by_project(together: Together, cluster_args: dict[st
     ours = together.clusters.create(**cluster_args, project_id="ours")
     other = together.clusters.create(**cluster_args)
     listed = together.clusters.list().clusters
-    assert [each.cluster_id for each in listed] == [ours.cluster_id, other.cluster_id]
-    (found,) = together.clusters.list(project_id="ours").clusters
-    assert found.cluster_id == ours.cluster_id
-    assert found.project_id == "ours"
+    assert [item.cluster_id for item in listed] == [ours.cluster_id, other.cluster_id]
+    (only_cluster,) = together.clusters.list(project_id="ours").clusters
+    assert only_cluster.cluster_id == ours.cluster_id
+    assert only_cluster.project_id == "ours"
     assert together.clusters.list(project_id="nobody's").clusters == []

@@ -57,24 +57,27 @@ def test_an_approved_proposal_runs_and_succeeds(
     id_ = propose(emulator, cluster, mode=mode)
     calls, where = together.clusters.remediations, machine(cluster)
     control.advance(LONGEST)
-    found = calls.retrieve(id_, **where)
-    assert (found.state, found.trigger) == ("PENDING_APPROVAL", "REMEDIATION_TRIGGER_AUTOMATED")
-    assert found.linked_alerts is not None
-    assert found.linked_alerts[0].severity == "PHC_SEVERITY_CRITICAL"
+    remediation = calls.retrieve(id_, **where)
+    assert (remediation.state, remediation.trigger) == (
+        "PENDING_APPROVAL",
+        "REMEDIATION_TRIGGER_AUTOMATED",
+    )
+    assert remediation.linked_alerts is not None
+    assert remediation.linked_alerts[0].severity == "PHC_SEVERITY_CRITICAL"
     calls.approve(id_, **where, comment="seen")
     states = [calls.retrieve(id_, **where).state]
     for _ in range(LONGEST // 30):
         control.advance(30)
         states.append(calls.retrieve(id_, **where).state)
-    told = list(dict.fromkeys(states))
-    assert told == ["PENDING", "QUARANTINING", "QUARANTINED", "RUNNING", "SUCCEEDED"]
+    distinct_states = list(dict.fromkeys(states))
+    assert distinct_states == ["PENDING", "QUARANTINING", "QUARANTINED", "RUNNING", "SUCCEEDED"]
     ended = calls.retrieve(id_, **where)
     assert ended.start_time is not None
     assert ended.end_time is not None
     assert ended.review_comment == "seen"
-    before = [each.node_id for each in cluster.gpu_worker_nodes]
+    before = [node.node_id for node in cluster.gpu_worker_nodes]
     after = together.clusters.retrieve(cluster.cluster_id).gpu_worker_nodes
-    stayed = [each.node_id for each in after if each.node_id in before]
+    stayed = [node.node_id for node in after if node.node_id in before]
     is_in_place = mode in ("REMEDIATION_MODE_REBOOT_VM", "REMEDIATION_MODE_HOST_POWER_CYCLE")
     assert len(stayed) == (4 if is_in_place else 3)
     assert len(after) == (3 if "EVICT" in mode else 4)
@@ -96,12 +99,12 @@ def test_a_cancelled_remediation_in_the_queue_leaves_its_worker_alone(
 ) -> None:
     calls, where = together.clusters.remediations, machine(cluster)
     calls.approve(propose(emulator, cluster), **where)
-    (found,) = calls.list(**where).remediations
-    assert calls.cancel(found.id, **where).state == "CANCELLED"
+    (listed,) = calls.list(**where).remediations
+    assert calls.cancel(listed.id, **where).state == "CANCELLED"
     control.advance(LONGEST)
     after = together.clusters.retrieve(cluster.cluster_id)
-    assert [each.node_id for each in after.gpu_worker_nodes] == [
-        each.node_id for each in cluster.gpu_worker_nodes
+    assert [node.node_id for node in after.gpu_worker_nodes] == [
+        node.node_id for node in cluster.gpu_worker_nodes
     ]
 
 
@@ -136,10 +139,10 @@ def test_a_proposal_whose_alerts_end_resolves_itself(
     id_ = propose(emulator, cluster)
     url = f"{emulator.url}/_emulator/together/remediations/{id_}/resolve"
     httpx.post(url, verify=False).raise_for_status()
-    found = together.clusters.remediations.retrieve(id_, **machine(cluster))
-    assert found.state == "AUTO_RESOLVED"
-    assert found.linked_alerts is not None
-    assert found.linked_alerts[0].resolved_at is not None
+    remediation = together.clusters.remediations.retrieve(id_, **machine(cluster))
+    assert remediation.state == "AUTO_RESOLVED"
+    assert remediation.linked_alerts is not None
+    assert remediation.linked_alerts[0].resolved_at is not None
 
 
 def test_lists_are_filtered_ordered_and_paged(
@@ -152,15 +155,20 @@ def test_lists_are_filtered_ordered_and_paged(
         calls.reject(made[-1], **where)
         control.advance(60)
     made.append(propose(emulator, cluster, mode=MODES[3]))
-    assert [each.id for each in calls.list(**where).remediations] == made[::-1]
+    assert [remediation.id for remediation in calls.list(**where).remediations] == made[::-1]
     oldest = calls.list(**where, order_by="create_time").remediations
-    assert [each.id for each in oldest] == made
+    assert [remediation.id for remediation in oldest] == made
     page = calls.list(**where, page_size=3)
     assert (len(page.remediations), page.has_next) == (3, True)
     rest = calls.list(**where, page_size=3, page_token=page.next_page_token)
-    assert ([each.id for each in rest.remediations], rest.has_next) == ([made[0]], False)
-    wanted: Any = ["PENDING_APPROVAL", "RUNNING"]
-    assert [each.id for each in calls.list(**where, state=wanted).remediations] == [made[3]]
+    assert ([remediation.id for remediation in rest.remediations], rest.has_next) == (
+        [made[0]],
+        False,
+    )
+    wanted_states: Any = ["PENDING_APPROVAL", "RUNNING"]
+    assert [
+        remediation.id for remediation in calls.list(**where, state=wanted_states).remediations
+    ] == [made[3]]
     assert [e.id for e in calls.list(**where, mode=[MODES[3]]).remediations] == [made[3]]  # type: ignore[list-item]
     bad: dict[str, Any]
     for bad in ({"state": ["SLEEPING"]}, {"order_by": "mood"}, {"page_token": "x"}):
@@ -182,10 +190,10 @@ def test_a_failed_remediation_has_a_message_and_leaves_the_worker(
     calls, where = together.clusters.remediations, machine(cluster)
     calls.approve(propose(emulator, cluster, fails="no host is free"), **where)
     control.advance(LONGEST)
-    (found,) = calls.list(**where).remediations
-    assert (found.state, found.error_message) == ("FAILED", "no host is free")
+    (listed,) = calls.list(**where).remediations
+    assert (listed.state, listed.error_message) == ("FAILED", "no host is free")
     after = together.clusters.retrieve(cluster.cluster_id).gpu_worker_nodes
-    assert [each.node_id for each in after] == [e.node_id for e in cluster.gpu_worker_nodes]
+    assert [node.node_id for node in after] == [e.node_id for e in cluster.gpu_worker_nodes]
 
 
 @pytest.mark.slow
@@ -204,30 +212,32 @@ def test_states_move_along_the_documented_arrows_alone(
 ) -> None:
     calls = together.clusters.remediations
     there = together.clusters.retrieve(cluster.cluster_id)
-    at = next(i for i, each in enumerate(there.gpu_worker_nodes))
+    at = next(i for i, node in enumerate(there.gpu_worker_nodes))
     where = machine(there, at)
-    seen: dict[str, str] = {}
+    last_states: dict[str, str] = {}
     for step in steps:
         with suppress(ConflictError, NotFoundError):
             if step == "propose":
-                if not any(s not in ("SUCCEEDED", "FAILED", "CANCELLED") for s in seen.values()):
-                    seen[propose(emulator, there, at)] = "PENDING_APPROVAL"
+                if not any(
+                    s not in ("SUCCEEDED", "FAILED", "CANCELLED") for s in last_states.values()
+                ):
+                    last_states[propose(emulator, there, at)] = "PENDING_APPROVAL"
             elif step == "create":
                 made = calls.create(**where, mode=MODES[3])  # type: ignore[arg-type]
-                seen[made.id] = made.state
+                last_states[made.id] = made.state
             elif step.startswith("wait"):
                 control.advance(30 if step == "wait" else LONGEST)
-            elif seen:
-                getattr(calls, step)([*seen][-1], **where)
-        for id_, before in seen.items():
+            elif last_states:
+                getattr(calls, step)([*last_states][-1], **where)
+        for id_, before in last_states.items():
             now = calls.retrieve(id_, **where).state
             assert now == before or now in _reachable(before)
-            seen[id_] = now
+            last_states[id_] = now
     control.advance(LONGEST)
 
 
 def _reachable(state: str) -> set[str]:
-    found = set(ARROWS.get(state, ()))
-    for each in tuple(found):
-        found |= _reachable(each)
-    return found
+    reachable = set(ARROWS.get(state, ()))
+    for view in tuple(reachable):
+        reachable |= _reachable(view)
+    return reachable

@@ -16,7 +16,7 @@ REGION = "us-central-8"
 
 @pytest.fixture
 def volume(together: Together, control: Any) -> ClusterStorage:
-    """An available volume of 2 TiB."""
+    """Return an available volume of 2 TiB."""
     made = together.clusters.storage.create(volume_name="data", size_tib=2, region=REGION)
     control.advance(60)
     return together.clusters.storage.retrieve(made.volume_id)
@@ -24,11 +24,11 @@ def volume(together: Together, control: Any) -> ClusterStorage:
 
 def test_a_volume_becomes_available_within_a_minute(together: Together, control: Any) -> None:
     made = together.clusters.storage.create(volume_name="data", size_tib=2, region=REGION)
-    seen = [made.status]
+    statuses = [made.status]
     for _ in range(12):
         control.advance(5)
-        seen.append(together.clusters.storage.retrieve(made.volume_id).status)
-    assert list(dict.fromkeys(seen)) == ["scheduled", "provisioning", "available"]
+        statuses.append(together.clusters.storage.retrieve(made.volume_id).status)
+    assert list(dict.fromkeys(statuses)) == ["scheduled", "provisioning", "available"]
 
 
 def test_a_volume_is_shown_as_the_client_s_model_without_a_region(
@@ -158,8 +158,8 @@ def test_an_inline_volume_goes_with_its_cluster_unless_independent(
     assert together.clusters.storage.retrieve(inline.volume_id).status == "bound"
     together.clusters.delete(cluster.cluster_id)
     control.advance(180)
-    left = [each.status for each in together.clusters.storage.list().volumes]
-    assert left == (["available"] if independent else [])
+    remaining_statuses = [cluster.status for cluster in together.clusters.storage.list().volumes]
+    assert remaining_statuses == (["available"] if independent else [])
 
 
 def test_a_separate_volume_outlives_its_cluster_whatever_its_flag(
@@ -186,9 +186,9 @@ def test_volumes_are_listed_in_order_and_by_project(together: Together) -> None:
     first = create(volume_name="a", size_tib=1, region=REGION)
     second = create(volume_name="a", size_tib=1, region=REGION, project_id="ours")
     listed = together.clusters.storage.list().volumes
-    assert [each.volume_id for each in listed] == [first.volume_id, second.volume_id]
+    assert [item.volume_id for item in listed] == [first.volume_id, second.volume_id]
     ours = together.clusters.storage.list(project_id="ours").volumes
-    assert [each.volume_id for each in ours] == [second.volume_id]
+    assert [volume.volume_id for volume in ours] == [second.volume_id]
 
 
 def test_a_volume_needs_a_known_region(together: Together) -> None:

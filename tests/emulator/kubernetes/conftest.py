@@ -53,12 +53,12 @@ class Kube:
 
 @pytest.fixture
 def kube(together: Together, cluster_args: dict[str, Any], control: Any) -> Iterator[Kube]:
-    """A cluster of three workers with a shared volume `data` of 1 TiB."""
+    """Return a cluster of three workers with a shared volume `data` of 1 TiB."""
     volume = {"volume_name": "data", "size_tib": 1, "region": cluster_args["region"]}
     cluster = together.clusters.create(**{**cluster_args, "num_gpus": 24}, shared_volume=volume)
     control.advance(3600)
-    text = base64.b64decode(together.clusters.retrieve(cluster.cluster_id).kube_config)
-    kubeconfig = yaml.safe_load(text)
+    kubeconfig_text = base64.b64decode(together.clusters.retrieve(cluster.cluster_id).kube_config)
+    kubeconfig = yaml.safe_load(kubeconfig_text)
     with Kube.create_client(kubeconfig) as api:
         yield Kube(cluster.cluster_id, kubeconfig, api, control)
 
@@ -72,5 +72,5 @@ def kubectl_config(kube: Kube, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_files_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The official client leaves certificates where temporary files are."""
+    """Let the official client, which leaves certificates behind, use a folder of the test."""
     monkeypatch.setattr(tempfile, "tempdir", os.fspath(tmp_path))

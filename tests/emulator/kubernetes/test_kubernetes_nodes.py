@@ -84,7 +84,9 @@ def test_a_node_that_failed_is_not_ready_and_gets_no_pods(kube: Any, control: An
     for name in names[1:]:
         control.call("POST", f"/kubernetes/{kube.cluster_id}/nodes/{name}", {"ready": False})
     conditions = kube.core.read_node(names[1]).status.conditions
-    assert [(each.type, each.status) for each in conditions] == [("Ready", "Unknown")]
+    assert [(condition.type, condition.status) for condition in conditions] == [
+        ("Ready", "Unknown")
+    ]
     for at in range(2):
         kube.add_pod(f"job-{at}", gpus=8)
     pods = kube.core.list_namespaced_pod("default").items

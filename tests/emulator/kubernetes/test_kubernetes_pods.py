@@ -76,7 +76,11 @@ def test_an_evicted_pod_ends_after_its_grace_period(kube: Any, control: Any) -> 
     evict(kube, "job")
     pod = kube.core.read_namespaced_pod("job", "default")
     assert pod.metadata.deletion_timestamp is not None
-    assert [each.reason for each in pod.status.conditions if each.type == "DisruptionTarget"]
+    assert [
+        condition.reason
+        for condition in pod.status.conditions
+        if condition.type == "DisruptionTarget"
+    ]
     control.advance(62)
     assert kube.pod_names() == []
     assert kube.list_ended_pods() == {"default/job": "evicted"}

@@ -36,12 +36,12 @@ OBJECTS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 def test_a_list_with_a_limit_comes_in_parts(kube: Any) -> None:
     for at in range(5):
         kube.add_pod(f"job-{at}")
-    seen, token = [], None
+    names, token = [], None
     while token != "":
         part = kube.core.list_namespaced_pod("default", limit=2, _continue=token)
-        seen.append([pod.metadata.name for pod in part.items])
+        names.append([pod.metadata.name for pod in part.items])
         token = part.metadata._continue or ""
-    assert seen == [["job-0", "job-1"], ["job-2", "job-3"], ["job-4"]]
+    assert names == [["job-0", "job-1"], ["job-2", "job-3"], ["job-4"]]
     with pytest.raises(ApiException) as refused:
         kube.core.list_namespaced_pod("default", limit=2, _continue="?")
     assert refused.value.status == 400
@@ -68,10 +68,10 @@ def test_pods_of_a_node_by_field(kube: Any) -> None:
     first, second, _ = kube.node_names()
     kube.add_pod("a", node=first, labels={"app": "a"})
     kube.add_pod("b", node=second)
-    found = kube.core.list_namespaced_pod("default", field_selector=f"spec.nodeName={first}")
-    assert [pod.metadata.name for pod in found.items] == ["a"]
-    found = kube.core.list_namespaced_pod("default", label_selector="app=a")
-    assert [pod.metadata.name for pod in found.items] == ["a"]
+    pods = kube.core.list_namespaced_pod("default", field_selector=f"spec.nodeName={first}")
+    assert [pod.metadata.name for pod in pods.items] == ["a"]
+    pods = kube.core.list_namespaced_pod("default", label_selector="app=a")
+    assert [pod.metadata.name for pod in pods.items] == ["a"]
     with pytest.raises(ApiException) as refused:
         kube.core.list_namespaced_pod("default", field_selector="nonsense")
     assert refused.value.status == 400
@@ -198,7 +198,7 @@ def test_kubectl_gets_cordons_drains_and_applies(
         whole = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": spec}
         manifest.write_text(json.dumps({**whole, "metadata": {"name": "shared"}}))
         kubectl("apply", "-f", str(manifest))
-    found = json.loads(kubectl("get", "pvc", "shared", "-o", "json"))
-    assert found["spec"]["resources"]["requests"]["storage"] == "20Gi"
-    assert found["status"]["phase"] == "Bound"
+    stored_claim = json.loads(kubectl("get", "pvc", "shared", "-o", "json"))
+    assert stored_claim["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    assert stored_claim["status"]["phase"] == "Bound"
     kubectl("delete", "pvc", "shared")

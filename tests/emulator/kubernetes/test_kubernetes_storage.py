@@ -30,8 +30,8 @@ def grow(kube: Any, name: str, storage: str) -> None:
 
 def test_a_claim_is_bound_to_the_shared_volume_that_it_names(kube: Any) -> None:
     add(kube, "shared", "10Gi", **SHARED)
-    found = claim(kube, "shared")
-    assert (found.status.phase, found.status.capacity["storage"]) == ("Bound", "1Ti")
+    bound_claim = claim(kube, "shared")
+    assert (bound_claim.status.phase, bound_claim.status.capacity["storage"]) == ("Bound", "1Ti")
     volume = kube.core.read_persistent_volume("data")
     assert volume.spec.claim_ref.name == "shared"
     add(kube, "second", "10Gi", **SHARED)

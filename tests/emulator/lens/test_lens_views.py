@@ -62,16 +62,24 @@ def test_the_nodes_are_those_that_run(
     together.clusters.create(**cluster_args)
     assert ask("overview").json()["data"]["totalNodes"] == 0
     control.advance(3600)
-    seen = ask("overview").json()["data"]
-    assert (seen["totalNodes"], seen["healthyNodes"], seen["fullyIdleNodes"]) == (2, 2, 2)
-    assert seen["rdmaClusterStat"]["activePorts"] == 16
-    assert (seen["allocationRate"], seen["utilization"]) == (0.0, 0.0)
+    overview = ask("overview").json()["data"]
+    assert (overview["totalNodes"], overview["healthyNodes"], overview["fullyIdleNodes"]) == (
+        2,
+        2,
+        2,
+    )
+    assert overview["rdmaClusterStat"]["activePorts"] == 16
+    assert (overview["allocationRate"], overview["utilization"]) == (0.0, 0.0)
 
     settings(consumers=CONSUMERS["data"]["data"])
-    seen = ask("overview").json()["data"]
-    assert (seen["busyNodes"], seen["partiallyIdleNodes"], seen["fullyIdleNodes"]) == (1, 1, 0)
-    assert seen["allocationRate"] == 0.75
-    assert seen["utilization"] == round((8 * 0.85 + 4 * 0.62) / 12, 4)
+    overview = ask("overview").json()["data"]
+    assert (overview["busyNodes"], overview["partiallyIdleNodes"], overview["fullyIdleNodes"]) == (
+        1,
+        1,
+        0,
+    )
+    assert overview["allocationRate"] == 0.75
+    assert overview["utilization"] == round((8 * 0.85 + 4 * 0.62) / 12, 4)
     hottest = ask("gpuHeatmap").json()["data"]
     assert len(hottest["power"]["data"]) == 5
     assert hottest["utilization"]["data"][0]["value"] == 85.0
@@ -89,9 +97,13 @@ def test_scp_s_nodes_are_seen_and_the_broken_ones_are_faulty(ask: Any, control: 
         ids = scp.create(new_nodes("a-001", "a-002"))
     control.advance(3600)
     control.call("POST", f"/scp/gpu-nodes/{ids[0]}", {"state": "ERROR"})
-    seen = ask("overview").json()["data"]
-    assert (seen["healthyNodes"], seen["faultyNodes"], seen["fullyIdleNodes"]) == (1, 1, 1)
-    assert seen["rdmaClusterStat"] == {
+    overview = ask("overview").json()["data"]
+    assert (overview["healthyNodes"], overview["faultyNodes"], overview["fullyIdleNodes"]) == (
+        1,
+        1,
+        1,
+    )
+    assert overview["rdmaClusterStat"] == {
         "totalPorts": 16,
         "activePorts": 8,
         "bandwidth": "400Gbps",
@@ -101,12 +113,12 @@ def test_scp_s_nodes_are_seen_and_the_broken_ones_are_faulty(ask: Any, control: 
 
 
 def test_pages(ask: Any, settings: Any) -> None:
-    (one, _) = CONSUMERS["data"]["data"]
-    settings(consumers=[{**one, "uid": str(at)} for at in range(23)])
+    (consumer, _) = CONSUMERS["data"]["data"]
+    settings(consumers=[{**consumer, "uid": str(at)} for at in range(23)])
     page = ask("consumers").json()["data"]
     assert (len(page["data"]), page["total"]) == (10, 23)
     page = ask("consumers", pageNum=3, pageSize=10).json()["data"]
-    assert [each["uid"] for each in page["data"]] == ["20", "21", "22"]
+    assert [consumer["uid"] for consumer in page["data"]] == ["20", "21", "22"]
     assert ask("consumers", pageNum=9).json()["data"] == {"data": [], "total": 23}
 
 

@@ -18,7 +18,7 @@ def scp(emulator: Server) -> Iterator[ScpClient]:
 
 @pytest.fixture
 def fabric(scp: ScpClient, control: Any) -> Json:
-    """`fabric-a` with two RUNNING nodes `a-001` and `a-002`."""
+    """Return `fabric-a` with two RUNNING nodes `a-001` and `a-002`."""
     scp.create(new_nodes("a-001", "a-002"))
     control.advance(NEW_NODE_SECONDS)
     return scp.get_fabrics()["fabric-a"]

@@ -54,8 +54,8 @@ class ScpClient:
             "Accept-Language": "en-US",
             "Scp-Api-Version": "multinodegpucluster 1.2",
         }
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        unsigned_request.headers.update({**signed, **given})
+        extra_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        unsigned_request.headers.update({**signed, **extra_headers})
         return self.http.send(unsigned_request)
 
     def get(self, path: str) -> Any:
@@ -85,19 +85,19 @@ class ScpClient:
         self.request("POST", "/v1/gpu-nodes", body)
         listed = self.get("/v1/gpu-nodes?size=1000&sort=created_at:asc")["gpu_nodes"]
         ids = {node["gpu_node_name"]: node["id"] for node in listed}
-        return [ids[each["gpu_node_name"]] for each in body["server_details"]]
+        return [ids[server_body["gpu_node_name"]] for server_body in body["server_details"]]
 
     def get_node(self, node_id: str) -> Json:
-        found: Json = self.get(f"/v1/gpu-nodes/{node_id}")
-        return found
+        node: Json = self.get(f"/v1/gpu-nodes/{node_id}")
+        return node
 
     def get_states(self) -> dict[str, str]:
         nodes = self.get("/v1/gpu-nodes?size=1000")["gpu_nodes"]
         return {node["gpu_node_name"]: node["state"] for node in nodes}
 
     def get_fabrics(self) -> dict[str, Json]:
-        found = self.get("/v1/cluster-fabrics?size=1000")["cluster_fabrics"]
-        return {fabric["cluster_name"]: fabric for fabric in found}
+        fabrics = self.get("/v1/cluster-fabrics?size=1000")["cluster_fabrics"]
+        return {fabric["cluster_name"]: fabric for fabric in fabrics}
 
     def delete(self, *ids: str) -> None:
         self.request("DELETE", "/v1/gpu-nodes", {"gpu_node_ids": ids})

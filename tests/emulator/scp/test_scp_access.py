@@ -31,12 +31,12 @@ def sign(message: str, secret: str = SECRET_KEY) -> str:
     ).decode()
 
 
-def raw(url: str, target: str, *, signed: str | None = None, **more: str) -> tuple[int, str]:
+def send_raw(url: str, target: str, *, signed: str | None = None, **more: str) -> tuple[int, str]:
     """A GET whose request line is `target` to the byte, signed for it or for `signed`."""
-    place = urlsplit(url)
+    url_parts = urlsplit(url)
     stamp = more.pop("timestamp", str(round(time.time() * 1000)))
     account = more.get("Scp_AccountId", "")
-    signed_url = f"{place.scheme}://{place.netloc}{target if signed is None else signed}"
+    signed_url = f"{url_parts.scheme}://{url_parts.netloc}{target if signed is None else signed}"
     headers = {
         "Scp-Accesskey": ACCESS_KEY,
         "Scp-Signature": sign(f"GET{signed_url}{stamp}{ACCESS_KEY}{account}Openapi"),
@@ -45,12 +45,12 @@ def raw(url: str, target: str, *, signed: str | None = None, **more: str) -> tup
         "Accept-Language": "en-US",
         **{name.replace("_", "-"): value for name, value in more.items()},
     }
-    connection = http.client.HTTPConnection(place.netloc)
+    connection = http.client.HTTPConnection(url_parts.netloc)
     connection.request("GET", target, headers=headers)
     answer = connection.getresponse()
-    told = answer.read().decode()
+    body = answer.read().decode()
     connection.close()
-    return answer.status, told
+    return answer.status, body
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_the_signature_is_that_of_the_test_vector(account_id: str, signature: st
     ],
 )
 def test_the_signature_covers_the_url_as_sent(scp: ScpClient, target: str) -> None:
-    status, told = raw(scp.url, target)
-    assert (status, '"count":0' in told) == (200, True)
+    status, body = send_raw(scp.url, target)
+    assert (status, '"count":0' in body) == (200, True)
     for other in (target + "x", target.replace("/scp", ""), target.upper()):
-        status, told = raw(scp.url, target, signed=other)
+        status, body = send_raw(scp.url, target, signed=other)
         assert status == 401
-        assert "signature does not match" in told
-        assert target in told
+        assert "signature does not match" in body
+        assert target in body
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_a_url_signed_in_another_spelling_is_refused(
     scp: ScpClient, sent: str, signed: str
 ) -> None:
     path = f"/scp{NODES}"
-    status, told = raw(scp.url, path + sent, signed=path + signed)
-    assert (status, "signature does not match" in told) == (401, True)
+    status, body = send_raw(scp.url, path + sent, signed=path + signed)
+    assert (status, "signature does not match" in body) == (401, True)
 
 
 def test_a_client_may_send_the_absolute_url(scp: ScpClient) -> None:
     target = f"{scp.url}{NODES}?page=0"
-    place = urlsplit(scp.url)
-    status, _ = raw(scp.url, target, signed=target.removeprefix(f"http://{place.netloc}"))
+    url_parts = urlsplit(scp.url)
+    status, _ = send_raw(scp.url, target, signed=target.removeprefix(f"http://{url_parts.netloc}"))
     assert status == 200
 
 
@@ -140,7 +140,7 @@ def test_any_value_can_be_signed_in_process(value: str) -> None:
 
 def test_an_account_id_is_signed_when_it_is_sent(scp: ScpClient) -> None:
     path = f"/scp{NODES}"
-    assert raw(scp.url, path, Scp_AccountId="f5c8e56a4d9b49a8bd89e14758a32d53")[0] == 200
+    assert send_raw(scp.url, path, Scp_AccountId="f5c8e56a4d9b49a8bd89e14758a32d53")[0] == 200
     answer = scp.send("GET", NODES, Scp_AccountId="f5c8e56a4d9b49a8bd89e14758a32d53")
     assert answer.status_code == 401
 
@@ -186,8 +186,8 @@ def test_a_timestamp_too_far_from_the_clock_is_refused(
     assert way in detail
     assert "Check the system clock" in detail
     assert len(answer.headers.get_list("Date")) == 1
-    shown = parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
-    assert abs(shown - ahead) < 30
+    seconds_ahead = parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
+    assert abs(seconds_ahead - ahead) < 30
     control.call("POST", "/scp/settings", {"clock_ahead_seconds": ahead * 0.9})
     assert scp.send("GET", NODES).status_code == 200
     control.call("POST", "/scp/settings", {"accepted_skew_seconds": 60})
@@ -201,8 +201,11 @@ def test_signatures_are_checked_against_the_real_time(scp: ScpClient, control: A
 
 def test_keys_can_be_set_and_are_not_shown(scp: ScpClient, control: Any) -> None:
     keys = {"mine": {"secret_key": "my-secret"}, "theirs": {"secret_key": "x", "may_write": False}}
-    shown = control.call("POST", "/scp/settings", {"keys": keys})
-    assert shown["keys"] == {"mine": {"may_write": True}, "theirs": {"may_write": False}}
+    answered_settings = control.call("POST", "/scp/settings", {"keys": keys})
+    assert answered_settings["keys"] == {
+        "mine": {"may_write": True},
+        "theirs": {"may_write": False},
+    }
     assert scp.send("GET", NODES).status_code == 401
     for mine, status in ((("mine", "my-secret"), 404), (("theirs", "x"), 403)):
         answer = scp.send("DELETE", NODES, {"gpu_node_ids": ["0" * 32]}, keys=mine)

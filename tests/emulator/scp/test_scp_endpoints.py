@@ -120,9 +120,9 @@ class Prepared:
 
     def filled(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self.filled(each) for key, each in value.items()}
+            return {key: self.filled(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.filled(each) for each in value]
+            return [self.filled(item) for item in value]
         return value.format(**self.ids) if isinstance(value, str) and "{" in value else value
 
     def ask(self, endpoint: Endpoint, **headers: Any) -> httpx.Response:
@@ -158,8 +158,8 @@ def test_the_routes_are_those_of_the_document() -> None:
             for method in rule.methods - {"HEAD", "OPTIONS"}
             if rule.rule.startswith("/scp/v1/")
         }
-    assert len(ENDPOINTS) == len({each.number for each in ENDPOINTS}) == 16
-    assert served == {(each.method, each.path) for each in ENDPOINTS}
+    assert len(ENDPOINTS) == len({endpoint.number for endpoint in ENDPOINTS}) == 16
+    assert served == {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS}
 
 
 @each_endpoint
@@ -181,26 +181,28 @@ def test_an_endpoint_answers_as_documented(endpoint: Endpoint, prepared: Prepare
 
 
 @pytest.mark.parametrize(
-    "endpoint", [each for each in ENDPOINTS if each.listed or isinstance(each.body, dict)], ids=str
+    "endpoint",
+    [endpoint for endpoint in ENDPOINTS if endpoint.listed or isinstance(endpoint.body, dict)],
+    ids=str,
 )
 def test_a_parameter_that_is_not_documented_is_refused(
     endpoint: Endpoint, prepared: Prepared
 ) -> None:
     if endpoint.listed:
-        for name in ("limit", "region", *(f"x_{each}" for each in endpoint.query)):
+        for name in ("limit", "region", *(f"x_{parameter}" for parameter in endpoint.query)):
             query = {**prepared.filled(endpoint.query), name: "1"}
-            told = prepared.scp.require_refusal(
+            message = prepared.scp.require_refusal(
                 "GET", f"{endpoint.path}?{httpx.QueryParams(query)}"
             )
-            assert name in told
+            assert name in message
     if isinstance(endpoint.body, dict):
         body = prepared.filled(endpoint.body)
         for name in body:
             misspelt = {f"{key}x" if key == name else key: body[key] for key in body}
-            told = prepared.scp.require_refusal(
+            message = prepared.scp.require_refusal(
                 endpoint.method, prepared.filled(endpoint.path), misspelt
             )
-            assert f"{name}x: not a field" in told
+            assert f"{name}x: not a field" in message
 
 
 @each_endpoint
@@ -226,7 +228,11 @@ def test_a_viewer_may_read_and_not_write(endpoint: Endpoint, prepared: Prepared)
 
 @pytest.mark.parametrize(
     "endpoint",
-    [each for each in ENDPOINTS if "_id}" in each.path or "{node}" in str(each.body)],
+    [
+        endpoint
+        for endpoint in ENDPOINTS
+        if "_id}" in endpoint.path or "{node}" in str(endpoint.body)
+    ],
     ids=str,
 )
 def test_an_id_that_does_not_exist_is_404(endpoint: Endpoint, prepared: Prepared) -> None:
@@ -252,7 +258,7 @@ def test_a_fabric_shows_its_members(fabric: Json) -> None:
     assert fabric["used_server_count"] == len(fabric["gpu_node_details"]) == 2
     for member in fabric["gpu_node_details"]:
         assert set(member) == FABRIC_MEMBER
-    assert {each["gpu_node_name"] for each in fabric["gpu_node_details"]} == {"a-001", "a-002"}
+    assert {node["gpu_node_name"] for node in fabric["gpu_node_details"]} == {"a-001", "a-002"}
     assert fabric["product_id"] == H100
 
 
@@ -264,8 +270,8 @@ def test_a_product_has_its_attributes_as_texts(scp: ScpClient) -> None:
 
 def test_images_differ_by_region_and_products_by_image(scp: ScpClient) -> None:
     def images(region: str) -> set[str]:
-        found = scp.get(f"/v1/gpu-nodes/images?region_id={region}")["images"]
-        return {image["id"] for image in found}
+        images = scp.get(f"/v1/gpu-nodes/images?region_id={region}")["images"]
+        return {image["id"] for image in images}
 
     west, east = images("kr-west1"), images("kr-east1")
     assert west & east
@@ -282,7 +288,7 @@ def test_images_differ_by_region_and_products_by_image(scp: ScpClient) -> None:
 
 def test_node_pools_name_their_fabrics(scp: ScpClient, fabric: Json) -> None:
     pools = scp.get("/v1/cluster-fabrics/node-pools")["node_pools"]
-    details = {each["node_pool_id"]: each["cluster_fabric_details"] for each in pools}
+    details = {pool["node_pool_id"]: pool["cluster_fabric_details"] for pool in pools}
     assert len(details) > 2
     assert details.pop(POOL) == [
         {
@@ -293,18 +299,18 @@ def test_node_pools_name_their_fabrics(scp: ScpClient, fabric: Json) -> None:
     ]
     assert not any(details.values())
     for query in ("subnet_id=x", f"cluster_fabric_id={UNKNOWN}", "node_pool_id=x"):
-        found = scp.get(f"/v1/cluster-fabrics/node-pools?{query}")
-        assert found == {"count": 0, "node_pools": []}
+        listed_pools = scp.get(f"/v1/cluster-fabrics/node-pools?{query}")
+        assert listed_pools == {"count": 0, "node_pools": []}
 
 
 def test_a_read_renames_fields_of_the_create_and_leaves_some_out(
     scp: ScpClient, control: Any
 ) -> None:
-    one = server(
+    server_body = server(
         "gpu-node-001", ip_address="192.168.0.77", nat_enabled=True, public_ip_address_id=PUBLIC_IP
     )
     body = new_nodes("gpu-node-002", init_script="#!/bin/sh", lock_enabled=True)
-    body["server_details"].append(one)
+    body["server_details"].append(server_body)
     body["tags"] = [{"key": "team", "value": "tag-value"}]
     id_ = scp.create(body)[1]
     control.advance(3600)
@@ -326,12 +332,12 @@ def test_optional_fields_may_be_null(scp: ScpClient, left_out: tuple[str, ...]) 
     body = new_nodes("a-001", "a-002", init_script=None, lock_enabled=None, tags=None)
     for name in left_out:
         del body[name]
-    for each in body["server_details"]:
+    for server_body in body["server_details"]:
         for name in ("ip_address", "nat_enabled", "public_ip_address_id"):
             if left_out:
-                del each[name]
+                del server_body[name]
             else:
-                each[name] = None
+                server_body[name] = None
     node = scp.get_node(scp.create(body)[0])
     assert (node["init_script"], node["lock_enabled"]) == ("", False)
 
@@ -341,7 +347,9 @@ def test_the_versions_are_listed_without_a_signature(scp: ScpClient) -> None:
         answer = scp.http.get(f"{scp.url}{slash}")
         assert answer.status_code == 200
         versions = answer.json()["versions"]
-        assert [(each["id"], each["status"], each["not_before"]) for each in versions] == [
+        assert [
+            (version["id"], version["status"], version["not_before"]) for version in versions
+        ] == [
             ("v1.2", "CURRENT", ""),
             ("v1.1", "DEPRECATED", "2026-03-31"),
             ("v1.0", "DEPRECATED", "2025-12-31"),

@@ -38,8 +38,8 @@ def test_a_dropped_connection(scp: ScpClient, control: Any, drop: str, states: i
 
 def test_no_capacity(scp: ScpClient, control: Any) -> None:
     control.add_fault(method="POST", path=NODES, capacity=True)
-    told = scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002"))
-    assert told == f"Insufficient capacity in node pool {POOL}: 2 requested, 0 available."
+    message = scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002"))
+    assert message == f"Insufficient capacity in node pool {POOL}: 2 requested, 0 available."
     scp.create(new_nodes("a-001", "a-002"))
 
 
@@ -55,7 +55,7 @@ def test_a_create_that_is_stuck_stays_until_it_is_deleted(scp: ScpClient, contro
 
 
 def members(fabric: Json) -> list[str]:
-    return [each["gpu_node_id"] for each in fabric["gpu_node_details"]]
+    return [node["gpu_node_id"] for node in fabric["gpu_node_details"]]
 
 
 def test_stuck_power_nat_and_deletion(scp: ScpClient, control: Any, fabric: Json) -> None:
@@ -102,8 +102,8 @@ def test_some_of_the_new_nodes_fail(scp: ScpClient, control: Any) -> None:
     assert set(scp.get_states().values()) == {"CREATING"}
     control.advance(NEW_NODE_SECONDS)
     assert scp.get_states() == {"a-001": "RUNNING", "a-002": "ERROR", "a-003": "RUNNING"}
-    told = scp.require_refusal("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": ids})
-    assert told == "a-002 is ERROR; this is possible when RUNNING"
+    message = scp.require_refusal("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": ids})
+    assert message == "a-002 is ERROR; this is possible when RUNNING"
     scp.delete(ids[1])
     control.advance(180)
     assert set(scp.get_states()) == {"a-001", "a-003"}
@@ -150,10 +150,10 @@ def test_many_creates_at_once_share_the_capacity(scp: ScpClient, control: Any) -
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda body: scp.send("POST", "/v1/gpu-nodes", body), bodies))
     assert sorted(answer.status_code for answer in answers) == [202] * 3 + [400] * 5
-    made = [each for answer in answers if answer.status_code == 202
-            for each in answer.json()["resource_id"].split(", ")]  # fmt: skip
+    made = [node_id for answer in answers if answer.status_code == 202
+            for node_id in answer.json()["resource_id"].split(", ")]  # fmt: skip
     assert len(set(made)) == len(scp.get_states()) == 6
-    assert len({scp.get_node(each)["policy_ip"] for each in made}) == 6
+    assert len({scp.get_node(item)["policy_ip"] for item in made}) == 6
 
 
 @pytest.mark.parametrize(

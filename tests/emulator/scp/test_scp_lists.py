@@ -16,7 +16,7 @@ NODES, FABRICS = "/v1/gpu-nodes", "/v1/cluster-fabrics"
 
 @pytest.fixture
 def many(scp: ScpClient, control: Any) -> list[str]:
-    """The names of 24 nodes in six fabrics, oldest first."""
+    """Create 24 nodes in six fabrics and return the names, oldest first."""
     names = []
     for at in range(6):
         batch = [f"n-{9 - at}{number}" for number in range(4)]
@@ -45,14 +45,14 @@ def test_the_first_page_has_twenty_entries_and_the_total_count(
 def test_all_pages_together_are_the_complete_list(
     scp: ScpClient, many: list[str], size: int
 ) -> None:
-    found: list[str] = []
+    listed_names: list[str] = []
     for page in range(25):
         more = listed(scp, size=size, page=page, sort="gpu_node_name:asc")
         assert len(more) <= size
-        found += more
+        listed_names += more
         if not more:
             break
-    assert found == sorted(many)
+    assert listed_names == sorted(many)
 
 
 @pytest.mark.parametrize("field", ["created_at", "gpu_node_name", "policy_ip", "state", "id"])
@@ -150,12 +150,12 @@ def test_pages_neither_lose_nor_repeat_entries(
     ]
     args = MultiDict({"size": str(size), "sort": f"name:{'desc' if descending else 'asc'}"})
     listing = ListQuery.parse(args, {}, ["name"])
-    found = listing.filter_and_sort(views)
+    matches = listing.filter_and_sort(views)
     paged = []
     for page in range(len(views) + 1):
         args["page"] = str(page)
-        paged += ListQuery.parse(args, {}, ["name"]).select_page(found)
-    assert paged == found
-    assert sorted(each["id"] for each in found) == sorted(each["id"] for each in views)
-    named = [each["name"] for each in found if each["name"] is not None]
+        paged += ListQuery.parse(args, {}, ["name"]).select_page(matches)
+    assert paged == matches
+    assert sorted(view["id"] for view in matches) == sorted(view["id"] for view in views)
+    named = [view["name"] for view in matches if view["name"] is not None]
     assert named == sorted(named, reverse=descending)

@@ -16,20 +16,20 @@ from emulator.scp.scp_client import (
 )
 
 
-def member_ids(fabric: Json) -> list[str]:
-    return [each["gpu_node_id"] for each in fabric["gpu_node_details"]]
+def list_member_ids(fabric: Json) -> list[str]:
+    return [node["gpu_node_id"] for node in fabric["gpu_node_details"]]
 
 
-def seen(
+def watch_fields(
     scp: ScpClient, control: Any, node_id: str, seconds: int, *fields: str
 ) -> list[tuple[Any, ...]]:
-    """What the fields of a node become, looked at every 10 seconds."""
-    found = []
+    """Return the distinct values of a node's fields, read every 10 seconds."""
+    observed_values = []
     for _ in range(seconds // 10 + 1):
         node = scp.get_node(node_id)
-        found.append(tuple(node[name] for name in fields))
+        observed_values.append(tuple(node[name] for name in fields))
         control.advance(10)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(observed_values))
 
 
 def settings(control: Any, **values: object) -> None:
@@ -39,9 +39,11 @@ def settings(control: Any, **values: object) -> None:
 def test_a_new_node_gets_its_fabric_and_runs(scp: ScpClient, control: Any, start: datetime) -> None:
     ids = scp.create(new_nodes("a-001", "a-002"))
     assert len(set(ids)) == 2
-    found = seen(scp, control, ids[0], NEW_NODE_SECONDS, "state", "cluster_fabric_id")
+    observed_values = watch_fields(
+        scp, control, ids[0], NEW_NODE_SECONDS, "state", "cluster_fabric_id"
+    )
     fabric_id = scp.get_fabrics()["fabric-a"]["id"]
-    assert found == [("CREATING", None), ("CREATING", fabric_id), ("RUNNING", fabric_id)]
+    assert observed_values == [("CREATING", None), ("CREATING", fabric_id), ("RUNNING", fabric_id)]
     node = scp.get_node(ids[1])
     assert (node["gpu_node_name"], node["cluster_fabric_name"]) == ("a-002", "fabric-a")
     assert node["created_at"] == start.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -50,28 +52,32 @@ def test_a_new_node_gets_its_fabric_and_runs(scp: ScpClient, control: Any, start
 
 def test_a_fabric_appears_with_the_id_in_its_nodes(scp: ScpClient, control: Any) -> None:
     (node_id, _) = scp.create(new_nodes("a-001", "a-002"))
-    found = []
+    observed_values = []
     for _ in range(40):
         fabric = scp.get_fabrics().get("fabric-a")
         id_ = scp.get_node(node_id)["cluster_fabric_id"]
-        found.append((fabric and fabric["state"], id_ is not None))
+        observed_values.append((fabric and fabric["state"], id_ is not None))
         if fabric:
             assert fabric["id"] == id_
             assert scp.get(f"/v1/cluster-fabrics/{id_}") == fabric
         control.advance(5)
-    assert list(dict.fromkeys(found)) == [(None, False), ("CREATING", True), ("RUNNING", True)]
+    assert list(dict.fromkeys(observed_values)) == [
+        (None, False),
+        ("CREATING", True),
+        ("RUNNING", True),
+    ]
 
 
 def test_a_fabric_lives_until_its_last_node_has_gone(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
-    first, second = member_ids(fabric)
+    first, second = list_member_ids(fabric)
     scp.delete(first)
     assert scp.get_node(first)["state"] == "TERMINATING"
     assert scp.get_fabrics()["fabric-a"]["used_server_count"] == 2
     control.advance(180)
     assert scp.require_refusal("GET", f"/v1/gpu-nodes/{first}", status=404)
-    assert member_ids(scp.get_fabrics()["fabric-a"]) == [second]
+    assert list_member_ids(scp.get_fabrics()["fabric-a"]) == [second]
     scp.delete(second)
     control.advance(179)
     assert scp.get_fabrics()["fabric-a"]["gpu_node_details"][0]["state"] == "TERMINATING"
@@ -98,7 +104,7 @@ def test_a_node_that_is_gone_may_show_as_terminated(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
     settings(control, terminated_seconds=600)
-    ids = member_ids(fabric)
+    ids = list_member_ids(fabric)
     scp.delete(*ids)
     control.advance(180)
     assert scp.get_states() == {"a-001": "TERMINATED", "a-002": "TERMINATED"}
@@ -110,11 +116,11 @@ def test_a_node_that_is_gone_may_show_as_terminated(
 
 
 def test_power_off_and_on(scp: ScpClient, control: Any, fabric: Json) -> None:
-    ids = member_ids(fabric)
+    ids = list_member_ids(fabric)
     scp.request("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": ids})
-    states = [state for (state,) in seen(scp, control, ids[0], 150, "state")]
+    states = [state for (state,) in watch_fields(scp, control, ids[0], 150, "state")]
     scp.request("POST", "/v1/gpu-nodes/start", {"gpu_node_ids": ids})
-    states += [state for (state,) in seen(scp, control, ids[1], 300, "state")]
+    states += [state for (state,) in watch_fields(scp, control, ids[1], 300, "state")]
     assert states == ["STOPPING", "STOPPED", "STARTING", "RUNNING"]
 
 
@@ -122,25 +128,27 @@ def test_power_off_and_on(scp: ScpClient, control: Any, fabric: Json) -> None:
 def test_nat_is_assigned_and_released(
     scp: ScpClient, control: Any, fabric: Json, power: str
 ) -> None:
-    node_id = member_ids(fabric)[0]
+    node_id = list_member_ids(fabric)[0]
     if power == "STOPPED":
         scp.request("POST", "/v1/gpu-nodes/stop", {"gpu_node_ids": [node_id]})
         control.advance(120)
     path, fields = f"/v1/gpu-nodes/{node_id}/public-nat-ip", ("state", "policy_use_nat")
     scp.request("POST", path, {"public_ip_address_id": PUBLIC_IP})
-    found = seen(scp, control, node_id, 60, *fields)
-    assert found == [("EDITING", False), (power, True)]
+    observed_values = watch_fields(scp, control, node_id, 60, *fields)
+    assert observed_values == [("EDITING", False), (power, True)]
     assert scp.get_node(node_id)["policy_nat"]
     scp.request("DELETE", path)
-    found = seen(scp, control, node_id, 60, *fields)
-    assert found == [("EDITING", True), (power, False)]
+    observed_values = watch_fields(scp, control, node_id, 60, *fields)
+    assert observed_values == [("EDITING", True), (power, False)]
     assert scp.get_node(node_id)["policy_nat"] is None
 
 
 def test_a_public_ip_serves_one_node_and_is_free_again(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
-    first, second = (f"/v1/gpu-nodes/{each}/public-nat-ip" for each in member_ids(fabric))
+    first, second = (
+        f"/v1/gpu-nodes/{node_id}/public-nat-ip" for node_id in list_member_ids(fabric)
+    )
     body = {"public_ip_address_id": PUBLIC_IP}
     scp.request("POST", first, body)
     assert "in use" in scp.require_refusal("POST", second, body)
@@ -154,11 +162,11 @@ def test_a_public_ip_serves_one_node_and_is_free_again(
 def test_a_lock_is_set_at_once_and_a_second_lock_changes_nothing(
     scp: ScpClient, fabric: Json
 ) -> None:
-    node_id = member_ids(fabric)[0]
+    node_id = list_member_ids(fabric)[0]
     for verb, enabled in (("lock", True), ("lock", True), ("unlock", False), ("unlock", False)):
         scp.request("PUT", f"/v1/gpu-nodes/{node_id}/{verb}")
         assert scp.get_node(node_id)["lock_enabled"] is enabled
-    assert scp.get_node(member_ids(fabric)[1])["lock_enabled"] is False
+    assert scp.get_node(list_member_ids(fabric)[1])["lock_enabled"] is False
 
 
 def test_members_move_between_fabrics_of_one_pool(
@@ -167,16 +175,21 @@ def test_members_move_between_fabrics_of_one_pool(
     scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
     other = scp.get_fabrics()["fabric-b"]["id"]
-    first, second = member_ids(fabric)
+    first, second = list_member_ids(fabric)
 
     def move(*ids: str) -> None:
         body = {"before_cluster_fabric_id": fabric["id"], "after_cluster_fabric_id": other}
         scp.request("POST", "/v1/cluster-fabrics/modify-members", {**body, "gpu_node_id_list": ids})
 
     move(first)
-    found = seen(scp, control, first, 100, "state", "cluster_fabric_id", "cluster_fabric_name")
-    assert found == [("EDITING", fabric["id"], "fabric-a"), ("RUNNING", other, "fabric-b")]
-    counts = {name: each["used_server_count"] for name, each in scp.get_fabrics().items()}
+    observed_values = watch_fields(
+        scp, control, first, 100, "state", "cluster_fabric_id", "cluster_fabric_name"
+    )
+    assert observed_values == [
+        ("EDITING", fabric["id"], "fabric-a"),
+        ("RUNNING", other, "fabric-b"),
+    ]
+    counts = {name: fabric["used_server_count"] for name, fabric in scp.get_fabrics().items()}
     assert counts == {"fabric-a": 1, "fabric-b": 3}
     move(second)
     assert set(scp.get_fabrics()) == {"fabric-a", "fabric-b"}
@@ -190,9 +203,9 @@ def test_a_fabric_lives_while_a_node_is_moving_into_it(
     scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
     other = scp.get_fabrics()["fabric-b"]
-    scp.delete(*member_ids(other))
+    scp.delete(*list_member_ids(other))
     control.advance(150)
-    moving = member_ids(fabric)[0]
+    moving = list_member_ids(fabric)[0]
     body = {"before_cluster_fabric_id": fabric["id"], "after_cluster_fabric_id": other["id"]}
     scp.request(
         "POST", "/v1/cluster-fabrics/modify-members", {**body, "gpu_node_id_list": [moving]}
@@ -200,7 +213,7 @@ def test_a_fabric_lives_while_a_node_is_moving_into_it(
     control.advance(30)
     assert scp.get_fabrics()["fabric-b"]["used_server_count"] == 0
     control.advance(30)
-    assert member_ids(scp.get_fabrics()["fabric-b"]) == [moving]
+    assert list_member_ids(scp.get_fabrics()["fabric-b"]) == [moving]
 
 
 def test_servers_join_a_fabric(scp: ScpClient, control: Any, fabric: Json) -> None:
@@ -209,8 +222,10 @@ def test_servers_join_a_fabric(scp: ScpClient, control: Any, fabric: Json) -> No
     scp.create(new_nodes(*(f"a-01{at}" for at in range(5)), fabric_id=fabric["id"]))
     assert scp.get_fabrics()["fabric-a"]["used_server_count"] == 8
     settings(control, joining_one_allowed=False)
-    told = scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("a-004", fabric_id=fabric["id"]))
-    assert "2 to 5" in told
+    message = scp.require_refusal(
+        "POST", "/v1/gpu-nodes", new_nodes("a-004", fabric_id=fabric["id"])
+    )
+    assert "2 to 5" in message
 
 
 def test_joining_while_creating_is_a_setting(scp: ScpClient, control: Any) -> None:
@@ -236,10 +251,11 @@ def test_an_empty_fabric_id_means_a_new_fabric(scp: ScpClient) -> None:
 def test_nodes_get_the_lowest_free_addresses(scp: ScpClient, control: Any) -> None:
     body = new_nodes("a-001", "a-002")
     body["server_details"].append(server("a-003", ip_address="192.168.0.2"))
-    addresses = [scp.get_node(each)["policy_ip"] for each in scp.create(body)]
+    addresses = [scp.get_node(node_id)["policy_ip"] for node_id in scp.create(body)]
     assert addresses == ["192.168.0.1", "192.168.0.3", "192.168.0.2"]
     storage = [
-        scp.get_node(each)["pfs_ip"] for each in scp.create(new_nodes("b-1", "b-2", fabric="b-f"))
+        scp.get_node(node_id)["pfs_ip"]
+        for node_id in scp.create(new_nodes("b-1", "b-2", fabric="b-f"))
     ]
     assert len({address for pair in storage for address in pair}) == 4
 
@@ -255,7 +271,7 @@ def test_capacity_is_a_setting(scp: ScpClient, control: Any, fabric: Json) -> No
     korean = scp.send("POST", "/v1/gpu-nodes", joining, Accept_Language="ko-KR").json()
     assert "가용 자원이 부족합니다" in korean["errors"][0]["detail"]
     scp.create(new_nodes("a-003", "a-004", fabric_id=fabric["id"]))
-    scp.delete(*member_ids(fabric))
+    scp.delete(*list_member_ids(fabric))
     assert "0 available" in scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("b-1", "b-2"))
     control.advance(180)
     scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
@@ -263,17 +279,17 @@ def test_capacity_is_a_setting(scp: ScpClient, control: Any, fabric: Json) -> No
 
 def test_an_accepted_action_may_show_late(scp: ScpClient, control: Any, fabric: Json) -> None:
     settings(control, reaction_seconds=20)
-    node_id = member_ids(fabric)[0]
+    node_id = list_member_ids(fabric)[0]
     scp.delete(node_id)
-    found = seen(scp, control, node_id, 190, "state")
-    assert found == [("RUNNING",), ("TERMINATING",)]
+    observed_values = watch_fields(scp, control, node_id, 190, "state")
+    assert observed_values == [("RUNNING",), ("TERMINATING",)]
     assert scp.require_refusal("GET", f"/v1/gpu-nodes/{node_id}", status=404)
 
 
 def test_a_node_can_be_changed_and_removed_past_the_api(
     scp: ScpClient, control: Any, fabric: Json
 ) -> None:
-    first, second = member_ids(fabric)
+    first, second = list_member_ids(fabric)
     control.call("POST", f"/scp/gpu-nodes/{first}", {"state": "ERROR"})
     control.call("DELETE", f"/scp/gpu-nodes/{second}")
     control.advance(3600)
@@ -285,7 +301,7 @@ def test_a_node_can_be_changed_and_removed_past_the_api(
 
 
 def test_objects_shows_nodes_and_fabrics(control: Any, scp: ScpClient, fabric: Json) -> None:
-    first, second = member_ids(fabric)
+    first, second = list_member_ids(fabric)
     assert control.call("GET", "/objects")["scp"] == {
         "gpu_nodes": [
             {"id": first, "name": "a-001", "status": "RUNNING"},
@@ -301,8 +317,8 @@ def test_the_log_has_neither_passwords_nor_scripts(scp: ScpClient, control: Any)
     scp.require_refusal("POST", "/v1/gpu-nodes", {**body, "os_user_password": "short-secret"})
     scp.http.post(f"{scp.url}/v1/gpu-nodes", content=f'{{"os_user_password": "{PASSWORD}",')
     logged = control.list_requests()
-    assert [each["status"] for each in logged] == [202, 400, 401]
-    assert [each["path"] for each in logged] == ["/v1/gpu-nodes"] * 3
+    assert [entry["status"] for entry in logged] == [202, 400, 401]
+    assert [entry["path"] for entry in logged] == ["/v1/gpu-nodes"] * 3
     hidden = {"os_user_password": "[secret]", "init_script": "[secret]"}
     assert logged[0]["body"] == {**body, **hidden}
     for secret in (PASSWORD, "hidden", "short-secret"):
@@ -317,16 +333,18 @@ def test_a_create_is_answered_with_the_ids_that_are_set(
 ) -> None:
     if answer != "first":
         control.call("POST", "/scp/settings", {"create_answer": answer})
-    told = scp.request("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002", "a-003"))["resource_id"]
+    resource_id = scp.request("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002", "a-003"))[
+        "resource_id"
+    ]
     listed = {node["id"] for node in scp.get("/v1/gpu-nodes")["gpu_nodes"]}
-    assert len(listed & set(told.split(", "))) == known
-    assert (told == "") == (answer == "none")
+    assert len(listed & set(resource_id.split(", "))) == known
+    assert (resource_id == "") == (answer == "none")
 
 
 def test_new_nodes_show_later_than_their_answer(scp: ScpClient, control: Any) -> None:
     control.call("POST", "/scp/settings", {"appears_seconds": 8, "create_answer": "all"})
-    told = scp.request("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002"))["resource_id"]
-    first, _ = told.split(", ")
+    resource_id = scp.request("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-002"))["resource_id"]
+    first, _ = resource_id.split(", ")
     assert scp.get_states() == {}
     assert scp.send("GET", f"/v1/gpu-nodes/{first}").status_code == 404
     assert "in use" in scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("a-001", "a-003"))

@@ -84,8 +84,8 @@ WRONG: dict[str, tuple[Json, str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_create_that_breaks_a_rule_makes_nothing(scp: ScpClient, control: Any, case: str) -> None:
-    body, told = WRONG[case]
-    assert told in scp.require_refusal("POST", "/v1/gpu-nodes", body)
+    body, expected_words = WRONG[case]
+    assert expected_words in scp.require_refusal("POST", "/v1/gpu-nodes", body)
     control.advance(NEW_NODE_SECONDS)
     assert scp.get_states() == scp.get_fabrics() == {}
 
@@ -117,11 +117,11 @@ def test_every_problem_is_reported_at_once(scp: ScpClient) -> None:
 def test_a_bad_password_is_refused_and_not_repeated_in_the_answer(
     scp: ScpClient, password: str
 ) -> None:
-    told = scp.require_refusal(
+    message = scp.require_refusal(
         "POST", "/v1/gpu-nodes", new_nodes("a-1", "a-2", os_user_password=password)
     )
-    assert "os_user_password" in told
-    assert not password or password not in told
+    assert "os_user_password" in message
+    assert not password or password not in message
 
 
 @pytest.mark.parametrize("password", ["Aa1!Aa1!A", "Aa1!" * 5, "@$!%*#&aA1", PASSWORD])
@@ -146,22 +146,22 @@ def test_a_malformed_body_is_refused(scp: ScpClient, content: str, method: str, 
 
 @pytest.fixture
 def two(scp: ScpClient, control: Any, fabric: Json) -> Json:
-    """`fabric-b` with `b-001` and `b-002`, beside `fabric-a`."""
+    """Return `fabric-b` with `b-001` and `b-002`, beside `fabric-a`."""
     scp.create(new_nodes("b-001", "b-002", fabric="fabric-b"))
     control.advance(NEW_NODE_SECONDS)
     return scp.get_fabrics()["fabric-b"]
 
 
 def ids(fabric: Json) -> list[str]:
-    return [each["gpu_node_id"] for each in fabric["gpu_node_details"]]
+    return [node["gpu_node_id"] for node in fabric["gpu_node_details"]]
 
 
 def test_names_and_addresses_of_live_nodes_cannot_be_used_again(scp: ScpClient, two: Json) -> None:
-    told = scp.require_refusal(
+    message = scp.require_refusal(
         "POST", "/v1/gpu-nodes", new_nodes("a-001", "b-002", fabric="fabric-c")
     )
-    assert "'a-001' is in use" in told
-    assert "'b-002' is in use" in told
+    assert "'a-001' is in use" in message
+    assert "'b-002' is in use" in message
     body = with_server(ip_address="192.168.0.1")
     assert "ip_address '192.168.0.1' is in use" in scp.require_refusal(
         "POST", "/v1/gpu-nodes", body
@@ -181,18 +181,18 @@ def test_one_public_ip_for_two_servers_is_refused(scp: ScpClient) -> None:
 
 def test_a_fabric_name_is_unique_in_its_pool_from_the_create_on(scp: ScpClient) -> None:
     scp.create(new_nodes("a-001", "a-002"))
-    told = scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("b-001", "b-002"))
-    assert "'fabric-a' is in use" in told
+    message = scp.require_refusal("POST", "/v1/gpu-nodes", new_nodes("b-001", "b-002"))
+    assert "'fabric-a' is in use" in message
     scp.create(new_nodes("b-001", "b-002", pool="POOL002-krw1b"))
 
 
 def test_joining_needs_the_true_name_and_pool_of_the_fabric(scp: ScpClient, fabric: Json) -> None:
-    for wrong, told in (
+    for wrong, expected_words in (
         ({"fabric": "fabric-b"}, "cluster_fabric_name 'fabric-b'"),
         ({"pool": "POOL002-krw1b"}, "node_pool_id 'POOL002-krw1b'"),
     ):
         body = new_nodes("a-003", "a-004", fabric_id=fabric["id"], **wrong)
-        assert told in scp.require_refusal("POST", "/v1/gpu-nodes", body)
+        assert expected_words in scp.require_refusal("POST", "/v1/gpu-nodes", body)
     body = new_nodes("a-003", "a-004", fabric_id="0" * 32)
     assert "0" * 32 in scp.require_refusal("POST", "/v1/gpu-nodes", body, status=404)
 
@@ -228,8 +228,8 @@ def test_a_refusal_for_one_node_changes_none_of_many(
         control.advance(120)
     before = scp.get_states()
     unknown = ["0" * 32, "1" * 32]
-    told = scp.require_refusal(method, target, {"gpu_node_ids": [*both, *unknown]}, status=404)
-    assert all(each in told for each in unknown)
+    message = scp.require_refusal(method, target, {"gpu_node_ids": [*both, *unknown]}, status=404)
+    assert all(node_id in message for node_id in unknown)
     assert "twice" in scp.require_refusal(method, target, {"gpu_node_ids": [both[0], *both]})
     assert "gpu_node_ids" in scp.require_refusal(method, target, {"gpu_node_ids": []})
     assert scp.get_states() == before
@@ -245,9 +245,9 @@ def test_start_and_stop_need_the_right_state_of_all_nodes(
     for verb in (start, stop):
         assert "a-001 is STOPPING" in scp.require_refusal("POST", verb, {"gpu_node_ids": [first]})
     control.advance(120)
-    told = scp.require_refusal("POST", stop, {"gpu_node_ids": [second, first]})
-    assert "a-001 is STOPPED" in told
-    assert "a-002" not in told
+    message = scp.require_refusal("POST", stop, {"gpu_node_ids": [second, first]})
+    assert "a-001 is STOPPED" in message
+    assert "a-002" not in message
     assert scp.get_states()["a-002"] == "RUNNING"
 
 
@@ -257,8 +257,8 @@ def test_nat_needs_a_stable_node_an_id_and_no_nat_before(
     path = f"/v1/gpu-nodes/{ids(fabric)[0]}/public-nat-ip"
     body = {"public_ip_address_id": PUBLIC_IP}
     for wrong in ("", "192.0.2.1", "x" * 32):
-        told = scp.require_refusal("POST", path, {"public_ip_address_id": wrong})
-        assert "NAT needs the id" in told
+        message = scp.require_refusal("POST", path, {"public_ip_address_id": wrong})
+        assert "NAT needs the id" in message
     assert "has no public NAT IP" in scp.require_refusal("DELETE", path)
     scp.request("POST", path, body)
     assert "is EDITING" in scp.require_refusal("POST", path, body)

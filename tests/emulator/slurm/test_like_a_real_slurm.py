@@ -95,28 +95,35 @@ def test_nodes_have_the_lines_of_recorded_ones(emulated: SlurmCluster) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", REFUSED)
 def test_refusals_are_those_of_a_real_slurm(real: Slurm, emulated: SlurmCluster, what: str) -> None:
-    told = run_really(real)(*(word.format(real.nodes[0]) for word in REFUSED[what]))
-    assert emulated.run(*(word.format(NODES[0]) for word in REFUSED[what])) == told
+    real_answer = run_really(real)(*(word.format(real.nodes[0]) for word in REFUSED[what]))
+    assert emulated.run(*(word.format(NODES[0]) for word in REFUSED[what])) == real_answer
 
 
 def scene(run: Run, names: tuple[str, ...], settled: Callable[[str, str], None]) -> list[object]:
     """Jobs, a drain, a requeue and a resume: what is seen on the way, without numbers of nodes."""
-    seen: list[object] = []
+    observations: list[object] = []
 
     def see(*command: str) -> None:
         out, err, code = run(*command)
         for index, name in enumerate(names):
             out = out.replace(name, f"NODE{index}")
-        seen.append((out, err, code))
+        observations.append((out, err, code))
 
     def states() -> None:
-        text = run("scontrol", "show", "node")[0]
-        seen.append(re.findall(r" State=(\S+)| Reason=(.*) \[", text))
+        output = run("scontrol", "show", "node")[0]
+        observations.append(re.findall(r" State=(\S+)| Reason=(.*) \[", output))
 
-    whole = ("--output=/dev/null", "--wrap=sleep 1000")
-    see("sbatch", "--job-name=a|b", f"--nodelist={names[0]}", "--exclusive", *whole)
+    batch_options = ("--output=/dev/null", "--wrap=sleep 1000")
+    see("sbatch", "--job-name=a|b", f"--nodelist={names[0]}", "--exclusive", *batch_options)
     settled("1", "RUNNING")
-    see("sbatch", "--array=0-1", f"--nodelist={names[1]}", "--no-requeue", "--exclusive", *whole)
+    see(
+        "sbatch",
+        "--array=0-1",
+        f"--nodelist={names[1]}",
+        "--no-requeue",
+        "--exclusive",
+        *batch_options,
+    )
     settled("2_0", "RUNNING")
     see(*SHOW_JOBS)
     see("squeue", "--noheader", "--format=%i %P %u %t %D %N")
@@ -140,7 +147,7 @@ def scene(run: Run, names: tuple[str, ...], settled: Callable[[str, str], None])
     see(*SHOW_JOBS)
     see("scancel", "1", "2")
     settled("2_1", "CANCELLED")
-    return seen
+    return observations
 
 
 @pytest.mark.slow
@@ -154,5 +161,7 @@ def test_jobs_and_drains_are_seen_as_in_a_real_slurm(real: Slurm, emulated: Slur
         real.nodes,
         lambda label, state: until(lambda: real.is_known(label, state), f"{label} {state}"),
     )
-    for seen, was in zip(scene(emulated.run, NODES, emulated_settled), really, strict=True):
-        assert seen == was
+    for emulated_observation, was in zip(
+        scene(emulated.run, NODES, emulated_settled), really, strict=True
+    ):
+        assert emulated_observation == was

@@ -47,8 +47,8 @@ def run(core: client.CoreV1Api, pod: str, container: str, *command: str) -> Any:
 
 def test_the_pods_of_slurm_run_in_a_slurm_cluster(core: client.CoreV1Api) -> None:
     pods = core.list_namespaced_pod("slurm").items
-    found = {pod.metadata.labels["app.kubernetes.io/name"]: pod.status.phase for pod in pods}
-    assert found == {"slurmctld": "Running", "login": "Running"}
+    phases = {pod.metadata.labels["app.kubernetes.io/name"]: pod.status.phase for pod in pods}
+    assert phases == {"slurmctld": "Running", "login": "Running"}
 
 
 def test_output_errors_and_codes_come_through(core: client.CoreV1Api) -> None:

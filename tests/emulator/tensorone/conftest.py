@@ -17,7 +17,7 @@ def tensorone(emulator: Server) -> Iterator[TensorOneClient]:
 
 @pytest.fixture
 def running(tensorone: TensorOneClient, emulator: Server) -> str:
-    """A cluster that runs."""
+    """Return the id of a running cluster."""
     made = tensorone.create()
     emulator.clock.advance(NEW_SECONDS)
     return made

@@ -47,7 +47,7 @@ class TensorOneClient:
         return str(self.request("GET", f"/{cluster_id}")["status"])
 
     def list_names(self, **query: Any) -> list[str]:
-        return [each["name"] for each in self.request("GET", "", **query)["clusters"]]
+        return [cluster["name"] for cluster in self.request("GET", "", **query)["clusters"]]
 
 
 def new_cluster(**more: Any) -> Json:

@@ -1,4 +1,4 @@
-"""Keys, limits, lists, old answers and faults of the emulated TensorOne."""
+"""Test keys, limits, lists, cached answers and faults of the emulated TensorOne."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +13,7 @@ HOUR = 3600
 
 @pytest.fixture
 def hour(control: Any) -> None:
-    """A window has just begun."""
+    """Move the clock to the beginning of a rate limit window."""
     now = control.call("GET", "/clock")["now"]
     control.advance(HOUR - now % HOUR)
 
@@ -97,8 +97,8 @@ def test_a_list_is_filtered_sorted_and_paged(tensorone: TensorOneClient, control
     ]
     for query, names in chosen:
         assert tensorone.list_names(**query) == names, query
-    told = tensorone.request("GET", "", page=2, limit=3)["pagination"]
-    assert told == {"page": 2, "limit": 3, "total": 4, "total_pages": 2}
+    pagination = tensorone.request("GET", "", page=2, limit=3)["pagination"]
+    assert pagination == {"page": 2, "limit": 3, "total": 4, "total_pages": 2}
 
 
 def _iso(moment: float) -> str:
@@ -126,9 +126,11 @@ def test_a_malformed_list_query_is_refused(
 
 def test_parts_of_an_answer_can_be_left_out(tensorone: TensorOneClient, running: str) -> None:
     path = f"/{running}"
-    shown = tensorone.request("GET", path, include_metrics="false", include_cost_breakdown="false")
-    assert "metrics" not in shown
-    assert "cost_breakdown" not in shown["cost"]
+    cluster = tensorone.request(
+        "GET", path, include_metrics="false", include_cost_breakdown="false"
+    )
+    assert "metrics" not in cluster
+    assert "cost_breakdown" not in cluster["cost"]
     assert tensorone.request("GET", path)["metrics"]["historical"]["window"] == "1h"
     for query in ({"metrics_window": "1y"}, {"include_metrics": "no"}):
         assert tensorone.require_refusal("GET", path, **query)["error"] == "VALIDATION_ERROR"
@@ -171,8 +173,8 @@ def test_faults(tensorone: TensorOneClient, control: Any) -> None:
     stuck = tensorone.create()
     control.advance(NEW_SECONDS * 10)
     assert (tensorone.get_status(bad), tensorone.get_status(stuck)) == ("error", "pending")
-    shown = tensorone.request("GET", f"/{bad}")
-    assert shown["status_details"]["message"] == "The container did not start"
+    cluster = tensorone.request("GET", f"/{bad}")
+    assert cluster["status_details"]["message"] == "The container did not start"
     control.add_fault(method="GET", path=f"{bad}$", status_override="starting")
     assert [tensorone.get_status(bad) for _ in range(2)] == ["starting", "error"]
     control.add_fault(method="GET", path="/clusters", status=503, headers={"Retry-After": "5"})

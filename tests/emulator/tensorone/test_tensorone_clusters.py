@@ -27,15 +27,15 @@ def test_the_documents_answer_field_by_field(tensorone: TensorOneClient, control
     tensorone.request("POST", f"/{made}/start")
     control.advance(150 + 4200)
     answer = tensorone.send("GET", f"/{made}", metrics_window="24h").json()
-    documented, shown = list(leaves(ANSWER)), list(leaves(answer))
-    assert [place[:2] for place in shown] == [place[:2] for place in documented]
+    documented, answered = list(leaves(ANSWER)), list(leaves(answer))
+    assert [path[:2] for path in answered] == [path[:2] for path in documented]
     for part in SAME:
         assert answer["data"][part] == CLUSTER[part], part
-    values = {place: value for place, _, value in shown}
-    for place, _, value in documented:
+    values = {path: value for path, _, value in answered}
+    for path, _, value in documented:
         exact = ("data.metrics.current", "data.metrics.hist", "data.environment", "data.cost.cost_")
-        if place.startswith((*exact, HEALTHY)) and not place.endswith("timestamp"):
-            assert values[place] == value, place
+        if path.startswith((*exact, HEALTHY)) and not path.endswith("timestamp"):
+            assert values[path] == value, path
     cost = answer["data"]["cost"]
     assert (cost["current_hourly_rate"], cost["billing_period"]["duration_hours"]) == (8.5, 1.17)
     assert cost["session_cost"] == 9.92
@@ -48,8 +48,8 @@ def test_a_cluster_starts_in_three_minutes(tensorone: TensorOneClient, control: 
     control.advance(30)
     assert tensorone.get_status(made) == "starting"
     control.advance(150)
-    shown = tensorone.request("GET", f"/{made}")
-    assert (shown["status"], shown["uptime_seconds"]) == ("running", 0)
+    cluster = tensorone.request("GET", f"/{made}")
+    assert (cluster["status"], cluster["uptime_seconds"]) == ("running", 0)
 
 
 def test_a_cluster_without_auto_start_ends_up_stopped(
@@ -58,8 +58,8 @@ def test_a_cluster_without_auto_start_ends_up_stopped(
     made = tensorone.create(auto_start=False)
     assert tensorone.get_status(made) == "pending"
     control.advance(30)
-    shown = tensorone.request("GET", f"/{made}")
-    assert (shown["status"], shown["cost"]["session_cost"]) == ("stopped", 0.0)
+    cluster = tensorone.request("GET", f"/{made}")
+    assert (cluster["status"], cluster["cost"]["session_cost"]) == ("stopped", 0.0)
 
 
 def test_stop_and_start_pass_the_states_between(
@@ -102,22 +102,22 @@ def test_a_start_changes_the_configuration(
         "port_mapping_updates": [{"internal_port": 80}],
         "auto_terminate_updates": {"enabled": True},
     }
-    shown = tensorone.request("POST", f"/{running}/start", body)
-    assert shown["configuration"]["gpu_count"] == 2
-    assert shown["configuration"]["storage_gb"] == 1200
-    assert shown["template_info"]["docker_image"] == "mine"
-    assert shown["environment"]["variables"] == {"A": "1"}
-    assert [each["internal_port"] for each in shown["network"]["port_mappings"]] == [80]
-    assert shown["auto_terminate"]["enabled"] is True
+    cluster = tensorone.request("POST", f"/{running}/start", body)
+    assert cluster["configuration"]["gpu_count"] == 2
+    assert cluster["configuration"]["storage_gb"] == 1200
+    assert cluster["template_info"]["docker_image"] == "mine"
+    assert cluster["environment"]["variables"] == {"A": "1"}
+    assert [port["internal_port"] for port in cluster["network"]["port_mappings"]] == [80]
+    assert cluster["auto_terminate"]["enabled"] is True
 
 
 def test_an_update_changes_only_present_fields(tensorone: TensorOneClient, running: str) -> None:
     ports = [{"internal_port": 80}, {"internal_port": 81, "external_port": 40000}]
     tensorone.request("PUT", f"/{running}", {"port_mappings": ports, "tags": {"a": "1"}})
-    shown = tensorone.request("PUT", f"/{running}", {"port_mappings": [*reversed(ports)]})
-    outer = {m["internal_port"]: m["external_port"] for m in shown["network"]["port_mappings"]}
+    cluster = tensorone.request("PUT", f"/{running}", {"port_mappings": [*reversed(ports)]})
+    outer = {m["internal_port"]: m["external_port"] for m in cluster["network"]["port_mappings"]}
     assert outer == {80: 32001, 81: 40000}, "a port keeps its outer one"
-    assert shown["tags"] == {"a": "1"}
+    assert cluster["tags"] == {"a": "1"}
     for wrong, field in (({"gpu_count": 2}, "gpu_count"), ({"name": "x"}, "name")):
         assert tensorone.require_refusal("PUT", f"/{running}", wrong)["details"]["field"] == field
 
@@ -154,9 +154,9 @@ def test_snapshots_outlive_a_cluster_unless_the_delete_says_otherwise(
     tensorone.request("POST", f"/{other}/start", {"restore_from_snapshot": snapshot["id"]})
     tensorone.request("POST", f"/{other}/stop", {"save_state": True})
     tensorone.request("DELETE", f"/{other}", {**CONFIRMED, "delete_snapshots": True})
-    assert [each["id"] for each in control.call("GET", "/objects")["tensorone"]["snapshots"]] == [
-        snapshot["id"]
-    ]
+    assert [
+        snapshot["id"] for snapshot in control.call("GET", "/objects")["tensorone"]["snapshots"]
+    ] == [snapshot["id"]]
 
 
 def test_a_setting_makes_deletes_need_a_stopped_cluster(
@@ -189,16 +189,16 @@ def test_auto_termination_on_the_clock(
     control.advance(1)
     assert tensorone.get_status(made) == "stopping"
     control.advance(45)
-    shown = tensorone.request("GET", f"/{made}")
-    assert shown["status"] == "stopped"
-    assert shown["status_details"]["message"] == f"Stopped by auto-termination: {why}"
-    assert shown["auto_terminate"]["current_idle_minutes"] == limits.get("idle_minutes", 0)
-    assert shown["cost"]["billing_period"]["duration_hours"] == seconds / 3600
+    cluster = tensorone.request("GET", f"/{made}")
+    assert cluster["status"] == "stopped"
+    assert cluster["status_details"]["message"] == f"Stopped by auto-termination: {why}"
+    assert cluster["auto_terminate"]["current_idle_minutes"] == limits.get("idle_minutes", 0)
+    assert cluster["cost"]["billing_period"]["duration_hours"] == seconds / 3600
     tensorone.request("POST", f"/{made}/start")
     control.advance(150)
     again = tensorone.request("GET", f"/{made}")
     assert (again["status"], again["cost"]["session_cost"]) == ("running", 0.0)
-    assert again["cost"]["total_lifetime_cost"] == shown["cost"]["session_cost"]
+    assert again["cost"]["total_lifetime_cost"] == cluster["cost"]["session_cost"]
 
 
 def test_work_ends_the_idle_time_and_disabled_limits_stop_nothing(
@@ -207,12 +207,15 @@ def test_work_ends_the_idle_time_and_disabled_limits_stop_nothing(
     made = tensorone.create(auto_terminate={"enabled": True, "idle_minutes": 30})
     never = tensorone.create(auto_terminate={"idle_minutes": 30})
     control.advance(NEW_SECONDS)
-    for each in (made, never):
-        control.call("POST", f"/tensorone/clusters/{each}", {"idle": True})
+    for item in (made, never):
+        control.call("POST", f"/tensorone/clusters/{item}", {"idle": True})
     control.advance(1500)
-    shown = tensorone.request("GET", f"/{made}")
-    assert shown["auto_terminate"]["current_idle_minutes"] == 25
-    assert (shown["metrics"]["alerts"], shown["metrics"]["current"]["gpu_utilization"]) == ([], 0.0)
+    cluster = tensorone.request("GET", f"/{made}")
+    assert cluster["auto_terminate"]["current_idle_minutes"] == 25
+    assert (cluster["metrics"]["alerts"], cluster["metrics"]["current"]["gpu_utilization"]) == (
+        [],
+        0.0,
+    )
     control.call("POST", f"/tensorone/clusters/{made}", {"idle": False})
     control.advance(3600)
     assert tensorone.get_status(made) == tensorone.get_status(never) == "running"
@@ -223,9 +226,9 @@ def test_only_the_names_of_secrets_are_shown_and_none_is_logged(
 ) -> None:
     variables = {"MODE": "fast", "WANDB_API_KEY": "hunter2", "HF_TOKEN": "hunter3"}
     made = tensorone.create(environment_variables=variables)
-    shown = tensorone.request("GET", f"/{made}")["environment"]
-    assert shown["variables"] == {"MODE": "fast"}
-    assert shown["secrets"] == ["WANDB_API_KEY", "HF_TOKEN"]
+    environment = tensorone.request("GET", f"/{made}")["environment"]
+    assert environment["variables"] == {"MODE": "fast"}
+    assert environment["secrets"] == ["WANDB_API_KEY", "HF_TOKEN"]
     assert "hunter" not in str(control.list_requests())
 
 
