@@ -51,6 +51,7 @@ class FabricOperations:
 
     def create(self, context: ProviderContext, inputs: FabricInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
         """Return the id: the vendor pool and the name. Nothing is created."""
+        # Nodes create the fabric when they join: the name is all that a declaration needs.
         return f"{inputs.node_pool_id}/{inputs.cluster_fabric_name}"
 
     def wait_until_ready(
@@ -115,6 +116,7 @@ class FabricOperations:
             fabric = find_fabric(client, node_pool_id, name)
             if fabric is None:
                 return None
+            # Only nodes that are being deleted are worth waiting for.
             _refuse_members(fabric)
             return PollResult(None, "its last nodes are being deleted")
 
@@ -152,6 +154,7 @@ _ID_PATTERN = re.compile(r"([^/]+)/([^/]+)")
 
 def build_poll_result(name: str, fabric: wire.ClusterFabric | None) -> PollResult[ObservedFabric]:
     """Build the poll result of a fabric for waiters: ready, failed, or still changing."""
+    # Ready without members: the platform creates the fabric with its first node.
     if fabric is None:
         return PollResult(Observed({}, FabricOutputs(ready=True)), "no members yet", is_done=True)
     is_ready = fabric.state in READY_FABRIC_STATES

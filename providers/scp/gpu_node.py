@@ -122,6 +122,7 @@ class GpuNodeOperations:
         Waits until the fabric is RUNNING and the name is free.
         """
         client = self._get_client_for_inputs(inputs)
+        # Before anything is recorded: a missing fabric fails without a trace.
         fabric = self._get_fabric_to_join(client, context, inputs)
 
         listed_candidates: list[Candidate] = []
@@ -190,8 +191,10 @@ class GpuNodeOperations:
             observed_node = node.refresh()
             if observed_node is None:
                 raise NotReady(f"GPU node {object_id} is gone from the platform")
+            # A node takes one step at a time: each poll sends the next one.
             has_sent = steps.send_next_steps([(observed_node, declared_node)], fabric, fabric.id)
             has_differences = any(find_differences(observed_node, declared_node, fabric))
+            # A refused step is not repeated, so waiting longer would not help.
             failure = steps.refusals.get(declared_node.name) or find_failure(observed_node)
             is_done = (
                 observed_node.state in STABLE_NODE_STATES and not has_differences and not has_sent
@@ -346,6 +349,7 @@ class GpuNodeOperations:
             observed_node = node.refresh()
             if observed_node is None:
                 return None
+            # `NodeSteps` sends the deletion once, however often the node is polled.
             if not is_terminating(observed_node.state):
                 steps.delete_nodes([observed_node])
             # The node stays, so it takes jobs again.
@@ -580,6 +584,7 @@ def _uncordon_leftovers(
 
 def _get_known_public_ip(context: ProviderContext, inputs: GpuNodeInputs) -> str | None:
     """Return the id of the stored public IP, or of the declared one right after a create."""
+    # The state has no outputs yet.
     if context.just_created:
         return inputs.public_ip_address_id
     public_ip_address_id: str | None = context.stored_properties.get("public_ip_address_id")

@@ -58,6 +58,7 @@ def judge_idleness(
             gaps = find_gaps(STOP_IDLE_NODES, observation)
             if gaps:  # one is enough: the others need not be asked
                 break
+    # Without an answer nobody knows what happened meanwhile: the quiet time begins again.
     except GpuformError:
         looks.forget(id_)
         raise
@@ -160,13 +161,14 @@ def _find_gaps_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterato
     name = node.gpu_node_name
     if node.state != "RUNNING":
         yield f"{name} is {node.state or 'of unknown state'}"
+    # Stopping a locked node needs a permission, which `expire` does not take for granted.
     if node.lock_enabled:
         yield f"{name} is locked"
     # A node that is younger than the declared time has not been idle for that long.
-    for event, timestamp in {"made": node.created_at, "changed": node.modified_at}.items():
+    for event, timestamp in {"created": node.created_at, "changed": node.modified_at}.items():
         event_time = to_unix_time(timestamp)
         if timestamp is not None and event_time is None:
-            yield f"nobody can tell when {name} was {event}: {timestamp}"
+            yield f"the time when {name} was {event} is unreadable: {timestamp}"
         elif event_time is not None and now - event_time < lasting:
             yield f"{name} was {event} at {written(event_time)}"
 
@@ -174,8 +176,9 @@ def _find_gaps_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterato
 def _find_gaps_of_jobs(drainer: NodeDrainer, nodes: Sequence[NodeOutputs]) -> Iterator[str]:
     workers = drainer.observe_workers(nodes)
     if workers is None:
-        yield "nobody is declared who tells its jobs (drain.kubernetes or drain.slurm)"
+        yield "no scheduler is declared (drain.kubernetes or drain.slurm)"
     for worker in workers or ():
+        # A node unknown to its scheduler may run anything.
         if worker.scheduled is None:
             yield f"its scheduler does not know {worker.name}"
         elif worker.scheduled.is_failed:

@@ -114,6 +114,7 @@ class NodePoolOperations:
         PoolReconciler(
             self._get_client_for_inputs(inputs), self._settings, context, inputs
         ).create_first_nodes()
+        # The parts of the id are declared: a lost answer to the create loses no pool.
         return build_pool_id(inputs)
 
     def wait_until_ready(
@@ -197,11 +198,13 @@ class NodePoolOperations:
         client = self._get_client_for_inputs(inputs)
         reconciler = PoolReconciler(client, self._settings, context, inputs, object_id)
         plan = reconciler.plan_changes()
+        # All nodes are gone: `wait_until_ready` reports this.
         if not reconciler.nodes.nodes_by_id:
             return
         locked_names = list_locked_nodes(plan)
         if locked_names:
             permissions.require(Permission.UNLOCK, format_locked_nodes(locked_names))
+        # Before draining: a refused update leaves no node cordoned.
         refuse_unsafe_changes(client, context, inputs, plan)
         reconciler.drain_planned_nodes(plan)
         record_stop(context, object_id, inputs.dump_declared())
@@ -544,6 +547,8 @@ def _add_interrupted_nodes(
     missing nodes whose repair has not ended.
     """
     if declared.count is not None:
+        # Never more nodes than declared or observed: a record may be about a node declared no
+        # longer.
         max_count = max(declared.count, observed["count"])
         return {"count": min(max_count, observed["count"] + len(missing_names))}
     keys = {declared.get_key(name) for name in missing_names} - observed["nodes"].keys()
@@ -560,6 +565,7 @@ def _build_import_inputs(member_nodes: Sequence[wire.GpuNode], prefix: str) -> d
 
     The platform returns no id of a public IP.
     """
+    # All nodes of a pool share these values: the first node stands for all.
     first_node = member_nodes[0]
     inputs_by_key = {
         node.gpu_node_name.removeprefix(f"{prefix}-"): _build_node_inputs(node)

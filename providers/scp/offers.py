@@ -115,7 +115,7 @@ def _find_product_problems(
             if product_of_name
             else _suggest_value(product_id, choices)
         )
-        yield Problem("server_type_id", f"there is no product of id {product_id}: {advice}")
+        yield Problem("server_type_id", f"product {product_id} not found: {advice}")
     elif declared_product.state and declared_product.state != AVAILABLE:
         choices = [
             f"{product.id} ({product.name})" for product in products if product.state == AVAILABLE

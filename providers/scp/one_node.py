@@ -104,6 +104,7 @@ def parse_stored_node(outputs: Mapping[str, Any]) -> NodeOutputs | None:
         "trouble",
     )
     values = {name: outputs.get(name) for name in (*field_names, "policy_ip", "cluster_fabric_id")}
+    # The id of the node is the id of the resource: outputs have none.
     return NodeOutputs(id="", **values)
 
 

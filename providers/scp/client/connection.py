@@ -108,7 +108,7 @@ def find_version_end(response: "httpx.Response") -> str | None:
         "DEPRECATED" in value.upper() for value in version_headers
     ):
         return None
-    return headers.get("sunset") or "at a date that the answer does not tell"
+    return headers.get("sunset") or "at a date that the answer does not name"
 
 
 logger = logging.getLogger("gpuform")

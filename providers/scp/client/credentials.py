@@ -68,7 +68,7 @@ def find_credentials(settings: Settings, region: str | None = None) -> Credentia
     credentials = _read_settings(settings) or files.read_credentials()
     if credentials is None:
         raise MissingCredentials(
-            f"there are no keys for SCP: set {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}",
+            f"the keys for SCP are missing: set {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}",
             hint=_SET_KEYS,
             page="start/scp",
         )
@@ -250,7 +250,7 @@ def _parse_environment(url: str, name: str) -> str:
     match = re.fullmatch(r"iam\.([a-z0-9]+)\.samsungsdscloud\.com", _parse_host(url))
     if match is None:
         raise GpuformError(
-            f"{name} does not tell the environment of SCP",
+            f"{name} does not name the environment of SCP",
             hint="it should be such as https://iam.e.samsungsdscloud.com/v1",
         )
     return match[1]

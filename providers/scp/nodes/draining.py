@@ -105,6 +105,7 @@ class NodeDrainer:
         """
         if not taking:
             return ()
+        # Wrong names are refused before a scheduler cordons anything.
         self._refuse_wrong_names(taking, nodes)
         if not self._drain_inputs.has_scheduler:
             return None
@@ -127,8 +128,8 @@ class NodeDrainer:
         self._refuse_wrong_names(taking, nodes)
         if not self._drain_inputs.has_scheduler:
             self._context.on_skipped_check(
-                f"whether jobs run on nodes of {self._label} whose GPUs are taken: nobody is "
-                "declared who could tell (drain.kubernetes or drain.slurm)"
+                f"whether jobs run on nodes of {self._label} whose GPUs are removed: no "
+                "scheduler is declared (drain.kubernetes or drain.slurm)"
             )
             return None
         return self._build_draining(taking, nodes).leaving(taking)
@@ -143,6 +144,7 @@ class NodeDrainer:
             GpuformError: nodes may still be cordoned.
         """
         drain = self.earlier_drain
+        # A scheduler must not start jobs on a node that is still being deleted.
         if drain is None or any(is_terminating(node.state) for node in nodes):
             return
         if not undo(self._context, drain, self._find_scheduler):

@@ -186,6 +186,7 @@ class NodeLedger:
     def _forget_missing(self, intent: Intent, seconds_left: float) -> None:
         """Forget the nodes of a create after neither the list nor lookups have shown one."""
         missing_names = intent.open_names
+        # Raises while the absence is not proven: a forgotten node would cost money unseen.
         require_absence(intent, missing_names, seconds_left)
         self._context.on_warning(
             f"an interrupted create of {', '.join(missing_names)} made nothing: the platform shows "
@@ -210,6 +211,7 @@ class NodeLedger:
             kind=self._target.kind,
             name=self._target.name,
             region=self._target.region,
+            # `Timed` sets the time of each request.
             started_at=0.0,
             present_ids=tuple(sorted(present_ids)),
             sent=kept_properties(self._context, request_to_node_fields(body)),
@@ -248,6 +250,7 @@ class NodeLedger:
         A node whose deletion was seen or requested is gone; another node only when the platform has
         not shown it for the settle time, in several lists.
         """
+        # The settle time runs from the first list that lacked the node.
         self._absent_since = {id_: self._absent_since.get(id_, asked_at) for id_ in ids}
         for id_, since in list(self._absent_since.items()):
             seconds = 0.0 if id_ in self._ending_ids else since + SETTLE - asked_at
@@ -274,6 +277,7 @@ class NodeLedger:
             if id_ not in intent.ids:
                 continue
             remaining_ids = tuple(other_id for other_id in intent.ids if other_id != id_)
+            # The record stays as long as one of its nodes may need it.
             if remaining_ids or intent.open_names:
                 self._save_intent(replace(intent, ids=remaining_ids, missing=intent.open_names))
             else:

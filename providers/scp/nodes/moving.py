@@ -54,7 +54,7 @@ def describe_empty_fabric(name: str) -> str:
     """Say why no node can move to a nonexistent fabric."""
     return (
         f"fabric {name} has no members, so it does not exist: nodes move to a fabric that has "
-        "members; make one there first"
+        "members; create a node there first"
     )
 
 
@@ -102,6 +102,7 @@ def find_pool_problems(
                 f"one server cannot make the fabric {name}: the platform makes 2 to 5 at a time; "
                 "declare 2 or more, or the cluster_fabric_id of a fabric that exists",
             )
+    # The nodes leave a fabric, which may end with them.
     if isinstance(old_name, str) and old_name != name:
         yield from _find_emptied_fabric_problems(
             client, context, node_pool_id, old_name, _list_possible_names(stored)
@@ -139,6 +140,7 @@ def find_move_obstacle(
     if source_id in (None, fabric.id):
         return None
     source = find_fabric_by_id(client, str(source_id))
+    # The old fabric has ended already: nothing is left to empty.
     if source is None:
         return None
     if source.node_pool_id != fabric.node_pool_id:
@@ -184,7 +186,7 @@ def refuse_unsafe_changes(
         if 0 < new_count < MIN_FABRIC_SIZE and not plan.keep:
             raise GpuformError(
                 f"this change deletes the last node of fabric {source_fabric.cluster_name}, and "
-                "with it the fabric, which one server cannot make anew",
+                "with it the fabric, which one server cannot form again",
                 hint="add a node first, in an `up` of its own",
             )
 
@@ -209,7 +211,7 @@ def _find_declared_fabric_problems(
         yield Problem(
             "cluster_fabric_id",
             f"there is no fabric {fabric_id}: a fabric exists from its first node to its last; "
-            "without the id, the pool makes it",
+            "without the id, the pool creates it",
         )
     elif fabric.node_pool_id != node_pool_id:
         yield Problem("cluster_fabric_id", describe_other_pool(fabric, node_pool_id))

@@ -211,8 +211,8 @@ class Replacement:
     def reason(self) -> str:
         """Return the reason, for people."""
         if self.field == "state":
-            return "it failed: it is deleted and made again"
-        return "cannot be changed in place: the node is deleted and made again"
+            return "the node has failed: it is deleted and created again"
+        return "cannot be changed in place: the node is deleted and created again"
 
 
 @dataclass(frozen=True)
@@ -273,6 +273,7 @@ def find_replacement(node: NodeOutputs, declared_node: DeclaredNode) -> Replacem
 
     A value that the platform does not show counts as right.
     """
+    # By id: the node that came in its place is not replaced again.
     if node.id in declared_node.recreated_ids:
         return Replacement(node, declared_node, REPAIR_FIELD, node.state, declared_node.state)
     if node.state in FAILED_NODE_STATES and not declared_node.keeps_failed:
@@ -301,6 +302,7 @@ def sort_for_removal(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> li
         is_stopped_early = declared.state == "RUNNING" and get_power_state(node.state) == "STOPPED"
         return (2, 0) if is_stopped_early else (3, 0)
 
+    # Sorting is stable: nodes of one rank stay in this order.
     newest_first = sorted(
         nodes, key=lambda node: (node.created_at or "", node.gpu_node_name), reverse=True
     )
@@ -345,6 +347,7 @@ def find_differences(
             yield Difference("cluster_fabric_name", node.cluster_fabric_name, fabric.name)
     if declared_node.nat_enabled is not None and declared_node.nat_enabled != node.policy_use_nat:
         yield Difference("nat_enabled", node.policy_use_nat, declared_node.nat_enabled)
+    # NAT stays on, but by another public IP.
     elif declared_node.nat_enabled and has_other_public_ip(node, declared_node):
         yield Difference(
             "public_ip_address_id", node.public_ip_address_id, declared_node.public_ip_address_id

@@ -249,6 +249,7 @@ class NodeInspection:
         """Return unusable nodes by id, with the scheduler's reason and the start time."""
         try:
             conditions = self.get_conditions(running_nodes)
+        # An interruption ends the call; it is no missing answer.
         except Cancelled:
             raise
         except GpuformError as error:

@@ -168,6 +168,7 @@ class NodeSteps:
             else:
                 self._client.lock_node(node.id)
 
+        # Lock, unlock and NAT requests name one node in their path.
         jobs = [
             partial(self._send, step, [pair[0]], partial(send_to_node, *pair)) for pair in pairs
         ]
@@ -185,6 +186,7 @@ class NodeSteps:
         permissions.require(
             Permission.UNLOCK, format_locked_nodes([node.gpu_node_name for node in locked_nodes])
         )
+        # SCP unlocks one node by a request (reference, 'Unlock GPU Node').
         _raise_first(
             run_in_parallel([partial(self._client.unlock_node, node.id) for node in locked_nodes])
         )
@@ -208,6 +210,7 @@ class NodeSteps:
                 return
             self._record_refusal(nodes, contradicted(error, "it still shows them all"))
         except ApiError as error:
+            # Transient errors (rate limits, outages) are left to the next poll.
             if isinstance(error, TRANSIENT_ERRORS):
                 raise
             self._record_refusal(nodes, error)

@@ -89,6 +89,7 @@ def find_pool_changes(stored: Values, declared: Values) -> Iterator[FieldChange]
         for change in _find_rollout_changes(stored, declared, plan, rollout_note)
     }
     yield from shared_changes.values()
+    # Compared with the observed nodes, not with the old count: nodes may have been deleted outside.
     if pool.count is not None and pool.count != live_count:
         yield FieldChange("count", Action.UPDATE, live_count, pool.count)
     keys_by_name = {node["gpu_node_name"]: key for key, node in stored["gpu_nodes"].items()}

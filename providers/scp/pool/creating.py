@@ -102,7 +102,7 @@ class PoolPreconditions:
             raise GpuformError(
                 f"cluster_fabric_id: there is no fabric {fabric_id}",
                 hint="a fabric exists from its first node to its last: without the id, the pool "
-                "makes it",
+                "creates it",
             )
         refuse_other_pool(fabric, self._inputs.node_pool_id)
         if fabric.cluster_name != self._inputs.cluster_fabric_name:
@@ -259,6 +259,7 @@ class PoolCreator:
             )
         fabric = Target("scp", "Fabric", name, self._inputs.node_pool_id)
         try:
+            # Held until the call ends, so that a second pool of this program is refused.
             self._context.exit_stack.enter_context(self._context.intents.claim(fabric))
         except NameTaken:
             raise NameTaken(
@@ -274,7 +275,7 @@ class PoolCreator:
         if fabric is not None:
             return fabric.id
         if len(declared_nodes) < MIN_FABRIC_SIZE:
-            reason = f"one server cannot make the fabric {name} anew: declare one more"
+            reason = f"one server cannot form the fabric {name} again: declare one more"
             self.refusals.update({declared_node.name: reason for declared_node in declared_nodes})
             return None
         self._send_batches(None, [split_into_batches(declared_nodes)[0]], is_final=True)
@@ -303,6 +304,7 @@ class PoolCreator:
             [partial(self._send_batch, fabric_id, batch) for batch in batches]
         )
         for batch, outcome in zip(batches, outcomes, strict=True):
+            # These would end every other batch, too.
             if isinstance(outcome, Cancelled | MissingCredentials):
                 raise outcome
             is_passing = isinstance(outcome, RateLimited | Unreachable)

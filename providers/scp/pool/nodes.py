@@ -29,6 +29,7 @@ def node_to_outputs(node: wire.GpuNode, public_ip_address_id: str | None) -> Nod
         policy_ip=node.policy_ip or None,
         policy_use_nat=node.policy_use_nat,
         policy_nat=node.policy_nat or None,
+        # Without NAT a node has no public IP, whatever was stored.
         public_ip_address_id=public_ip_address_id if node.policy_use_nat else None,
         lock_enabled=node.lock_enabled,
         cluster_fabric_id=node.cluster_fabric_id or None,
@@ -174,6 +175,7 @@ class PoolNodes:
 
         outcomes = run_in_parallel([partial(get_node, id_) for id_ in sorted(ids)])
         for outcome in outcomes:
+            # An unanswered lookup proves nothing: its error ends the refresh.
             if isinstance(outcome, BaseException):
                 raise outcome
         return {outcome.id: outcome for outcome in outcomes if isinstance(outcome, wire.GpuNode)}

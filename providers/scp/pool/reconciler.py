@@ -112,6 +112,7 @@ class PoolReconciler:
         label = f"pool {self._inputs.gpu_node_name_prefix}"
         interval = self._client.get_poll_schedule(POLL_INTERVAL_S)
         try:
+            # A rollout may take many times as long as one update.
             with self._context.extend_deadline(self._rollout.get_timeout(self.plan_changes())):
                 wait_until_done(self._context, self._poll, label=label, interval=interval)
         except NotReady as error:
@@ -235,6 +236,8 @@ class PoolReconciler:
             | self._steps.refusals.keys()
             | self._ledger.uncertain_names
         )
+        # Nothing changes on the platform while replacements wait or nodes join, but the work is not
+        # done.
         if plan.waiting or self._rollout.is_joining or self._ledger.may_miss_nodes:
             return True
         if any(declared_node.name not in refused_names for declared_node in plan.create):
@@ -264,7 +267,7 @@ class PoolReconciler:
             elif pending_replacement:
                 before, after = pending_replacement.before, pending_replacement.after
                 reason = f"its {pending_replacement.field} is {before} and not {after}"
-                reasons_by_name[node.gpu_node_name] = f"{reason}; another run makes it again"
+                reasons_by_name[node.gpu_node_name] = f"{reason}; another run recreates it"
         names_by_reason: dict[str, list[str]] = {}
         for name, reason in sorted(reasons_by_name.items()):
             names_by_reason.setdefault(reason, []).append(name)
@@ -275,7 +278,7 @@ class PoolReconciler:
         unrepaired_reasons = self._repairs.unrepaired_reasons
         if node.gpu_node_name in unrepaired_reasons:
             return f"{reason}, and it is not repaired: {unrepaired_reasons[node.gpu_node_name]}"
-        return f"{reason}; another run makes it again"
+        return f"{reason}; another run recreates it"
 
     def _describe_progress(self, plan: PoolPlan) -> str:
         states = Counter(node.state or "no state" for node in self.nodes.all)
@@ -284,9 +287,9 @@ class PoolReconciler:
         unlisted_count = len(self._ledger.ids) - len(self.nodes.nodes_by_id)
         missing_count = len(plan.create) - max(0, unlisted_count)
         if missing_count > 0:
-            phrases.append(f"{missing_count} to be made")
+            phrases.append(f"{missing_count} to create")
         if plan.waiting:
-            phrases.append(f"{len(plan.waiting)} to be replaced")
+            phrases.append(f"{len(plan.waiting)} to replace")
         return ", ".join(phrases) or "no node yet"
 
     def _observe(self, reason: str | None) -> ObservedPool:

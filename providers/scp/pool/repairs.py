@@ -145,9 +145,7 @@ class PoolRepairs:
             and last_repair.instance != repair.instance
             and now - last_repair.at < RERUN_WINDOW_S
         ):
-            return (
-                f"was made anew already, by the run of {written(last_repair.at)} that was cut off"
-            )
+            return f"was recreated already by the interrupted run of {written(last_repair.at)}"
         if last_repair is None or last_repair.instance != repair.instance:
             new_repair = Repair(self._id, repair.node, "", repair.instance, repair.mode, now)
             self._records.record(new_repair)

@@ -213,7 +213,7 @@ class Rollout:
             if node.state in FAILED_NODE_STATES:
                 reasons[name] = f"is {node.state}"
             elif find_replacement(node, declared_node):
-                reasons[name] = "was made otherwise than declared"
+                reasons[name] = "was created with other values than declared"
             elif (
                 declared_node.state == "RUNNING"
                 and workers_by_name is not None

@@ -135,7 +135,7 @@ def test_the_same_keys_from_another_place_are_the_same() -> None:
 def test_an_empty_file_is_none(home: Home, text: str) -> None:
     home.write("credentials.json", text)
     home.write("config.json", text)
-    with pytest.raises(MissingCredentials, match="no keys for SCP"):
+    with pytest.raises(MissingCredentials, match="the keys for SCP are missing"):
         home.find(SOUTH)
 
 
@@ -174,7 +174,7 @@ def test_a_directory_in_place_of_a_file_is_named(home: Home) -> None:
 
 def test_values_that_are_no_texts_are_not_taken(home: Home) -> None:
     home.write("credentials.json", {"access-key": 7, "secret-key": ["x"]})
-    with pytest.raises(MissingCredentials, match="no keys for SCP"):
+    with pytest.raises(MissingCredentials, match="the keys for SCP are missing"):
         home.find(SOUTH)
 
 

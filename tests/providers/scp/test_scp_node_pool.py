@@ -424,9 +424,7 @@ class TestTrouble:
         world.fault("POST", "^/v1/gpu-nodes$", failing="-002$")
         pool = world.create("NodePool", pool_inputs)
         assert pool.outs["ready"] is False
-        assert (
-            pool.reason == "pool train: train-002: its state is ERROR; another run makes it again"
-        )
+        assert pool.reason == "pool train: train-002: its state is ERROR; another run recreates it"
         kept = {pool.nodes[name]["id"] for name in ("train-001", "train-003")}
         world.writes()
         path = 'nodes["train-002"].state'

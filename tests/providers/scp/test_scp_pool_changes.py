@@ -86,7 +86,7 @@ def test_a_failed_node_is_shown_to_be_made_again(declared: Properties) -> None:
     old = stored(declared, node("001"), node("002", "ERROR"), node("003"), ready=False)
     (found,) = NodePoolLifecycle().list_changes(old, declared)
     assert (found.path, found.replaces) == ('nodes["train-002"].state', False)
-    assert "deleted and made again" in found.because
+    assert "deleted and created again" in found.because
 
 
 def test_what_is_under_way_is_waited_for(declared: Properties) -> None:

@@ -485,7 +485,7 @@ class TestAskedFor:
         world.writes()
         assert ids(world.update(seen)) == ids(seen)
         assert world.writes() == {}
-        assert "was made anew already, by the run of" in " ".join(world.told)
+        assert "was recreated already by the interrupted run of" in " ".join(world.told)
 
     def test_in_another_way_is_refused(
         self, world: Any, pool: Any, monkeypatch: pytest.MonkeyPatch

@@ -153,7 +153,7 @@ class TestWithoutAScheduler:
         fewer = {**pool_inputs, "count": 2}
         assert leaving(world, pool, fewer) is None
         (told,) = world.unchecked
-        assert told.startswith("whether jobs run on nodes of pool train whose GPUs are taken: ")
+        assert told.startswith("whether jobs run on nodes of pool train whose GPUs are removed: ")
         assert list(world.update(pool, fewer).nodes) == ["train-001", "train-002"]
 
     def test_names_are_honoured(self, world: Any, pool_inputs: Properties) -> None:
