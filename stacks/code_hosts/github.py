@@ -30,37 +30,37 @@ MAX_PLAN_BYTES: Final = 200_000_000
 class GitHub:
     """A repository on GitHub, and one of its pull requests."""
 
-    longest_comment = 65_536
+    max_comment_length = 65_536
 
     def __init__(self, place: ReviewPlace, token: SecretStr) -> None:
         self.client = CodeHostClient("GitHub", place.api_url, token=token, headers=_create_headers)
         self._repository = f"/repos/{quote(place.repository)}"
         self._number = place.pull_request
 
-    def comments(self) -> Iterator[Comment]:
+    def list_comments(self) -> Iterator[Comment]:
         is_author = self._create_author_check()
         for comment in self.client.iterate_items(GitHubComment, f"{self._issue_path}/comments"):
             if comment.user is not None and is_author(comment.user):
                 yield _to_comment(comment)
 
-    def add(self, body: str) -> Comment:
+    def add_comment(self, body: str) -> Comment:
         path = f"{self._issue_path}/comments"
         return _to_comment(self.client.write(GitHubComment, "POST", path, {"body": body}))
 
-    def edit(self, comment: int, body: str) -> Comment:
+    def edit_comment(self, comment: int, body: str) -> Comment:
         path = f"{self._repository}/issues/comments/{comment}"
         return _to_comment(self.client.write(GitHubComment, "PATCH", path, {"body": body}))
 
-    def remove(self, comment: int) -> None:
+    def delete_comment(self, comment: int) -> None:
         self.client.send("DELETE", f"{self._repository}/issues/comments/{comment}")
 
-    def label(self, add: str, drop: tuple[str, ...]) -> None:
-        for name in drop:
+    def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
+        for name in removed_labels:
             with contextlib.suppress(NotFound):
                 self.client.send("DELETE", f"{self._issue_path}/labels/{quote(name, safe='')}")
-        self.client.send("POST", f"{self._issue_path}/labels", {"labels": [add]})
+        self.client.send("POST", f"{self._issue_path}/labels", {"labels": [added_label]})
 
-    def reviewed_plan(self, commit: str, file: str) -> bytes:
+    def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
         number, head = self._get_head(commit)
         name = f"{PLAN_ARTIFACT}-{head}"
         path = f"{self._repository}/actions/artifacts"
@@ -81,7 +81,7 @@ class GitHub:
             key=lambda artifact_of_run: (artifact_of_run.created_at or "", artifact_of_run.id),
         )
         archive_bytes = self.client.download(f"{path}/{newest.id}/zip")
-        return _unpack_plan(archive_bytes, name, file)
+        return _unpack_plan(archive_bytes, name, file_name)
 
     @property
     def _issue_path(self) -> str:

@@ -24,14 +24,14 @@ from gpuform.stacks.code_hosts.place import PLAN_ARTIFACT, Comment, ReviewPlace
 class GitLab:
     """A project on GitLab, and one of its merge requests."""
 
-    longest_comment = 1_000_000
+    max_comment_length = 1_000_000
 
     def __init__(self, place: ReviewPlace, token: SecretStr) -> None:
         self.client = CodeHostClient("GitLab", place.api_url, token=token, headers=_create_headers)
         self._project = f"/projects/{quote(place.repository, safe='')}"
         self._number = place.pull_request
 
-    def comments(self) -> Iterator[Comment]:
+    def list_comments(self) -> Iterator[Comment]:
         owner = self.client.get(GitLabUser, "/user")
         oldest_first = {"order_by": "created_at", "sort": "asc"}
         for note in self.client.iterate_items(
@@ -40,20 +40,20 @@ class GitLab:
             if note.author == owner and not note.system:
                 yield Comment(note.id, note.body)
 
-    def add(self, body: str) -> Comment:
+    def add_comment(self, body: str) -> Comment:
         return self._write_note("POST", f"{self._merge_request_path}/notes", body)
 
-    def edit(self, comment: int, body: str) -> Comment:
+    def edit_comment(self, comment: int, body: str) -> Comment:
         return self._write_note("PUT", f"{self._merge_request_path}/notes/{comment}", body)
 
-    def remove(self, comment: int) -> None:
+    def delete_comment(self, comment: int) -> None:
         self.client.send("DELETE", f"{self._merge_request_path}/notes/{comment}")
 
-    def label(self, add: str, drop: tuple[str, ...]) -> None:
-        body = {"add_labels": add, "remove_labels": ",".join(drop)}
+    def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
+        body = {"add_labels": added_label, "remove_labels": ",".join(removed_labels)}
         self.client.send("PUT", self._merge_request_path, body)
 
-    def reviewed_plan(self, commit: str, file: str) -> bytes:
+    def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
         number = self._number if self._number is not None else self._find_merged_request(commit)
         path = f"{self._project}/merge_requests/{number}/pipelines"
         pipelines = self.client.iterate_items(GitLabPipeline, path)
@@ -71,7 +71,9 @@ class GitLab:
                     f"{newest_job.id} is {newest_job.status}",
                     hint="run it again, and review what it shows",
                 )
-            return self.client.download(f"{self._project}/jobs/{newest_job.id}/artifacts/{file}")
+            return self.client.download(
+                f"{self._project}/jobs/{newest_job.id}/artifacts/{file_name}"
+            )
         raise GpuformError(
             f"GitLab: merge request !{number} has no job {PLAN_ARTIFACT}: there is no reviewed "
             "plan",
