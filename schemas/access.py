@@ -36,6 +36,7 @@ def is_valid_user(text: str) -> bool:
 def is_valid_jump_host(text: str) -> bool:
     """Return True if ``text`` is safe as a jump host of SSH: [USER@]HOST[:PORT]."""
     user, at, address = text.rpartition("@")
+    # an IPv6 address is no jump host here, as its colons would be read as a port
     host, colon, port = address.partition(":")
     has_port = port.isascii() and port.isdigit() and 0 < int(port) < _PORT_LIMIT
     return (not at or is_valid_user(user)) and is_valid_host(host) and (not colon or has_port)
@@ -59,7 +60,7 @@ def _validate_user(text: str) -> str:
 
 
 def validate_jump_host(text: str) -> str:
-    """Return ``text`` if it is empty or a jump host. Raises ValueError otherwise."""
+    """Return an empty ``text`` or one with a valid jump host. Raises ValueError otherwise."""
     if text and not is_valid_jump_host(text):
         raise ValueError("must be a jump host: [USER@]HOST[:PORT]")
     return text
@@ -82,21 +83,22 @@ class _AccessModel(BaseModel):
 class Host(_AccessModel):
     """A machine to log in to by SSH."""
 
-    node: VisibleText = Field(description="Its name among its cluster's, in the platform's words.")
+    node: VisibleText = Field(description="Name of the node, as the platform reports it.")
     address: Annotated[str, AfterValidator(_validate_host)] = Field(
         default="", description="Its name or address in a network."
     )
     port: int = Field(default=22, ge=1, le=65535, description="Port of its SSH server.")
     user: Annotated[str, AfterValidator(_validate_user)] = Field(
-        default="", description="Who logs in; empty: the platform does not say."
+        default="", description="User who logs in; empty if the platform reports none."
     )
     role: Literal["worker", "login", "machine"] = Field(
-        default="worker", description="A worker of a cluster, Slurm's login node, or all there is."
+        default="worker",
+        description="A worker of a cluster, Slurm's login node, or the only machine.",
     )
     jump: Annotated[str, AfterValidator(validate_jump_host)] = Field(
-        default="", description="The host on the way to it, [USER@]HOST[:PORT]; empty: none."
+        default="", description="The jump host, [USER@]HOST[:PORT]; empty: none."
     )
-    because: VisibleText = Field(default="", description="Why one cannot log in to it now.")
+    because: VisibleText = Field(default="", description="Why nobody can log in to it now.")
 
     @classmethod
     def of(
@@ -106,6 +108,7 @@ class Host(_AccessModel):
 
         An invalid address is dropped, and `because` says so.
         """
+        # a platform's text must never become an option or a second line of a file
         if not is_valid_host(address):
             address, because = "", because or "the platform tells no address of it"
         return cls(node=node, address=address, user=user, jump=jump, because=because)
@@ -125,12 +128,12 @@ class Port(_AccessModel):
 
     number: int = Field(description="The port inside the cluster.")
     url: Annotated[str, AfterValidator(_validate_url)] = Field(
-        description="Where it is from outside; empty: the platform tells no address of a page."
+        description="Address from outside; empty if the platform reports no address of a page."
     )
 
     @classmethod
     def of(cls, number: int, url: str) -> Self:
-        """Return the port with its address from outside. An address that is no page is dropped."""
+        """Return the port with the address from outside. An address that is no page is dropped."""
         return cls(number=number, url=url if is_page_url(url) else "")
 
 
@@ -143,8 +146,10 @@ class Access(_AccessModel):
     )
     no_kubeconfig: VisibleText = Field(default="", description="Why there is no credential.")
     hosts: tuple[Host, ...] = Field(default=(), description="Machines to log in to.")
-    no_hosts: VisibleText = Field(default="", description="Why there are none.")
-    ports: tuple[Port, ...] = Field(default=(), description="Ports that are reached from outside.")
+    no_hosts: VisibleText = Field(default="", description="Why there are no hosts.")
+    ports: tuple[Port, ...] = Field(
+        default=(), description="Ports that are reachable from outside."
+    )
     prefers: Literal["kubectl", "ssh", "slurm"] = Field(
-        default="ssh", description="How people mostly work on it."
+        default="ssh", description="How people usually work with the resource."
     )

@@ -81,19 +81,18 @@ class StartInputs(InputModel):
 
     case: str | None = Field(
         default=None,
-        description="The case of the same file that has left what is there, on the platform and in "
-        "the state.",
+        description="The case of the same file whose objects and state the case starts from.",
         examples=["comes_up"],
     )
     state: str | None = Field(
         default=None,
-        description="A state file, from the folder of the test file, as `gpuform stack export` "
-        "writes it. The emulator then has the objects that it knows.",
+        description="A state file, relative to the test file, as `gpuform stack export` "
+        "writes it. The emulator starts with the objects of the state.",
         examples=["states/prod.json"],
     )
     later: EmulatedDuration | None = Field(
         default=None,
-        description="How long after that the run begins, by the platform's clock.",
+        description="How much later the run begins, by the platform's clock.",
         examples=["25h"],
     )
 
@@ -107,7 +106,7 @@ class StatusInputs(InputModel):
     """A status that an object shows from now on."""
 
     object: str = Field(description="Its name on the platform.", examples=["training"])
-    status: str = Field(description="The platform's word.", examples=["Degraded"])
+    status: str = Field(description="The status, as the platform names it.", examples=["Degraded"])
 
 
 class NodeInputs(InputModel):
@@ -128,7 +127,9 @@ class ProposalInputs(InputModel):
         examples=["REMEDIATION_MODE_REBOOT_VM"],
     )
     reason: str | None = Field(
-        default=None, description="What the platform says of it.", examples=["GPU fell off the bus"]
+        default=None,
+        description="The platform's message about it.",
+        examples=["GPU fell off the bus"],
     )
 
 
@@ -139,7 +140,7 @@ class JobInputs(InputModel):
     name: str = Field(description="Its name.", examples=["pretraining"])
     node: str | None = Field(
         default=None,
-        description="The node that it runs on; any that has room when not given.",
+        description="The node that it runs on; any node with free GPUs if not given.",
         examples=["training-worker-1"],
     )
     gpus: int | None = Field(
@@ -186,29 +187,29 @@ class EventInputs(InputModel):
 
     at: EmulatedDuration | None = Field(
         default=None,
-        description="When, from the beginning of the run, by the platform's clock; before the run "
-        "when neither `at` nor `on` is given.",
+        description="Time after the beginning of the run, by the platform's clock; before the "
+        "run if neither `at` nor `on` is given.",
         examples=["10m"],
     )
     on: RequestPattern | None = Field(
         default=None,
-        description="The request of gpuform after which it happens: its effect is there, its "
-        "answer is not. A method, and a regular expression for the path.",
+        description="The request of gpuform during which the event happens: after its effect, "
+        "before its answer. A method, and a regular expression for the path.",
         examples=["POST /compute/clusters$"],
     )
     stock_out: str | None = Field(
-        default=None, description="The platform that has no GPUs left.", examples=["together"]
+        default=None, description="The platform that runs out of GPUs.", examples=["together"]
     )
     status: StatusInputs | None = Field(
         default=None, description="The status that an object shows from now on."
     )
     credit_gone: str | None = Field(
         default=None,
-        description="The platform where the account has no credit any more.",
+        description="The platform on which the account runs out of credit.",
         examples=["together"],
     )
     node_not_ready: NodeInputs | None = Field(
-        default=None, description="A node that is not ready any more, as Kubernetes says it."
+        default=None, description="A node that Kubernetes reports as not ready from now on."
     )
     proposal: ProposalInputs | None = Field(
         default=None, description="A repair that the platform proposes."
@@ -221,16 +222,16 @@ class EventInputs(InputModel):
     )
     met: bool | None = Field(
         default=None,
-        description="Whether requests meet the `fault`; one has to when not given. With false "
-        "the case fails when one does.",
+        description="Whether a request must meet the `fault`; true if not given. With false, "
+        "the case fails when a request meets it.",
         examples=[False],
     )
     control: ControlInputs | None = Field(default=None, description="A control of the emulator.")
     request: OutsideRequestInputs | None = Field(
-        default=None, description="What somebody else asks the platform for."
+        default=None, description="A request of somebody else to the platform."
     )
     kill: Literal[True] | None = Field(
-        default=None, description="The run is ended by SIGKILL. It tells nobody."
+        default=None, description="The run is ended by SIGKILL, without any notice."
     )
 
     @classmethod
@@ -277,50 +278,49 @@ class ExpectInputs(InputModel):
 
     result: RunResult | None = Field(
         default=None,
-        description="How the run ends. When not given: succeeded, or with `error` anything else.",
+        description="Result of the run. By default succeeded, or any other result with `error`.",
         examples=["policy-violation"],
     )
     error: list[NonEmpty[str]] | None = Field(
         default=None,
         min_length=1,
-        description="Texts that are in what the run says as an error or a refusal, each of them.",
+        description="Texts that the errors and refusals of the run must contain, each of them.",
         examples=[["no GPUs are free"]],
     )
     warning: list[NonEmpty[str]] | None = Field(
         default=None,
         min_length=1,
-        description="Texts that are in what the run says as a warning, each of them.",
+        description="Texts that the warnings of the run must contain, each of them.",
         examples=[["is not ready"]],
     )
     plan: dict[str, Action] | None = Field(
         default=None,
-        description="What the plan does to each resource, by its name or as SECTION.NAME; * in a "
-        "name stands for any text. A resource that is not named has to stay the same.",
+        description="Action of the plan on each resource, by its name or as SECTION.NAME; * "
+        "in a name stands for any text. A resource without an entry must stay the same.",
         examples=[{"train": "update", "workers-*": "create"}],
     )
     properties: dict[str, NonEmpty[dict[str, Any]]] | None = Field(
         default=None,
         min_length=1,
-        description="Of a resource that the plan changes: values that properties get, by their "
-        "paths.",
+        description="New values of properties of changed resources, by property path.",
         examples=[{"train": {"num_gpus": 24}}],
     )
     replaced_by: dict[str, NonEmpty[list[str]]] | None = Field(
         default=None,
         min_length=1,
-        description="Of a resource that is replaced: the properties that force it, all of them.",
+        description="All properties that force the replacement of a replaced resource.",
         examples=[{"train": ["region"]}],
     )
     gates: dict[str, Verdict] | None = Field(
         default=None,
         min_length=1,
-        description="What gates say of the plan.",
+        description="Expected results of gates.",
         examples=[{"budget": "stops"}],
     )
     hourly_cost: dict[str, float] | None = Field(
         default=None,
         min_length=1,
-        description="What an hour of the stack costs once the plan is applied, by currency.",
+        description="Cost of an hour of the stack once the plan is applied, by currency.",
         examples=[{"USD": 47.84}],
     )
     resources: dict[str, dict[str, Any]] | None = Field(
@@ -354,7 +354,7 @@ class ExpectInputs(InputModel):
     )
     snapshot: bool | None = Field(
         default=None,
-        description="Whether the plan, the outputs and the objects are compared with a file that "
+        description="Whether plan, outputs and objects are compared with the file that "
         "`gpuform test --update` has written.",
         examples=[True],
     )
@@ -368,7 +368,7 @@ class CaseInputs(InputModel):
     retired_names: ClassVar[Mapping[str, str]] = {"command": "run", "variables": "config"}
 
     description: str | None = Field(
-        default=None, description="What it shows.", examples=["More GPUs change it in place."]
+        default=None, description="What the case shows.", examples=["More GPUs change it in place."]
     )
     stack: str | None = Field(
         default=None,
@@ -390,11 +390,11 @@ class CaseInputs(InputModel):
         examples=[{"network/prod": {"vpc_id": "vpc-1"}}],
     )
     start: StartInputs | None = Field(
-        default=None, description="Where it starts; an empty stack when not given."
+        default=None, description="The start of the case; an empty stack if not given."
     )
     run: Operation | None = Field(
         default=None,
-        description="What is done; up when not given. Whatever is asked is answered with yes.",
+        description="The operation; up if not given. Every prompt is answered with yes.",
         examples=["preview"],
     )
     allow: list[str] | None = Field(
@@ -420,7 +420,7 @@ class CaseInputs(InputModel):
         examples=[[{"at": "10m", "status": {"object": "training", "status": "Degraded"}}]],
     )
     expect: ExpectInputs | None = Field(
-        default=None, description="What is expected; that it succeeds when not given."
+        default=None, description="The expectations; by default that the run succeeds."
     )
 
 
@@ -477,7 +477,7 @@ class CasesInputs(InputModel):
 
 
 def _find_start_cycles(cases: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield one problem for each cycle of cases that start from each other."""
+    """Yield one problem for each cycle of start cases."""
     start_cases = {name: _get_start_case(case) for name, case in cases.items()}
     for name in cases:
         chain, current = [name], start_cases[name]

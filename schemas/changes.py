@@ -1,10 +1,8 @@
 """Compute the difference between declared and observed properties, from the field rules alone.
 
 The lifecycles decide by it whether to update or replace, and the plan shows the same changes. Only
-a
-field that is declared now, or was declared last time, is compared: a value that the platform fills
-in
-is never a change.
+a field that is declared now, or was declared last time, is compared: a value that the platform
+fills in is never a change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -106,7 +104,7 @@ def requires_action(changes: Sequence[FieldChange]) -> bool:
 def find_refused_changes(
     model: type[BaseModel], observed: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> list[Problem]:
-    """Return a problem for each change that the platform would refuse, a shrunk grow-only field.
+    """Return a problem for each change against the platform's rules: a shrunk grow-only field.
 
     Empty if another change replaces the resource, because a new object may have any size.
     """
@@ -126,12 +124,9 @@ def select_declared_fields(
     """Return the observed values of the fields in ``declared``, the last operation's inputs.
 
     Values that the platform filled in are left out at every depth. Values that the platform does
-    not return
-    (write-only, absent or None) stay as declared. Items of a keyed list keep the order of
-    ``declared``; an
-    item that the platform no longer has is left out, and an item that only the platform has is
-    included if
-    the list is `closed`.
+    not return (write-only, absent or None) stay as declared. Items of a keyed list keep the order
+    of ``declared``; an item that the platform no longer has is left out, and an item that only the
+    platform has is included if the list is `closed`.
     """
     return _select_fields(get_field_rules(model), observed, declared)
 
@@ -303,7 +298,7 @@ def _compare_entries(
 
 
 def _has_distinct_keys(key: KeyedBy, value: Any) -> bool:
-    """Whether ``value`` is a list whose items can be told apart by their key."""
+    """Return True if ``value`` is a list of objects with distinct keys."""
     is_list = isinstance(value, list | tuple)
     if not is_list or not all(isinstance(item, Mapping) for item in value):
         return False

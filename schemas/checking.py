@@ -1,9 +1,8 @@
 """Validate declared inputs against their model, and describe every problem with what to do.
 
 The lifecycles, the topology reader and the editors call `validate_inputs`. Pydantic finds the
-errors of
-single fields, the models' `find_problems` the errors over several fields; both skip unknown values.
-No message contains a secret.
+errors of single fields, the models' `find_problems` the errors over several fields; both skip
+unknown values. No message contains a secret.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +21,7 @@ _MAX_VALUE_LENGTH: Final = 60
 
 
 def describe_error(model: type[InputModel], error: ErrorDetails) -> str:
-    """Return what is wrong according to one pydantic error of ``model``, and what to do."""
+    """Return the problem and the advice for one pydantic error of ``model``."""
     owner, field_name, rules = _find_field(model, error["loc"])
     describe = _DESCRIPTIONS.get(error["type"])
     if error["type"] == "missing":
@@ -52,7 +51,7 @@ def format_value(value: Any) -> str:
 
 
 def find_nearest_name(name: str, known_names: Mapping[str, Any] | tuple[str, ...]) -> str | None:
-    """Return the known name that ``name`` is probably a misspelling of, ignoring case, or None."""
+    """Return the known name most similar to a misspelled ``name``, ignoring case, or None."""
     names_by_folded = {known_name.casefold(): known_name for known_name in known_names}
     matches = get_close_matches(name.casefold(), names_by_folded, n=1, cutoff=0.7)
     return names_by_folded[matches[0]] if matches else None
@@ -61,7 +60,7 @@ def find_nearest_name(name: str, known_names: Mapping[str, Any] | tuple[str, ...
 def _find_field(
     model: type[InputModel], location: tuple[str | int, ...]
 ) -> tuple[type[InputModel], str, FieldRules]:
-    """Return the model that has the field at ``location``, the field's name, and its rules."""
+    """Return model, name and rules of the field at ``location``."""
     owner, rules, field_name, is_key = model, FieldRules(), "", False
     for step in location:
         if isinstance(step, int) or is_key:
@@ -82,6 +81,7 @@ def _describe_wrong_choice(
     choices = ", ".join(rules.choices)
     if rules.secret or not isinstance(value, str):
         return f"must be one of {choices}" if len(rules.choices) > 1 else f"must be {choices}"
+    # a value of the console or of an older API has its own translation
     suggestion = owner.retired_values.get(name, {}).get(value) or find_nearest_name(
         value, rules.choices
     )
@@ -91,7 +91,7 @@ def _describe_wrong_choice(
 
 
 def _read_validator_message(rules: FieldRules, error: ErrorDetails) -> str:
-    """Return the message of our own validator, without one that repeats a secret value."""
+    """Return the message of our own validator, unless a secret value is repeated there."""
     message = str(error.get("ctx", {}).get("error", error["msg"]))
     return "is not valid" if rules.secret and str(error["input"]) in message else message
 
@@ -191,7 +191,7 @@ def validate_inputs(
 
 
 def format_path(location: ErrorLocation) -> str:
-    """Return the property path of a location, such as ``add_ons[0].name``."""
+    """Return the property path of a location: ``add_ons[0].name``."""
     path = ""
     for step in location:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
@@ -260,7 +260,7 @@ class _InputReader:
 def _describe_unknown_name(
     model: type[InputModel], name: str, value: Any
 ) -> tuple[str | None, str]:
-    """Return the field that an unknown name probably means, or None, and the message."""
+    """Return the probable field of an unknown name, or None, and the message."""
     rules = get_field_rules(model)
     if name in model.system_names:
         return None, model.system_names[name]
@@ -299,7 +299,7 @@ def _find_model_problems(
 
 
 def _iterate_objects(rules: FieldRules, value: Any) -> Iterator[tuple[ErrorLocation, Any]]:
-    """Yield the objects of a field (one, or the items of a list or map) with their locations."""
+    """Yield the objects of a field (one, or the items of a list or map) with locations."""
     if isinstance(value, list):
         yield from (((at,), item) for at, item in enumerate(value))
     elif isinstance(value, Mapping) and rules.is_map:

@@ -34,7 +34,7 @@ def _require_true(value: bool) -> bool:
 class MaxCostInputs(InputModel):
     """The highest cost of a stack."""
 
-    amount: float = Field(ge=0, description="The most that an hour may cost.", examples=[120])
+    amount: float = Field(ge=0, description="The highest cost of an hour.", examples=[120])
     currency: Currency = Field(description="Currency of the amount.", examples=["USD"])
 
 
@@ -45,8 +45,8 @@ class NotBusyInputs(InputModel):
         default=None,
         ge=0,
         le=1,
-        description="GPUs are in use when more of them than this is used, from 0 to 1; 0.05 when "
-        "not given.",
+        description="GPUs are in use if their utilization is above this, from 0 to 1; 0.05 if "
+        "not declared.",
         examples=[0.05],
     )
 
@@ -56,7 +56,7 @@ class NoOpenPortsInputs(InputModel):
 
     allowed: list[Annotated[int, Field(ge=0, le=65535)]] | None = Field(
         default=None,
-        description="Ports that may be open to the whole world; none when not given.",
+        description="Ports that any address may reach; none if not declared.",
         examples=[[443]],
     )
 
@@ -71,63 +71,67 @@ class GateInputs(InputModel):
     )
 
     max_destroyed_gpus: int | None = Field(
-        default=None, ge=0, description="The most GPUs that one plan may take away.", examples=[8]
+        default=None,
+        ge=0,
+        description="The highest number of GPUs that one plan may remove.",
+        examples=[8],
     )
     not_replaced: list[Literal["running", "reserved"]] | None = Field(
         default=None,
         min_length=1,
-        description="What is not replaced: running, reserved, or both.",
+        description="Resources that must not be replaced: running, reserved, or both.",
         examples=[["running", "reserved"]],
     )
     allowed_regions: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="The regions in which something may be made.",
+        description="The regions in which resources may be created.",
         examples=[["us-central-8"]],
     )
     allowed_gpu_types: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="The types of GPU that may be made (for scp: what is declared, gpu_type or "
+        description="The GPU types that may be created (for scp: the declared gpu_type or "
         "server_type_id).",
         examples=[["H100_SXM", "H200_SXM"]],
     )
     max_hourly_cost: MaxCostInputs | None = Field(
         default=None,
-        description="The most that an hour of the whole stack may cost once the plan is applied. "
-        "A plan that makes it cheaper or only lowers capacity passes; one that makes something "
-        "grow does not pass with unknown costs.",
+        description="The highest cost of an hour of the whole stack once the plan is applied. "
+        "A plan that lowers the cost or only removes capacity passes; a plan that adds "
+        "capacity with unknown costs does not pass.",
         examples=[{"amount": 120, "currency": "USD"}],
     )
     required_tags: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="Tags that whatever can have tags must have.",
+        description="Tags that every resource which supports tags must have.",
         examples=[["team"]],
     )
     protected: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="Names or URNs, with * for any text, of what is neither deleted nor replaced.",
+        description="Names or URNs, with * for any text, of resources that must not be "
+        "deleted or replaced.",
         examples=[["prod-*"]],
     )
     expiry_required: Annotated[bool, AfterValidator(_require_true)] | None = Field(
         default=None,
-        description="Whatever is made must end by itself: expires, ttl, auto_terminate, "
+        description="Created resources must end by themselves: expires, ttl, auto_terminate, "
         "duration_days, reservation_end_time, or a tag expires.",
         examples=[True],
     )
     not_busy: NotBusyInputs | None = Field(
         default=None,
-        description="Nothing is taken away, replaced or repaired that is in use, by TensorOne's "
-        "own word or by Lens's; and nothing of which that cannot be told.",
+        description="No resource in use is removed, replaced or repaired, as TensorOne or "
+        "Lens reports the use; nor one whose use is unknown.",
         examples=[{"above": 0.05}],
     )
     no_open_ports: NoOpenPortsInputs | None = Field(
         default=None,
-        description="Nothing stays or is made whose ports the whole world reaches, by the firewall "
-        "rules that TensorOne shows; and nothing of which that cannot be told. Of a new cluster it "
-        "can be told only with ssh_enabled: false, and without port_mappings and security_groups.",
+        description="No resource may have ports that any address reaches, by the firewall "
+        "rules that TensorOne reports; nor unknown ports. The ports of a new cluster are "
+        "known only with ssh_enabled: false, and without port_mappings and security_groups.",
         examples=[{"allowed": [443]}],
     )
     max_repaired_nodes: int | None = Field(
@@ -138,15 +142,15 @@ class GateInputs(InputModel):
     )
     certified: Annotated[bool, AfterValidator(_require_true)] | None = Field(
         default=None,
-        description="Whatever has GPUs is certified: by a certification that has passed and is not "
-        "stale, or that the plan makes or repeats; or by Together's own acceptance tests, where "
-        "they are declared and all nodes have passed them.",
+        description="Every resource with GPUs is certified: by a certification that has "
+        "passed and is not stale, or that the plan creates or repeats; or by Together's own "
+        "acceptance tests, if they are declared and all nodes have passed them.",
         examples=[True],
     )
     python: _Function | None = Field(
         default=None,
-        description="A function of the project, MODULE:NAME: it is given the plan and yields a "
-        "text for all that is against it.",
+        description="A function of the project, MODULE:NAME, that takes the plan and yields a "
+        "text for each objection.",
         examples=["policies:not_on_fridays"],
     )
     resources: list[str] | None = Field(
@@ -157,13 +161,13 @@ class GateInputs(InputModel):
     )
     level: Literal["mandatory", "advisory"] | None = Field(
         default=None,
-        description="mandatory stops a plan, advisory only tells; mandatory when not given.",
+        description="mandatory blocks a plan, advisory only warns; mandatory if not declared.",
         examples=["advisory"],
     )
     reason: str | None = Field(
         default=None,
         min_length=1,
-        description="Why there is such a gate, for those whom it stops.",
+        description="The reason of the gate, shown when it blocks a plan.",
         examples=["The budget of 2026: ask the owner of the project."],
     )
 
@@ -172,6 +176,7 @@ class GateInputs(InputModel):
         declared_rules = [name for name in cls.rules if values.get(name) is not None]
         if not declared_rules:
             yield Problem("", f"has no rule: give one of {', '.join(cls.rules)}")
+        # one rule each: a permission lifts a gate as a whole
         for name in declared_rules[1:]:
             yield Problem(
                 name, f"is a second rule beside {declared_rules[0]}: make it a gate of its own"
@@ -197,7 +202,8 @@ class GatesInputs(InputModel):
 
 
 def find_gate_name_problems(names: Iterable[str]) -> Iterator[Problem]:
-    """Yield a problem for each name of a gate that a command line would not take as it is."""
+    """Yield a problem for each name of a gate with special characters of a command line."""
     for name in names:
+        # names are part of permissions: --allow gate:NAME
         if not _PLAIN_NAME.fullmatch(name):
             yield Problem(f"gates.{name}", "is not known as a name: use a-z, 0-9 and hyphens")

@@ -1,9 +1,8 @@
 """Validate ids, names and namespaces as platforms and Kubernetes accept them.
 
 Used by the wire models and the Kubernetes clients. No platform documents the form of its ids; all
-that
-can be required everywhere is one visible line, because ids get into request paths, files of other
-programs and logs. Rules of Kubernetes are from its page 'Object Names and IDs'.
+that can be required everywhere is one visible line, because ids get into request paths, files of
+other programs and logs. Rules of Kubernetes are from its page 'Object Names and IDs'.
 """
 
 import re
@@ -19,7 +18,7 @@ _REPLACEMENT_CHARACTER: Final = "\ufffd"
 
 
 def validate_id(text: str) -> str:
-    """Return ``text`` if it can identify an object in a request path.
+    """Return ``text`` if allowed as the id of an object in a request path.
 
     Raises:
         ValueError: the text is empty, `.` or `..` (which a path would resolve), too long, or has
@@ -31,7 +30,7 @@ def validate_id(text: str) -> str:
 
 
 def validate_line(text: str) -> str:
-    """Return ``text`` if it is one visible line of at most `MAX_LENGTH` characters, or empty.
+    """Return ``text`` if empty or one visible line of at most `MAX_LENGTH` characters.
 
     Raises:
         ValueError: with the rule, never the text.
@@ -72,14 +71,14 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _validate_kubernetes_name(text: str) -> str:
-    """Return ``text`` if it is a DNS subdomain name, as most object names in Kubernetes."""
+    """Return ``text`` if valid as a DNS subdomain name, as most names in Kubernetes."""
     if not _NAME.fullmatch(text):
         raise ValueError(f"{text!r} is no name in Kubernetes: use a-z, 0-9 and -")
     return text
 
 
 def _validate_namespace(text: str) -> str:
-    """Return ``text`` if it is a DNS label, the form of namespaces in Kubernetes."""
+    """Return ``text`` if valid as a DNS label, the form of namespaces in Kubernetes."""
     if not _NAMESPACE.fullmatch(text):
         raise ValueError(f"{text!r} is no namespace: use a-z, 0-9 and -, at most 63 of them")
     return text

@@ -1,10 +1,8 @@
 """Read the kubeconfig of a cluster as a platform reports it, and refuse a dangerous one.
 
 Used by the Kubernetes clients and by `gpuform access`. A kubeconfig can name programs to run, files
-of
-this machine to read or to send, and other identities to assume. A platform needs none of these for
-its
-own cluster, so a kubeconfig with one of them is refused entirely.
+of this machine to read or to send, and other identities to assume. A platform needs none of these
+for its own cluster, so a kubeconfig with one of them is refused entirely.
 """
 
 import base64
@@ -54,7 +52,7 @@ def _validate_pem(text: str) -> str:
 
 
 def _validate_header_value(text: str) -> str:
-    """Return ``text`` if an HTTP header can carry it. Raises ValueError otherwise."""
+    """Return ``text`` if valid as the value of an HTTP header. Raises ValueError otherwise."""
     if not (text and text.isascii() and text.isprintable()):
         raise ValueError("must be printable characters")
     return text

@@ -59,14 +59,13 @@ class InputModel(BaseModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG003 - a hook
-        """Yield the problems that concern several fields.
+        """Yield the problems over several fields.
 
         Models with such rules override this method.
 
         Called after each single field was validated. An absent field is not declared. A field that
-        is
-        UNKNOWN is not known yet, or is wrong and already reported: a rule that needs the field is
-        skipped.
+        is UNKNOWN is not known yet, or is wrong and already reported: a rule that needs the field
+        is skipped.
         """
         return iter(())
 
@@ -100,11 +99,12 @@ class InputModel(BaseModel):
 
     @classmethod
     def convert_retired_value(cls, name: str, value: Any) -> Any:  # noqa: ARG003 - a hook
-        """Return the value of the retired field ``name`` in its new form, for hints."""
+        """Return the value of the retired field ``name`` in the new form, for hints."""
         return value
 
     def dump_declared(self) -> dict[str, Any]:
         """Return the declared fields as a dict, without undeclared fields and None at any depth."""
+        # None means not declared, so that a null never becomes a change
         return self.model_dump(exclude_unset=True, exclude_none=True)
 
 
@@ -152,12 +152,13 @@ class OutputModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
-    ready: bool = Field(description="Whether the resource can be used now.")
+    ready: bool = Field(description="Whether the resource is usable now.")
     not_ready_reason: str | None = Field(
-        default=None, description="Why it cannot be used yet, or no longer; absent when it can."
+        default=None, description="Why the resource is not usable; absent if it is."
     )
 
     @classmethod
     def get_secret_names(cls) -> frozenset[str]:
         """Return the names of the secret outputs: Pulumi marks secrets by top-level name only."""
+        # a secret part makes the whole output secret
         return frozenset(name for name, rules in get_field_rules(cls).items() if rules.secret)

@@ -1,10 +1,8 @@
 """Define the plan as data: what an operation would do to each resource, and why.
 
 The engine builds the plan; reviews, gates and saved plans read it, and its JSON is an interface for
-other
-programs. Secret values are masked before they enter a plan. Action and reason are separate: only
-the
-action decides what is done.
+other programs. Secret values are masked before they enter a plan. Action and reason are separate:
+only the action decides what is done.
 """
 
 import math
@@ -88,12 +86,14 @@ class PropertyChange(_ValueChange):
 
     path: str = Field(description="Property path, such as cluster_config.load_balancer.")
     action: Action = Field(description="What happens to the property; keep is no change.")
-    before: Any = Field(default=None, description="The value last seen; null when there is none.")
-    after: Any = Field(default=None, description="The value afterwards; null when none or unknown.")
+    before: Any = Field(default=None, description="The value last observed; null if there is none.")
+    after: Any = Field(
+        default=None, description="The value afterwards; null if there is none or it is unknown."
+    )
     unknown: bool = Field(default=False, description="The value is known after apply only.")
     secret: bool = Field(default=False, description="The values are masked.")
-    forces_replacement: bool = Field(default=False, description="It replaces the resource.")
-    because: str = Field(default="", description="Why, for people.")
+    forces_replacement: bool = Field(default=False, description="The change replaces the resource.")
+    because: str = Field(default="", description="Why, in words.")
 
     @property
     def is_sent(self) -> bool:
@@ -152,32 +152,34 @@ class ResourceChange(_PlanModel):
         default=(), description="The properties that force its replacement."
     )
     changes: tuple[PropertyChange, ...] = Field(default=(), description="Its property changes.")
-    gpus_added: int | None = Field(default=None, ge=0, description="GPUs that come; null: unknown.")
-    gpus_removed: int | None = Field(default=None, ge=0, description="GPUs that go; null: unknown.")
-    parent: str = Field(default="", description="URN of the resource that it is under, if any.")
+    gpus_added: int | None = Field(default=None, ge=0, description="Added GPUs; null: unknown.")
+    gpus_removed: int | None = Field(default=None, ge=0, description="Removed GPUs; null: unknown.")
+    parent: str = Field(default="", description="URN of its parent; empty: none.")
     dependencies: tuple[str, ...] = Field(
-        default=(), description="URNs of the other resources that it needs."
+        default=(), description="URNs of the resources that it depends on."
     )
     before: ResourceUsage | None = Field(
-        default=None, description="What it takes up now; null where nothing is told of it."
+        default=None, description="Its usage now; null if unknown."
     )
     after: ResourceUsage | None = Field(
-        default=None, description="What it will take up; null where nothing is told of it."
+        default=None, description="Its usage afterwards; null if unknown."
     )
     retained: bool = Field(
-        default=False, description="Its object stays on the platform, and is the stack's no more."
+        default=False,
+        description="Its object stays on the platform, but the stack no longer manages it.",
     )
     in_use: str = Field(
-        default="", description="What its platform says of its use now, where something of it goes."
+        default="",
+        description="Its present use as the platform reports it, if the plan removes capacity.",
     )
     leaving: RemovedNodes | None = Field(
         default=None,
-        description="The nodes that an update takes away, and the jobs on them; null where there "
-        "are none, or nobody could be asked.",
+        description="The nodes that an update removes, and the jobs on them; null if there "
+        "are none or no scheduler could be asked.",
     )
     others: tuple[str, ...] = Field(
         default=(),
-        description="What other people or stacks have put into an object that is deleted.",
+        description="Contents of a deleted object that belong to other people or stacks.",
     )
     repairs: tuple[NodeRepair, ...] = Field(
         default=(), description="The broken nodes that an update repairs, in this order."
@@ -189,8 +191,10 @@ class OutputChange(_ValueChange):
 
     name: str = Field(description="Its name.")
     action: Action = Field(description="What happens to it.")
-    before: Any = Field(default=None, description="Its value now; null when there is none.")
-    after: Any = Field(default=None, description="Its value then; null when none or unknown.")
+    before: Any = Field(default=None, description="Its value now; null if there is none.")
+    after: Any = Field(
+        default=None, description="Its value afterwards; null if there is none or it is unknown."
+    )
     unknown: bool = Field(default=False, description="The value is known after apply only.")
     secret: bool = Field(default=False, description="The values are masked.")
 
@@ -198,7 +202,7 @@ class OutputChange(_ValueChange):
 class Amount(_PlanModel):
     """The known cost of an hour in one currency and one way of paying."""
 
-    billing: Billing = Field(description="How it is paid for.")
+    billing: Billing = Field(description="How it is billed.")
     currency: str = Field(description="Its currency.")
     hourly: float = Field(description="What an hour costs.")
 
@@ -206,9 +210,9 @@ class Amount(_PlanModel):
 class StackCost(_PlanModel):
     """The cost of a whole stack. Unknown costs are in none of the amounts."""
 
-    amounts: tuple[Amount, ...] = Field(default=(), description="What is known.")
+    amounts: tuple[Amount, ...] = Field(default=(), description="The known costs.")
     unknown: tuple[str, ...] = Field(
-        default=(), description="What has a cost that is not known, and why."
+        default=(), description="Parts with an unknown cost, and why it is unknown."
     )
 
     def hourly(self) -> Mapping[str, float]:
@@ -237,17 +241,17 @@ class GateResult(_PlanModel):
     """The result of evaluating one gate on a plan."""
 
     name: str = Field(description="Its name.")
-    rule: str = Field(description="Which rule it is, such as max_destroyed_gpus.")
-    level: GateLevel = Field(description="mandatory stops the plan, advisory does not.")
+    rule: str = Field(description="Its rule, such as max_destroyed_gpus.")
+    level: GateLevel = Field(description="mandatory blocks the plan, advisory does not.")
     findings: tuple[str, ...] = Field(
-        default=(), description="What is against it; nothing when the plan passes."
+        default=(), description="The objections to the plan; empty if it passes."
     )
     allowed: bool = Field(
-        default=False, description="This run was allowed to pass it all the same."
+        default=False, description="This run was allowed to pass it nevertheless."
     )
-    reason: str = Field(default="", description="Why there is such a gate.")
-    permission: str = Field(description="What lifts it for one run, with --allow.")
-    source: str = Field(default="", description="Where it is declared: file:line:column.")
+    reason: str = Field(default="", description="The reason of the gate.")
+    permission: str = Field(description="The permission that lifts it for one run, with --allow.")
+    source: str = Field(default="", description="The place of its declaration: file:line:column.")
 
     @property
     def is_blocking(self) -> bool:
@@ -259,8 +263,7 @@ class Basis(_PlanModel):
     """Digests of everything that a saved plan was made from. A plan is outdated if one differs.
 
     Digests are keyed with the stack's secret key, so that they reveal nothing about a value. The
-    digest of a
-    value with unknown parts begins with a question mark.
+    digest of a value with unknown parts begins with a question mark.
     """
 
     state: Mapping[str, str] = Field(description="Digest of each resource in the state, by URN.")
@@ -272,69 +275,75 @@ class Basis(_PlanModel):
         default_factory=dict, description="The options of the run that decide what it may do."
     )
     effects: Mapping[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="What is done to which resource's objects, by URN."
+        default_factory=dict, description="The operations on the objects of each resource, by URN."
     )
-    key: str = Field(default="", description="Digest of nothing: tells one key from another.")
-    seal: str = Field(default="", description="Digest of all else in the plan.")
+    key: str = Field(default="", description="Digest of an empty text, which identifies the key.")
+    seal: str = Field(default="", description="Digest of everything else in the plan.")
 
 
 class Plan(_PlanModel):
     """Everything that one operation would do to one stack."""
 
-    format_version: str = Field(default=FORMAT_VERSION, description="Version of this form.")
+    format_version: str = Field(default=FORMAT_VERSION, description="Version of this format.")
     project: str = Field(description="Name of the Pulumi project.")
     stack: str = Field(description="Name of the stack.")
     operation: Literal["update", "refresh", "destroy", "expire", "repair"] = Field(
-        default="update", description="What was planned: `up` plans an update."
+        default="update", description="The planned operation: `up` plans an update."
     )
     emulated: bool = Field(
-        default=False, description="Whether the stack lives on the emulator: nothing of it is real."
+        default=False,
+        description="Whether the stack is on the emulator, so that no real object is affected.",
     )
-    made_at: str = Field(default="", description="When, in UTC: 2026-03-01T08:00:00Z.")
-    made_by: str = Field(default="", description="Which release made it: gpuform 0.1.0.")
+    made_at: str = Field(
+        default="", description="When the plan was made, in UTC: 2026-03-01T08:00:00Z."
+    )
+    made_by: str = Field(default="", description="The release that made the plan: gpuform 0.1.0.")
     basis: Basis | None = Field(
-        default=None, description="What it was made from; null in a plan that was not saved."
+        default=None,
+        description="The digests that the plan is based on; null in a plan that was not saved.",
     )
     errors: tuple[str, ...] = Field(
         default=(),
-        description="What its preview has failed with: then the plan is not whole, and nothing is "
-        "to be decided by it.",
+        description="Errors of the preview. With errors the plan is incomplete: do not decide "
+        "by it.",
     )
     stack_references: tuple[str, ...] = Field(
-        default=(), description="The stacks that it reads, as organization/PROJECT/STACK."
+        default=(), description="The stacks whose outputs it reads, as organization/PROJECT/STACK."
     )
     planned_with: Mapping[str, str] = Field(
         default_factory=dict,
-        description="The seals of the plans by which it knows what other stacks will give out, by "
+        description="Seals of the plans that predict the outputs of other stacks, by "
         "organization/PROJECT/STACK.",
     )
     outputs: tuple[OutputChange, ...] = Field(
         default=(), description="The outputs of the stack that change."
     )
-    changes: tuple[ResourceChange, ...] = Field(default=(), description="In the order planned.")
-    summary: Mapping[PlanAction, int] = Field(description="How many resources, by action.")
+    changes: tuple[ResourceChange, ...] = Field(
+        default=(), description="The changes, in the planned order."
+    )
+    summary: Mapping[PlanAction, int] = Field(description="Number of resources by action.")
     unchecked: tuple[str, ...] = Field(
-        default=(), description="Checks that could not be made while planning, and why."
+        default=(), description="Checks that were impossible while planning, and why."
     )
 
     notices: tuple[Notice, ...] = Field(
-        default=(), description="What to know of resources though nothing of them changes."
+        default=(), description="Notices about resources, whether they change or not."
     )
     exposures: tuple[Exposure, ...] | None = Field(
         default=None,
-        description="Of the resources that stay or are made, those with ports that the whole world "
-        "reaches, or of which nobody can tell; null where nobody has looked.",
+        description="The resources with ports that any address reaches, or with unknown "
+        "ports, once the plan is applied; null if not examined.",
     )
     proofs: tuple[CertificationCheck, ...] | None = Field(
         default=None,
-        description="Of the resources with GPUs that stay or are made, whether their nodes are "
-        "certified; null where no gate asks for it.",
+        description="Whether the nodes of each resource with GPUs are certified once the plan "
+        "is applied; null if no gate asks for it.",
     )
     cost: PlanCost | None = Field(
-        default=None, description="What all of the stack costs; null where nobody reckoned it."
+        default=None, description="The cost of the whole stack; null if it was not computed."
     )
     gates: tuple[GateResult, ...] | None = Field(
-        default=None, description="What the gates say; null where there are none."
+        default=None, description="The results of the gates; null without gates."
     )
 
     @classmethod

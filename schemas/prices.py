@@ -40,19 +40,19 @@ class GpuPriceInputs(InputModel):
     platform: str = _PLATFORM
     gpu_type: str = Field(
         min_length=1,
-        description="The platform's own name of the type; for scp what is declared, gpu_type or "
+        description="The platform's name of the type; for scp the declared gpu_type or "
         "server_type_id.",
         examples=["H100_SXM"],
     )
     billing: BillingName | None = Field(
         default=None,
-        description="How it is paid for; on_demand when not given.",
+        description="How the GPU is billed; on_demand if not declared.",
         examples=["on_demand", "reserved", "preemptible", "stopped"],
     )
     region: str | None = Field(
         default=None,
         min_length=1,
-        description="For this region only, where it goes before a price of all regions.",
+        description="For this region only, where it overrides a price of all regions.",
         examples=["us-central-8"],
     )
     per_hour: float = Field(
@@ -71,7 +71,7 @@ class StoragePriceInputs(InputModel):
     region: str | None = Field(
         default=None,
         min_length=1,
-        description="For this region only, where it goes before a price of all regions.",
+        description="For this region only, where it overrides a price of all regions.",
         examples=["us-central-8"],
     )
     per_month: float = Field(
@@ -117,7 +117,8 @@ class PriceBookInputs(InputModel):
 
 @cache
 def build_price_book_model(platforms: tuple[str, ...]) -> type[PriceBookInputs]:
-    """Return the model of a price book that accepts prices of these platforms only."""
+    """Return the model of a price book for these platforms only."""
+    # the installed platforms decide, so that the schema of the file can list them
     platform_field: Any = {"platform": (Literal[platforms], _PLATFORM)}
     gpus: Any = _override_fields(GpuPriceInputs, platform_field)
     storage: Any = _override_fields(StoragePriceInputs, platform_field)
@@ -132,5 +133,5 @@ def build_price_book_model(platforms: tuple[str, ...]) -> type[PriceBookInputs]:
 
 
 def _override_fields(model: type[M], fields: dict[str, Any]) -> type[M]:
-    """Return a model like ``model`` with these fields replaced."""
+    """Return a subclass of ``model`` with replaced fields."""
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)

@@ -1,10 +1,8 @@
 """Define the objects that NVIDIA's Cluster Readiness Engine keeps in Kubernetes (API v1alpha1).
 
 Read by the certifications of the providers. Facts are from the engine's API reference
-('Certification',
-'Workflow', 'BandwidthMeasurement', 'GoodputMeasurement') and from its design records 062 and 068,
-which
-describe the lists of nodes.
+('Certification', 'Workflow', 'BandwidthMeasurement', 'GoodputMeasurement') and from its design
+records 062 and 068, which describe the lists of nodes.
 """
 
 import binascii
@@ -76,7 +74,7 @@ class Certification(WireModel):
     status: CertificationStatus = CertificationStatus()
 
     def condition(self, kind: str) -> Condition | None:
-        """Return the condition of a type that is True now, or None."""
+        """Return the present condition of a type with status True, or None."""
         return find_true_condition(self.status.conditions, kind)
 
 
@@ -145,8 +143,7 @@ class Measurement(WireModel):
         """Return the final value of a metric, or None while the measurement is not final.
 
         The value is the greatest of all message sizes, as the engine judges it
-        (BandwidthMeasurement, 'How it
-        works'). Values that are no decimal number are skipped.
+        (BandwidthMeasurement, 'How it works'). Values that are no decimal number are skipped.
         """
         completed = find_true_condition(self.status.conditions, "Complete")
         if completed is None or completed.reason in _REASONS_WITHOUT_RESULT:

@@ -1,8 +1,7 @@
 """Describe facts about resources: usage, notices, certification, exposure and placement.
 
 The platforms' lifecycles report them; prices, gates, reviews and the topology export read them
-without
-knowing any platform. A fact that a platform does not report is absent, never guessed.
+without knowing any platform. A fact that a platform does not report is absent, never guessed.
 """
 
 from enum import StrEnum
@@ -32,21 +31,23 @@ class Expense(_FactModel):
     """One part of a resource that costs money, with the cost of an hour where it is known."""
 
     what: Literal["gpus", "storage", "whole"] = Field(
-        description="GPUs, storage, or all of the resource in one price."
+        description="GPUs, storage, or the whole resource at one price."
     )
-    amount: float | None = Field(default=None, description="How much, in unit; null: unknown.")
+    amount: float | None = Field(default=None, description="Amount in `unit`; null: unknown.")
     unit: str = Field(default="GPU", description="GPU, TiB or GB.")
     platform: str = Field(description="The platform.")
     gpu_type: str = Field(default="", description="Type of GPU or server; empty: unknown or none.")
-    region: str = Field(default="", description="Where; empty: unknown.")
-    billing: Billing = Field(default=Billing.ON_DEMAND, description="How it is paid for.")
+    region: str = Field(default="", description="Region; empty: unknown.")
+    billing: Billing = Field(default=Billing.ON_DEMAND, description="How it is billed.")
     hourly: float | None = Field(default=None, description="Cost of an hour; null: unknown.")
     currency: str = Field(default="", description="Currency of the cost.")
     source: str = Field(
-        default="", description="Who says so: the platform, or file:line:column of a price."
+        default="", description="Source of the cost: the platform, or file:line:column of a price."
     )
-    because: str = Field(default="", description="Why the cost is not known.")
-    outlives: bool = Field(default=False, description="It stays when the resource is deleted.")
+    because: str = Field(default="", description="Why the cost is unknown.")
+    outlives: bool = Field(
+        default=False, description="The cost stays when the resource is deleted."
+    )
 
     def __str__(self) -> str:
         """Return the amount in words: `16 H100_SXM GPUs, on_demand`; `5 TiB`."""
@@ -66,23 +67,23 @@ class ResourceUsage(_FactModel):
     region: str = Field(default="", description="Region; empty: none, or unknown.")
     gpu_types: tuple[str, ...] = Field(default=(), description="Types of its GPUs or servers.")
     tags: tuple[str, ...] | None = Field(
-        default=None, description="Names of its tags; null where it can have none."
+        default=None, description="Names of its tags; null if its kind has no tags."
     )
     expires: bool | None = Field(
-        default=None, description="Whether it ends by itself; null where nothing could end."
+        default=None, description="Whether it ends by itself; null if its kind cannot end."
     )
-    running: bool = Field(default=False, description="Whether it was last seen running.")
+    running: bool = Field(default=False, description="Whether it was running when last observed.")
     reserved: bool = Field(default=False, description="Whether it is prepaid.")
     paid_until: str = Field(
-        default="", description="Until when it is prepaid, in UTC; empty: nobody tells."
+        default="", description="Until when it is prepaid, in UTC; empty: unknown."
     )
     keeps_data: bool = Field(
-        default=False, description="Whether what people stored by it stays when it is deleted."
+        default=False, description="Whether stored data stays when it is deleted."
     )
     unknown: tuple[str, ...] = Field(
-        default=(), description="Names of the facts above that are known after apply only."
+        default=(), description="Names of the facts above that are known only after apply."
     )
-    expenses: tuple[Expense, ...] = Field(default=(), description="What has to be paid for.")
+    expenses: tuple[Expense, ...] = Field(default=(), description="Its expenses.")
 
 
 class CreditState(StrEnum):
@@ -100,16 +101,17 @@ class Credit(BaseModel):
     """What lack of credit has done, or may do, to one resource.
 
     `text` says what has happened, or until when the resource runs; empty if there is nothing to
-    say. `next`
-    says what the platform takes away next, if anything.
+    say. `next` says what the platform takes away next, if anything.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     state: CreditState = Field(description="stopped, revoked or runs.")
-    text: str = Field(default="", description="What has happened to it.")
-    at: str = Field(default="", description="Since when, or until when it runs; empty: unknown.")
-    next: str = Field(default="", description="What is lost next of it.")
+    text: str = Field(default="", description="What has happened to the resource.")
+    at: str = Field(
+        default="", description="Since when, or until when the resource runs; empty: unknown."
+    )
+    next: str = Field(default="", description="What the platform takes away next.")
 
 
 class NoticeKind(StrEnum):
@@ -139,11 +141,13 @@ class Notice(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: NoticeKind = Field(
-        description="What it is about: expiry, credit, selection, use, renamed, workers, changed, "
+        description="Subject: expiry, credit, selection, use, renamed, workers, changed, "
         "template, image, rollout, repair, fabrics or options."
     )
-    text: str = Field(description="What there is to know, and what to do.")
-    at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")
+    text: str = Field(description="What to know, and what to do.")
+    at: str = Field(
+        default="", description="The moment that the notice is about, in UTC; empty: none."
+    )
     urn: str = Field(default="", description="URN of the resource.")
     name: str = Field(default="", description="Its name in the program.")
 
@@ -169,8 +173,10 @@ class Exposure(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ports: tuple[str, ...] = Field(default=(), description="Ports open to the whole world.")
-    unknown: str = Field(default="", description="Why they cannot be told; empty: they can.")
+    ports: tuple[str, ...] = Field(default=(), description="Ports that any address reaches.")
+    unknown: str = Field(
+        default="", description="Why the ports are unknown; empty: they are known."
+    )
     urn: str = Field(default="", description="URN of the resource.")
     name: str = Field(default="", description="Its name in the program.")
 
@@ -180,9 +186,9 @@ class NodePlacement(_FactModel):
 
     name: str = Field(description="Its name on the platform; a host name.")
     slurm: str = Field(default="", description="Its name in Slurm; empty: the same.")
-    address: str = Field(default="", description="Where it is reached; empty: nobody tells.")
-    fabric_id: str = Field(default="", description="Id of its fabric; empty: not told.")
-    fabric: str = Field(default="", description="Name of its fabric; empty: not told.")
+    address: str = Field(default="", description="Its address; empty: unknown.")
+    fabric_id: str = Field(default="", description="Id of its fabric; empty: unknown.")
+    fabric: str = Field(default="", description="Name of its fabric; empty: unknown.")
 
     @property
     def name_in_slurm(self) -> str:
@@ -194,20 +200,22 @@ class ResourcePlacement(_FactModel):
     """The nodes of one resource, and what they have in common."""
 
     name: str = Field(description="Its name on the platform.")
-    region: str = Field(default="", description="Region of the nodes; empty: not told.")
-    pool: str = Field(default="", description="The platform's own pool of nodes; empty: none told.")
+    region: str = Field(default="", description="Region of the nodes; empty: unknown.")
+    pool: str = Field(
+        default="", description="The platform's own pool of nodes; empty: none or unknown."
+    )
     nodes: tuple[NodePlacement, ...] = Field(default=(), description="Its nodes, in any order.")
     has_own_scheduler: bool = Field(
         default=False, description="Whether its nodes, and no others, have a Kubernetes or a Slurm."
     )
     kubeconfig: SecretStr | None = Field(
-        default=None, description="Credential (YAML) of that Kubernetes; absent: none known."
+        default=None, description="Credential (YAML) of that Kubernetes; absent: unknown."
     )
     kubernetes: KubernetesInputs | None = Field(
-        default=None, description="Where the stack declares the Kubernetes of the nodes."
+        default=None, description="The declared Kubernetes of the nodes."
     )
     untold: tuple[str, ...] = Field(
-        default=(), description="What the platform never tells, such as `switches`."
+        default=(), description="Facts that the platform never reports, such as `switches`."
     )
 
     @property

@@ -1,10 +1,8 @@
 """Describe how a field behaves beside its type: ``Annotated[int, GrowOnly, Field(...)]``.
 
 The input models of the platforms are annotated with these rules. ``changes``, the lifecycles, the
-code
-generators and the reference pages read them with `get_field_rules`, so that no resource has a diff
-of
-its own. Immutable, Secret and StateOnly of an object also hold for the fields inside it.
+code generators and the reference pages read them with `get_field_rules`, so that no resource has a
+diff of its own. Immutable, Secret and StateOnly of an object also hold for the fields inside it.
 """
 
 from collections.abc import Callable, Mapping
@@ -80,7 +78,7 @@ class KeyedBy:
     closed: bool = False
 
     def is_off(self, item: Mapping[str, Any]) -> bool:
-        """Return True if the platform omits a declared item like ``item`` from its answers."""
+        """Return True if the platform omits a declared item like ``item`` from answers."""
         return self.absent_when is not None and self.absent_when(item)
 
 
@@ -89,9 +87,8 @@ class Default:
     """The platform's documented value of a field that is not declared.
 
     A field that is no longer declared returns to ``value``. An immutable field keeps its value
-    instead,
-    because a removed line is no reason to replace a resource; declaring the default of an immutable
-    field is no change either.
+    instead, because a removed line is no reason to replace a resource; declaring the default of an
+    immutable field is no change either.
     """
 
     value: Any
@@ -229,7 +226,7 @@ class FieldRules:
         return replace(self, immutable=immutable, secret=secret, state_only=state_only)
 
     def is_equivalent(self, left: Any, right: Any) -> bool:
-        """Return True if two values of this field are equal or have the same meaning."""
+        """Return True if two values of this field are equal or mean the same."""
         if is_equal(left, right, unordered=self.unordered):
             return True
         if self.compared_by is not None and self.compared_by.compare(left, right) == 0:
@@ -334,7 +331,7 @@ def _list_choices(annotation: Any) -> tuple[str, ...]:
 
 
 def describe_change_effect(rules: FieldRules) -> str:
-    """Return how a change of a field affects its resource, such as "replaces" or "in place".
+    """Return the effect of a field's change on the resource: "replaces" or "in place".
 
     Further rules that people need to know follow: grow-only, write-only, secret.
     """
@@ -354,13 +351,13 @@ def describe_change_effect(rules: FieldRules) -> str:
 
 
 def append_change_effect(description: str, rules: FieldRules) -> str:
-    """Return ``description`` with a change's effect in brackets, unless it is made in place."""
+    """Return ``description`` with a change's effect in brackets, unless "in place"."""
     change_effect = describe_change_effect(rules)
     return description if change_effect == "in place" else f"{description} ({change_effect})"
 
 
 def inherit_all_rules(rules: FieldRules, outer: FieldRules) -> FieldRules:
-    """Return ``rules`` for a field inside an object that is itself a field with ``outer`` rules.
+    """Return ``rules`` for a field inside an object field with ``outer`` rules.
 
     Inherited are all rules that the reference shows, more than `FieldRules.inherit_rules` does.
     """

@@ -27,7 +27,7 @@ _NOT_ASCII_LINES: Final = re.compile(r"[^ -~\t\n]")
 
 
 def escape_invisible(text: str) -> str:
-    """Return ``text`` as one line in which every invisible character is replaced by its escape."""
+    """Return ``text`` as one line with escapes for invisible characters."""
     # nearly all texts are plain ASCII, and this test is much faster than the search
     return (
         text if text.isascii() and text.isprintable() else _NOT_ASCII.sub(_escape_character, text)
@@ -47,7 +47,7 @@ def is_visible_line(text: str) -> bool:
 
 
 def replace_invisible(text: str, replacement: str) -> str:
-    """Return ``text`` with `replacement` for every character that `is_visible_line` refuses."""
+    """Return ``text`` with `replacement` for every invisible character."""
     if is_visible_line(text):
         return text
     return "".join(
@@ -57,7 +57,7 @@ def replace_invisible(text: str, replacement: str) -> str:
 
 
 def truncate(text: str, length: int) -> str:
-    """Return ``text``, or its beginning and its number of characters, within `length`."""
+    """Return ``text``, or the beginning and the number of characters, within `length`."""
     if len(text) <= length:
         return text
     ending = f"... ({len(text):,} characters)"

@@ -22,8 +22,7 @@ class SlurmInputs(InputModel):
     """How gpuform reaches a cluster's Slurm. A setting of gpuform, never sent to the platform.
 
     The defaults fit Slinky, Slurm on Kubernetes: `scontrol` runs in the pod of the Slurm
-    controller, which has
-    the rights of Slurm's administrator.
+    controller, which has the rights of Slurm's administrator.
     """
 
     via: Literal["exec", "ssh", "local"] = Field(
@@ -41,6 +40,7 @@ class SlurmInputs(InputModel):
         description="exec: labels of the pods in which commands can be run; a running one is used.",
         examples=["app.kubernetes.io/component=login"],
     )
+    # Slinky's names of its controller's container and labels.
     container: str = Field(
         default="slurmctld",
         min_length=1,
@@ -64,7 +64,7 @@ class SlurmInputs(InputModel):
     )
     sudo: bool | None = Field(
         default=None,
-        description="Whether changes go through `sudo`, without a password: by default with ssh.",
+        description="Whether changes use `sudo`, without a password: by default with ssh.",
         examples=[False],
     )
 

@@ -22,19 +22,19 @@ class StacksPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     format_version: Literal["1"] = Field(
-        default=FORMAT_VERSION, description="Version of this form."
+        default=FORMAT_VERSION, description="Version of this format."
     )
     name: str = Field(
         default="",
-        description="What it is called: the name of the folder that the stacks are in.",
+        description="Name of the folder of the stacks.",
     )
     plans: tuple[Plan, ...] = Field(
         min_length=1, description="The plan of each stack, in the order in which they are applied."
     )
     gates: tuple[GateResult, ...] | None = Field(
         default=None,
-        description="What the gates of stacks.yaml say of all plans together; null where there are "
-        "none.",
+        description="Results of the gates of stacks.yaml for all plans together; null without "
+        "gates.",
     )
 
     @model_validator(mode="after")
@@ -74,17 +74,19 @@ class LogLine(_LogModel):
     )
     urn: str = Field(default="", description="Of which resource; empty: of the whole run.")
     op: str = Field(default="", description="What was done to it: Pulumi's name of the step.")
-    found: str = Field(default="", description="Of a refresh: what it found, as such a name.")
+    found: str = Field(
+        default="", description="Of a refresh: the step that it found, by Pulumi's name."
+    )
     seconds: float = Field(default=0.0, description="How long it took, by the platform's clock.")
     severity: str = Field(default="", description="Of a message: info, warning or error.")
-    text: str = Field(default="", description="What was said.")
+    text: str = Field(default="", description="The text of the message.")
 
 
 class RunLog(_LogModel):
     """The plan of a run, and the events of the run in order."""
 
-    log_version: Literal["1"] = Field(default=LOG_VERSION, description="Version of this form.")
-    plan: Plan = Field(description="What was to be done.")
+    log_version: Literal["1"] = Field(default=LOG_VERSION, description="Version of this format.")
+    plan: Plan = Field(description="The plan that was applied.")
     lines: tuple[LogLine, ...] = Field(default=(), description="What happened.")
 
 
@@ -110,8 +112,8 @@ class StackEntryInputs(InputModel):
     )
     after: list[str] | None = Field(
         default=None,
-        description="Other stacks, as PROJECT/STACK, that come before it though it reads none of "
-        "their outputs.",
+        description="Other stacks, as PROJECT/STACK, that are applied first although the "
+        "stack reads none of their outputs.",
         examples=[["network/prod"]],
     )
 

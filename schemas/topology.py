@@ -1,10 +1,8 @@
 """Define the keys of a topology file beside the platforms' inputs: sections, options, config.
 
 The topology reader and the generator of the file's JSON Schema use these models. The sections hold
-entries
-by name, and an entry's `platform` selects the model of its properties. Every value may be an
-expression,
-`{{ ... }}`.
+entries by name, and an entry's `platform` selects the model of its properties. Every value may be
+an expression, `{{ ... }}`.
 """
 
 import re
@@ -38,10 +36,11 @@ NAME_PATTERN: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 
 @cache
 def get_reference_fields(model: type[InputModel]) -> Mapping[str, str]:
-    """Return the fields of ``model`` that hold ids of resources, by their names without `_id`.
+    """Return the fields of ``model`` for ids of resources, by the names without `_id`.
 
     An entry may give the resource itself under the short name.
     """
+    # such as `cluster_id`, which an entry may give as `cluster`
     fields = (name for name, rules in get_field_rules(model).items() if rules.reference_kind)
     return MappingProxyType({name.removesuffix("_id"): name for name in fields})
 
@@ -58,6 +57,7 @@ def _validate_duration(text: str) -> str:
 def _validate_pattern(text: str) -> str:
     try:
         re.compile(text)
+    # huge repetition counts and deep nesting raise other errors than re.error
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"is not a regular expression: {error}") from None
     return text
@@ -116,7 +116,7 @@ class _Options(InputModel):
     )
     retain_on_delete: bool | None = Field(
         default=None,
-        description="Whether the object stays on the platform when the resource goes.",
+        description="Whether the object stays on the platform when the resource is removed.",
         examples=[True],
     )
     delete_before_replace: bool | None = Field(
@@ -126,7 +126,7 @@ class _Options(InputModel):
     )
     depends_on: list[str] | None = Field(
         default=None,
-        description="Resources that are made before this one, and deleted after it.",
+        description="Resources that are created before this one, and deleted after it.",
         examples=[["{{ health_gates.healthy }}"]],
     )
     ignore_changes: list[str] | None = Field(
@@ -146,12 +146,12 @@ class _Options(InputModel):
     )
     aliases: list[AliasInputs] | None = Field(
         default=None,
-        description="What the resource was called before, so that a renamed one is not replaced.",
+        description="Former names of the resource, so that a renamed resource is not replaced.",
         examples=[[{"name": "train-old"}]],
     )
     parent: str | None = Field(
         default=None,
-        description="The resource that this one is shown under; options such as protect are "
+        description="The parent of this resource, from which options such as protect are "
         "inherited.",
         examples=["{{ clusters.head }}"],
     )
@@ -175,7 +175,7 @@ class _Options(InputModel):
     )
     id: str | None = Field(
         default=None,
-        description="Id of an object that exists: it is only read, never changed or deleted.",
+        description="Id of an existing object to read: gpuform never changes or deletes it.",
         examples=["cluster-4f1e"],
     )
 
@@ -193,7 +193,7 @@ _IMPORT: Any = {
         str | None,
         Field(
             default=None,
-            description="Id of an object that exists, to be managed from now on.",
+            description="Id of an existing object to manage from now on.",
             examples=["cluster-4f1e"],
         ),
     )
@@ -216,21 +216,22 @@ class ConfigInputs(InputModel):
     )
     default: Any = Field(
         default=None,
-        description="The value of stacks that set none; without it they have to.",
+        description="The value of stacks that set none; without a default every stack must "
+        "set one.",
         examples=[16],
     )
     emulator_default: Any = Field(
         default=None,
-        description="The value of stacks that set none, on the emulator alone: stacks on real "
-        "platforms have to set one.",
+        description="The value of stacks that set none, on the emulator only: stacks on real "
+        "platforms must set one.",
         examples=["Only4Tests!"],
     )
     description: str | None = Field(
-        default=None, description="What it is for.", examples=["GPUs to train on."]
+        default=None, description="Its purpose.", examples=["GPUs to train on."]
     )
     secret: bool | None = Field(
         default=None,
-        description="Whether it is secret, and so all that is made of it.",
+        description="Whether the value is secret, and every value computed from it.",
         examples=[True],
     )
     enum: list[Any] | None = Field(
@@ -268,14 +269,14 @@ class EntryInputs(InputModel):
     )
     for_each: Any = Field(
         default=None,
-        description="A map, or a list of texts and whole numbers: one instance for each, called "
-        "NAME-KEY, in which `each.key` and `each.value` are known. A key that goes takes its "
-        "instance with it, whatever its place; use a map for what costs money.",
+        description="A map, or a list of texts and integers: one instance for each, called "
+        "NAME-KEY, in which `each.key` and `each.value` are defined. A removed key removes "
+        "its instance, whatever its position; use a map for resources that cost money.",
         examples=[{"a": "us-central-8", "b": "us-central-8"}, "{{ range(4) }}"],
     )
     when: Any = Field(
         default=None,
-        description="Whether the resource is declared at all; true when not given.",
+        description="Whether the resource is declared at all; true if not given.",
         examples=["{{ config.gpus > 0 }}"],
     )
     options: OptionsInputs | None = Field(
@@ -290,18 +291,18 @@ class _Module(InputModel):
         examples=["pool.yaml"],
     )
     name: str = Field(
-        description="What the names of its resources begin with: NAME-ENTRY, or NAME-KEY-ENTRY "
-        "with `for_each`. Another name means other resources.",
+        description="Prefix of the names of its resources: NAME-ENTRY, or NAME-KEY-ENTRY with "
+        "`for_each`. Another name means other resources.",
         examples=["train"],
     )
     for_each: Any = Field(
         default=None,
-        description="As in an entry: one instance of the module for each, called NAME-KEY.",
+        description="As in an entry: one instance of the module for each item, called NAME-KEY.",
         examples=[{"a": "us-central-8", "b": "us-central-4"}],
     )
     when: Any = Field(
         default=None,
-        description="As in an entry: whether the module is there at all.",
+        description="As in an entry: whether the module is included at all.",
         examples=["{{ config.gpus > 0 }}"],
     )
 
@@ -330,14 +331,14 @@ class TopologyInputs(InputModel):
 
     include: list[Any] | None = Field(
         default=None,
-        description="Other topology files, relative to this one. A path alone: its contents count "
-        "as if they were in this file. An object: an instance of a module, with names and inputs "
-        "of its own.",
+        description="Other topology files, relative to this one. A path alone includes the "
+        "contents of the file here. An object is an instance of a module, with names and "
+        "inputs of its own.",
         examples=[["volumes.yaml"], [{"file": "pool.yaml", "name": "train", "with": {"gpus": 16}}]],
     )
     inputs: dict[str, ConfigInputs] | None = Field(
         default=None,
-        description="Of a module file: the values that it is given, `{{ inputs.NAME }}`.",
+        description="Of a module file: its input values, `{{ inputs.NAME }}`.",
         examples=[{"gpus": {"type": "integer", "multiple_of": 8}}],
     )
     config: dict[str, ConfigInputs] | None = Field(
@@ -352,13 +353,13 @@ class TopologyInputs(InputModel):
     )
     defaults: dict[str, Any] | None = Field(
         default=None,
-        description="Properties and options, by section and platform, of every entry that does "
-        "not say otherwise; null in an entry undoes one.",
+        description="Default properties and options of entries, by section and platform; null "
+        "in an entry removes one.",
         examples=[{"clusters": {"together": {"billing_type": "ON_DEMAND"}}}],
     )
     outputs: dict[str, Any] | None = Field(
         default=None,
-        description="What the stack tells: `gpuform stack output`. Of a module file: what "
-        "`{{ modules.NAME.OUTPUT }}` is where it is included.",
+        description="Outputs of the stack: `gpuform stack output`. Of a module file: the "
+        "values of `{{ modules.NAME.OUTPUT }}` where it is included.",
         examples=[{"kubeconfig": "{{ clusters.train.kube_config }}"}],
     )

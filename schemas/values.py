@@ -32,7 +32,7 @@ UNKNOWN: Final = Unknown()
 
 
 def parse_count(value: Any) -> int | None:
-    """Return a reported number as an integer; 0 for a value that is no number, None if UNKNOWN."""
+    """Return a reported number as an integer; 0 for other values, None if UNKNOWN."""
     if value is UNKNOWN:
         return None
     return int(value) if isinstance(value, int | float) and isfinite(value) else 0
@@ -51,8 +51,7 @@ def is_equal(left: Any, right: Any, *, unordered: bool = False) -> bool:
     """Return True if two property values are equal.
 
     16 equals 16.0, but True does not equal 1; None in an object equals an absent key. With
-    ``unordered``
-    the order of a list does not matter, the number of equal items does.
+    ``unordered`` the order of a list does not matter, the number of equal items does.
     """
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         return all(is_equal(left.get(name), right.get(name)) for name in {*left, *right})

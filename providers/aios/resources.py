@@ -44,13 +44,13 @@ class GpuArguments(TypedDict):
 class NodeGpusArguments(TypedDict):
     """The GPUs of a node."""
 
-    # How many; computed when they are listed.
+    # Number of GPUs; computed if they are listed.
     count: NotRequired[pulumi.Input[int] | None]
-    # Memory of all in MB; computed when they are listed.
+    # Memory of all GPUs in MB; computed if they are listed.
     memory: NotRequired[pulumi.Input[int] | None]
     # The GPUs one by one.
     gpus: NotRequired[pulumi.Input[Sequence[pulumi.Input[GpuArguments]]] | None]
-    # What they can do, such as tensor_cores.
+    # Features of the GPUs, such as tensor_cores.
     features: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
     # The distinct models; computed when the GPUs are listed.
     model_names: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
@@ -150,11 +150,11 @@ class TotalNetworkArguments(TypedDict):
 class ConfigArguments(TypedDict):
     """The settings of the cluster's controller."""
 
-    # Id of a policy executor of one's own.
+    # Id of a custom policy executor.
     policy_executor_id: NotRequired[pulumi.Input[str] | None]
     # Where policies are executed, such as local.
     policy_execution_mode: NotRequired[pulumi.Input[str] | None]
-    # A policy system of one's own: any value, kept as it is.
+    # A custom policy system: any value, passed on unchanged.
     custom_policy_system: NotRequired[pulumi.Input[Any] | None]
     # Public host name of the cluster.
     public_hostname: pulumi.Input[str]
@@ -169,7 +169,7 @@ class ClusterMetadataArguments(TypedDict):
 
     # A name for people.
     name: pulumi.Input[str]
-    # What it is for.
+    # Its purpose.
     description: pulumi.Input[str]
     # Who owns or manages it.
     owner: pulumi.Input[str]
@@ -189,7 +189,7 @@ class KubernetesArguments(TypedDict):
 
     # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
     kubeconfig: NotRequired[pulumi.Input[str] | None]
-    # Context in it; the current one when not declared.
+    # Context in the kubeconfig; the current one if not declared.
     context: NotRequired[pulumi.Input[str] | None]
 
 
@@ -211,21 +211,21 @@ class SlurmArguments(TypedDict):
     user: NotRequired[pulumi.Input[str] | None]
     # ssh: port of the login node.
     port: NotRequired[pulumi.Input[int] | None]
-    # Whether changes go through `sudo`, without a password: by default with ssh.
+    # Whether changes use `sudo`, without a password: by default with ssh.
     sudo: NotRequired[pulumi.Input[bool] | None]
 
 
 class ScheduledDrainArguments(TypedDict):
     """The jobs on removed nodes, and which scheduler to ask, where the platform knows none."""
 
-    # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
-    # them.
+    # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
+    # the jobs.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
     # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # The Kubernetes to ask for jobs; nobody is asked without it and slurm.
+    # The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for jobs.
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
-    # The Slurm to ask for jobs; exec needs kubernetes as well.
+    # The Slurm to ask for jobs; exec needs kubernetes, too.
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
 
@@ -238,7 +238,7 @@ class ClusterArguments(TypedDict):
     region_id: NotRequired[pulumi.Input[str] | None]
     # Status; when not declared, the system's own.
     status: NotRequired[pulumi.Input[str] | None]
-    # The nodes one by one in node_data; left out, aios.GpuNode resources add them.
+    # The nodes one by one in node_data; without it, aios.GpuNode resources add the nodes.
     nodes: NotRequired[pulumi.Input[NodesArguments] | None]
     # All GPUs: computed from the nodes.
     gpus: NotRequired[pulumi.Input[TotalGpusArguments] | None]
@@ -256,14 +256,14 @@ class ClusterArguments(TypedDict):
     config: pulumi.Input[ConfigArguments]
     # Tags or labels.
     tags: pulumi.Input[Sequence[pulumi.Input[str]]]
-    # What people want to know: name, description, owner and more.
+    # Facts for people: name, description, owner and more.
     cluster_metadata: pulumi.Input[ClusterMetadataArguments]
     # Reputation of the cluster, which the network may change. (in place, write-only)
     reputation: NotRequired[pulumi.Input[float] | None]
-    # How the record is made: by the Parser, as documented, or directly in the registry. (nothing)
+    # How to create the record: by the Parser, or directly in the registry. (nothing)
     create_mode: NotRequired[pulumi.Input[CreateMode] | None]
-    # gpuform's own, never sent: what is done about jobs on nodes before their entries leave the
-    # record, and who tells them. Without it nobody looks. (nothing)
+    # A setting of gpuform, never sent: what to do about jobs on nodes before their entries are
+    # removed, and which scheduler to ask. Without it, gpuform does not look for jobs. (nothing)
     drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
 
 
@@ -274,8 +274,8 @@ class GpuNodeArguments(TypedDict):
     cluster_id: pulumi.Input[str] | PlatformResource
     # Id of the node in the cluster. (replaces)
     node_id: pulumi.Input[str]
-    # gpuform's own, never sent: what is done about jobs on the node before its entry leaves the
-    # record, and who tells them. Without it nobody looks. (nothing)
+    # A setting of gpuform, never sent: what to do about jobs on the node before its entry is
+    # removed, and which scheduler to ask. Without it, gpuform does not look for jobs. (nothing)
     drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
     # Its GPUs.
     gpus: pulumi.Input[NodeGpusArguments]

@@ -17,18 +17,18 @@ __all__ = ["HealthGate"]
 class BoundsArguments(TypedDict):
     """The bounds of a number."""
 
-    # The least that will do.
+    # The lowest accepted value.
     at_least: NotRequired[pulumi.Input[float] | None]
-    # The most that will do.
+    # The highest accepted value.
     at_most: NotRequired[pulumi.Input[float] | None]
 
 
 class RateBoundsArguments(TypedDict):
     """The bounds of a rate, from 0 to 1."""
 
-    # The least that will do, from 0 to 1.
+    # The lowest accepted value, from 0 to 1.
     at_least: NotRequired[pulumi.Input[float] | None]
-    # The most that will do, from 0 to 1.
+    # The highest accepted value, from 0 to 1.
     at_most: NotRequired[pulumi.Input[float] | None]
 
 
@@ -57,7 +57,7 @@ class ConditionArguments(TypedDict):
     active_port_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
     # GPUs allotted to workloads.
     allocation_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
-    # Use that is made of allotted GPUs.
+    # Utilization of allotted GPUs.
     utilization: NotRequired[pulumi.Input[RateBoundsArguments] | None]
     # Used part of the storage.
     storage_utilization_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
@@ -78,11 +78,11 @@ class ConditionArguments(TypedDict):
 class HealthGateArguments(TypedDict):
     """A gate that opens once the reports of Lens satisfy a condition."""
 
-    # Bounds by names of what Lens tells: what has to hold, all of it.
+    # Bounds on numbers that Lens reports, by name. All of them must hold.
     condition: pulumi.Input[ConditionArguments]
-    # How long to wait for it, in minutes. (nothing)
+    # How long to wait for the condition, in minutes. (nothing)
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # Values of any kind: when one changes, the gate is passed anew.
+    # Values of any kind: when one changes, the gate is evaluated again.
     triggers: NotRequired[pulumi.Input[Sequence[pulumi.Input[Any]]] | None]
 
 

@@ -78,8 +78,8 @@ Metric = Literal[
 class NodeArguments(TypedDict):
     """One node of a pool, where it differs from the other nodes."""
 
-    # Its name; otherwise gpu_node_name_prefix, a hyphen and its key. Another name makes another
-    # node.
+    # Name of the node; by default gpu_node_name_prefix, a hyphen and its key. Another name creates
+    # another node.
     gpu_node_name: NotRequired[pulumi.Input[str] | None]
     # A fixed address of the subnet; another one replaces the node.
     ip_address: NotRequired[pulumi.Input[str] | None]
@@ -87,9 +87,9 @@ class NodeArguments(TypedDict):
     nat_enabled: NotRequired[pulumi.Input[bool] | None]
     # Id of the public IP for NAT.
     public_ip_address_id: NotRequired[pulumi.Input[str] | None]
-    # Whether it is locked; otherwise as the pool's.
+    # Whether the node is locked; by default as the pool.
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
-    # RUNNING or STOPPED; otherwise as the pool's.
+    # RUNNING or STOPPED; by default as the pool.
     state: NotRequired[pulumi.Input[State] | None]
 
 
@@ -98,7 +98,7 @@ class KubernetesArguments(TypedDict):
 
     # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
     kubeconfig: NotRequired[pulumi.Input[str] | None]
-    # Context in it; the current one when not declared.
+    # Context in the kubeconfig; the current one if not declared.
     context: NotRequired[pulumi.Input[str] | None]
 
 
@@ -120,58 +120,59 @@ class SlurmArguments(TypedDict):
     user: NotRequired[pulumi.Input[str] | None]
     # ssh: port of the login node.
     port: NotRequired[pulumi.Input[int] | None]
-    # Whether changes go through `sudo`, without a password: by default with ssh.
+    # Whether changes use `sudo`, without a password: by default with ssh.
     sudo: NotRequired[pulumi.Input[bool] | None]
 
 
 class PoolDrainArguments(TypedDict):
     """The jobs on a pool's removed nodes, the scheduler to ask, and which nodes go first."""
 
-    # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
-    # them.
+    # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
+    # the jobs.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
     # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # Names of the nodes that go when there are to be fewer, all of them; otherwise failed ones,
-    # then cordoned or drained ones, then idle ones, then the newest go.
+    # Names of all nodes to remove when the cluster shrinks; by default failed nodes first, then
+    # cordoned or drained, then idle, then the newest ones.
     nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # The Kubernetes to ask for jobs; nobody is asked without it and slurm.
+    # The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for jobs.
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
-    # The Slurm to ask for jobs; exec needs kubernetes as well.
+    # The Slurm to ask for jobs; exec needs kubernetes, too.
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
 
 class RolloutArguments(TypedDict):
     """How nodes are replaced when their image or type changes, or when they have failed."""
 
-    # How many nodes may be away at a time: a number, or a share such as 25%, rounded down to 1 at
-    # the least. 1 when not declared. Failed nodes count.
+    # How many nodes may be unavailable at the same time: a number, or a share such as 25%, rounded
+    # down to at least 1. 1 if not declared. Failed nodes count.
     max_unavailable: NotRequired[pulumi.Input[str | int] | None]
-    # How long to wait after each step, such as 5m; nothing when not declared.
+    # How long to wait after each step, such as 5m; no pause if not declared.
     pause: NotRequired[pulumi.Input[str] | None]
-    # When a new node fails: stop before the next step (when not declared), or continue while fewer
-    # than max_unavailable are away.
+    # When a new node fails: stop before the next step (default), or continue while fewer than
+    # max_unavailable nodes are unavailable.
     on_failure: NotRequired[pulumi.Input[OnFailure] | None]
 
 
 class RepairArguments(TypedDict):
     """Which broken nodes are repaired, how many at a time, and who must have seen the plan."""
 
-    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
-    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
+    # reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or --allow
+    # repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
-    # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
-    # (the nodes' scheduler cannot use one), overheated (Lens measures it), failed_certification (a
-    # certification names it, alone). platform when not declared.
+    # Which reports count: platform (reports a broken node, or proposes a repair), not_ready (the
+    # scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+    # certification names this node alone). platform if not declared.
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
-    # How long a scheduler cannot use a node before that counts; 10m when not declared.
+    # How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+    # declared.
     not_ready_for: NotRequired[pulumi.Input[str] | None]
-    # What no GPU may be above for on: overheated, in degrees Celsius.
+    # Highest allowed temperature of a GPU in degrees Celsius, for on: overheated.
     max_temperature: NotRequired[pulumi.Input[int] | None]
     # How many nodes are repaired at a time; 1 when not declared.
     max_parallel: NotRequired[pulumi.Input[int] | None]
-    # When more nodes than that are broken, nothing is repaired, for then the fault is not the
-    # nodes'. A number, or a share, rounded down to 1 at the least; 25% when not declared.
+    # With more broken nodes than this, nothing is repaired, because the cause is then probably not
+    # in the nodes. A number, or a share rounded down to at least 1; 25% if not declared.
     max_unhealthy: NotRequired[pulumi.Input[str | int] | None]
 
 
@@ -192,11 +193,11 @@ class ScheduleArguments(TypedDict):
 IdleArguments = TypedDict(
     "IdleArguments",
     {
-        # What each GPU is used less than, in percent.
+        # Utilization of each GPU below which it is idle, in percent.
         "below": pulumi.Input[str],
-        # For how long without a break, 30m to 7d.
+        # How long the GPUs must be idle without a break, 30m to 7d.
         "for": pulumi.Input[str],
-        # What `gpuform expire` does: stop, which is the default.
+        # The action of `gpuform expire`: stop, the default.
         "then": NotRequired[pulumi.Input[Then] | None],
     },
 )
@@ -208,10 +209,10 @@ class NodePoolArguments(TypedDict):
 
     # The platform's node pool, such as POOL001-krw1a. (replaces)
     node_pool_id: pulumi.Input[str]
-    # Fabric of the nodes, made with the first of them; another name moves them to that fabric,
-    # which has to have members.
+    # Fabric of the nodes, created with the first of them. Another name moves the nodes to that
+    # fabric, which must have members.
     cluster_fabric_name: pulumi.Input[str]
-    # Id of a fabric with other nodes, for the pool to join it.
+    # Id of an existing fabric that the pool joins.
     cluster_fabric_id: NotRequired[pulumi.Input[str] | None]
     # Nodes are named by it: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes. (replaces)
     gpu_node_name_prefix: pulumi.Input[str]
@@ -219,20 +220,21 @@ class NodePoolArguments(TypedDict):
     count: NotRequired[pulumi.Input[int] | None]
     # The nodes one by one, each under a key of its own.
     nodes: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[NodeArguments]]] | None]
-    # Names of the nodes that go first when count shrinks; then failed, stopped and the newest ones
-    # go. (nothing)
+    # Names of the nodes to remove first when count shrinks; failed, stopped and the newest nodes
+    # follow. (nothing)
     remove: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # gpuform's own, never sent: what is done about jobs on nodes that are deleted, replaced,
-    # stopped or moved, and which go when there are to be fewer. With kubernetes or slurm they are
-    # cordoned first, and taken when no job runs on them; otherwise nobody looks for jobs. (nothing)
+    # A setting of gpuform, never sent: what to do about jobs on nodes that are deleted, replaced,
+    # stopped or moved, and which nodes to remove when the pool shrinks. With kubernetes or slurm,
+    # nodes are cordoned first and removed when no job runs on them; without, gpuform does not look
+    # for jobs. (nothing)
     drain: NotRequired[pulumi.Input[PoolDrainArguments] | None]
-    # gpuform's own, never sent: with it another image_id, server_type_id or gpu_type replaces the
-    # nodes step by step, under no job, and so are failed nodes. Without it another image or type
-    # replaces the pool as a whole. (nothing)
+    # A setting of gpuform, never sent: with it, another image_id, server_type_id or gpu_type
+    # replaces the nodes step by step, each while no job runs on it; failed nodes, too. Without it,
+    # another image or type replaces the whole pool at once. (nothing)
     rollout: NotRequired[pulumi.Input[RolloutArguments] | None]
-    # gpuform's own, never sent: which broken nodes are deleted and made anew, and how many at a
-    # time. No job runs on a node that goes, as `drain` has it. Without it every `up` makes nodes in
-    # ERROR anew. (recorded, nothing is sent)
+    # A setting of gpuform, never sent: which broken nodes are recreated, and how many at a time,
+    # each while no job runs on it (see `drain`). Without it, every run of `up` recreates the nodes
+    # in state ERROR. (recorded, nothing is sent)
     repair: NotRequired[pulumi.Input[RepairArguments] | None]
     # The former name of drain. (as the fields it stands for)
     scale_down: NotRequired[pulumi.Input[PoolDrainArguments] | None]
@@ -244,9 +246,9 @@ class NodePoolArguments(TypedDict):
     image_id: pulumi.Input[str]
     # Id of the product (the type of server); or declare its gpu_type. (replaces, write-only)
     server_type_id: NotRequired[pulumi.Input[str] | None]
-    # GPU of the servers, as the platform's `gpu_model` names it, instead of server_type_id: finds
-    # the id of the one type of server that has it. The id found is kept until another GPU is
-    # declared. (replaces, write-only)
+    # GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks up
+    # the only server type with this GPU, and keeps the id until another GPU is declared. (replaces,
+    # write-only)
     gpu_type: NotRequired[pulumi.Input[str] | None]
     # Region, such as kr-west1. (replaces)
     region_id: pulumi.Input[str]
@@ -260,19 +262,20 @@ class NodePoolArguments(TypedDict):
     os_user_password: pulumi.Input[str]
     # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
     init_script: NotRequired[pulumi.Input[str] | None]
-    # Tags that new nodes get; later, the Resource Manager's. (holds for what is made later)
+    # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (holds for what is
+    # made later)
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
-    # offset. Told by every plan from a week before. (recorded, nothing is sent)
+    # When `gpuform expire` destroys it: at the end of a date in UTC, or at a moment with an offset.
+    # Every plan of the week before shows a notice. (recorded, nothing is sent)
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
-    # hours. A replacement counts anew. (recorded, nothing is sent)
+    # How long after its creation `gpuform expire` destroys it, instead of expires; a day has 24
+    # hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
     # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
-    # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
-    # sent)
+    # begin. A stop outside of these hours is no drift, and `up` does not start it. (recorded,
+    # nothing is sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
-    # When its GPUs count as idle, so that `gpuform expire` stops it. It stays stopped until idle is
+    # When its GPUs are idle, so that `gpuform expire` stops it. It stays stopped until idle is
     # removed, or --allow start-terminated starts it. (recorded, nothing is sent)
     idle: NotRequired[pulumi.Input[IdleArguments] | None]
 
@@ -280,30 +283,31 @@ class NodePoolArguments(TypedDict):
 class ScheduledDrainArguments(TypedDict):
     """The jobs on removed nodes, and which scheduler to ask, where the platform knows none."""
 
-    # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
-    # them.
+    # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
+    # the jobs.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
     # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # The Kubernetes to ask for jobs; nobody is asked without it and slurm.
+    # The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for jobs.
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
-    # The Slurm to ask for jobs; exec needs kubernetes as well.
+    # The Slurm to ask for jobs; exec needs kubernetes, too.
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
 
 class MachineRepairArguments(TypedDict):
     """When a broken machine is repaired, and who must have seen the plan."""
 
-    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
-    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
+    # reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or --allow
+    # repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
-    # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
-    # (the nodes' scheduler cannot use one), overheated (Lens measures it), failed_certification (a
-    # certification names it, alone). platform when not declared.
+    # Which reports count: platform (reports a broken node, or proposes a repair), not_ready (the
+    # scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+    # certification names this node alone). platform if not declared.
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
-    # How long a scheduler cannot use a node before that counts; 10m when not declared.
+    # How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+    # declared.
     not_ready_for: NotRequired[pulumi.Input[str] | None]
-    # What no GPU may be above for on: overheated, in degrees Celsius.
+    # Highest allowed temperature of a GPU in degrees Celsius, for on: overheated.
     max_temperature: NotRequired[pulumi.Input[int] | None]
 
 
@@ -312,7 +316,7 @@ class GpuNodeArguments(TypedDict):
 
     # Name of the node. (replaces)
     gpu_node_name: pulumi.Input[str]
-    # Fabric to join, such as a NodePool's cluster_fabric_id; another one of the same vendor pool
+    # Fabric to join, such as a NodePool's cluster_fabric_id. Another fabric of the same vendor pool
     # moves the node.
     cluster_fabric_id: pulumi.Input[str]
     # A fixed address of the subnet. (replaces)
@@ -325,19 +329,20 @@ class GpuNodeArguments(TypedDict):
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED.
     state: NotRequired[pulumi.Input[State] | None]
-    # gpuform's own, never sent: what is done about jobs on the node when it is deleted, replaced,
-    # stopped or moved, and who tells them. Without it nobody looks. (nothing)
+    # A setting of gpuform, never sent: what to do about jobs on the node when it is deleted,
+    # replaced, stopped or moved, and which scheduler to ask. Without it, gpuform does not look for
+    # jobs. (nothing)
     drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
-    # gpuform's own, never sent: when the node is broken and made anew, which replaces this
-    # resource. No job runs on it then, as `drain` has it. (recorded, nothing is sent)
+    # A setting of gpuform, never sent: when the broken node is recreated, which replaces this
+    # resource. No job runs on the node then (see `drain`). (recorded, nothing is sent)
     repair: NotRequired[pulumi.Input[MachineRepairArguments] | None]
     # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
     image_id: pulumi.Input[str]
     # Id of the product (the type of server); or declare its gpu_type. (replaces, write-only)
     server_type_id: NotRequired[pulumi.Input[str] | None]
-    # GPU of the servers, as the platform's `gpu_model` names it, instead of server_type_id: finds
-    # the id of the one type of server that has it. The id found is kept until another GPU is
-    # declared. (replaces, write-only)
+    # GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks up
+    # the only server type with this GPU, and keeps the id until another GPU is declared. (replaces,
+    # write-only)
     gpu_type: NotRequired[pulumi.Input[str] | None]
     # Region, such as kr-west1. (replaces)
     region_id: pulumi.Input[str]
@@ -351,19 +356,20 @@ class GpuNodeArguments(TypedDict):
     os_user_password: pulumi.Input[str]
     # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
     init_script: NotRequired[pulumi.Input[str] | None]
-    # Tags that new nodes get; later, the Resource Manager's. (holds for what is made later)
+    # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (holds for what is
+    # made later)
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
-    # offset. Told by every plan from a week before. (recorded, nothing is sent)
+    # When `gpuform expire` destroys it: at the end of a date in UTC, or at a moment with an offset.
+    # Every plan of the week before shows a notice. (recorded, nothing is sent)
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
-    # hours. A replacement counts anew. (recorded, nothing is sent)
+    # How long after its creation `gpuform expire` destroys it, instead of expires; a day has 24
+    # hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
     # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
-    # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
-    # sent)
+    # begin. A stop outside of these hours is no drift, and `up` does not start it. (recorded,
+    # nothing is sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
-    # When its GPUs count as idle, so that `gpuform expire` stops it. It stays stopped until idle is
+    # When its GPUs are idle, so that `gpuform expire` stops it. It stays stopped until idle is
     # removed, or --allow start-terminated starts it. (recorded, nothing is sent)
     idle: NotRequired[pulumi.Input[IdleArguments] | None]
 
@@ -382,11 +388,11 @@ class FabricArguments(TypedDict):
 class BatchJobArguments(TypedDict):
     """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
 
-    # The batch script, with its first line `#!/bin/bash`. sbatch is told which nodes it runs on,
-    # and that it shares them with nobody.
+    # The batch script, with its first line `#!/bin/bash`. gpuform passes the nodes to sbatch, and
+    # reserves them exclusively.
     script: pulumi.Input[str]
-    # A regular expression for the line with the result, the figure in brackets. Of several lines
-    # the last one counts.
+    # A regular expression for the line with the result, with the figure in parentheses. The last of
+    # several matching lines counts.
     result: pulumi.Input[str]
     # each: a job for each node. all: one job over all of them. each when not declared.
     nodes: NotRequired[pulumi.Input[Nodes] | None]
@@ -395,20 +401,20 @@ class BatchJobArguments(TypedDict):
 class CategoryArguments(TypedDict):
     """One test that nodes have to pass."""
 
-    # What is tested.
+    # Domain of the test.
     domain: pulumi.Input[str]
-    # With which test.
+    # Variant of the test.
     variant: pulumi.Input[str]
-    # Options of the Cluster Readiness Engine for this category, as it calls them. `testScale:
-    # intra-node` tests each node by itself, `diagnose` finds those at fault.
+    # Options of the Cluster Readiness Engine for this category, by the engine's names. `testScale:
+    # intra-node` tests each node alone, `diagnose` finds faulty nodes.
     options: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[Any]]] | None]
-    # The least that has to be measured, in the unit of `metric`.
+    # The lowest result that passes, in the unit of `metric`.
     floor: NotRequired[pulumi.Input[float] | None]
-    # How much less than the floor still passes; 0% when not declared.
+    # How far below the floor a result still passes; 0% if not declared.
     tolerance: NotRequired[pulumi.Input[str] | None]
-    # What the floor is for; busBandwidthGBps for communication when not declared.
+    # The metric of the floor; busBandwidthGBps for communication if not declared.
     metric: NotRequired[pulumi.Input[Metric] | None]
-    # The batch job that measures it on a Slurm cluster.
+    # The batch job that runs the test on a Slurm cluster.
     job: NotRequired[pulumi.Input[BatchJobArguments] | None]
 
 
@@ -423,13 +429,13 @@ class CertificationArguments(TypedDict):
     # without, NVIDIA's Cluster Readiness Engine runs them, which has to be installed in the nodes'
     # Kubernetes.
     categories: pulumi.Input[Sequence[pulumi.Input[CategoryArguments]]]
-    # Which nodes are tested when some are not proven: those alone (new), or all once more. new when
-    # not declared. (nothing)
+    # Which nodes to test when some are not certified: only these (new), or all again. new if not
+    # declared. (nothing)
     nodes: NotRequired[pulumi.Input[Nodes] | None]
     # Where the nodes' Slurm can be asked, for categories with `job`. (nothing)
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
-    # Absolute path of a folder that the nodes share with the place where Slurm's commands are run:
-    # what a `job` prints lies there. The user's home when not declared; needed for slurm: {via:
+    # Absolute path of a folder that the nodes share with the machine that runs Slurm's commands; a
+    # `job` writes its output there. The user's home if not declared; required with slurm: {via:
     # exec}. (nothing)
     folder: NotRequired[pulumi.Input[str] | None]
     # For how many minutes the tests may go on, the wait for busy nodes included; 180 when not
@@ -437,9 +443,9 @@ class CertificationArguments(TypedDict):
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # Region of the nodes; that of the account's settings when not declared. (replaces)
     region_id: NotRequired[pulumi.Input[str] | None]
-    # Ids of the nodes that are tested: with new ones these are tested.
+    # Ids of the nodes to test. New nodes are tested when they are added.
     node_ids: pulumi.Input[Sequence[pulumi.Input[str]]]
-    # The Kubernetes of the nodes, each node under its own name: it has NVIDIA's Cluster Readiness
+    # The Kubernetes of the nodes, each node under its own name, with NVIDIA's Cluster Readiness
     # Engine. (nothing)
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
 

@@ -75,7 +75,7 @@ class PortMappingArguments(TypedDict):
     external_port: NotRequired[pulumi.Input[int] | None]
     # tcp or udp.
     protocol: NotRequired[pulumi.Input[Protocol] | None]
-    # What it is for.
+    # Its purpose.
     description: NotRequired[pulumi.Input[str] | None]
 
 
@@ -84,21 +84,21 @@ class AutoTerminateArguments(TypedDict):
 
     # Whether it does.
     enabled: NotRequired[pulumi.Input[bool] | None]
-    # After so long without work.
+    # Minutes without work after which it stops.
     idle_minutes: NotRequired[pulumi.Input[int] | None]
-    # After so many hours.
+    # Hours of running after which it stops.
     max_runtime_hours: NotRequired[pulumi.Input[int] | None]
-    # At this cost, in USD.
+    # Cost at which it stops, in USD.
     cost_limit_usd: NotRequired[pulumi.Input[float] | None]
 
 
 class ClusterRepairArguments(TypedDict):
     """When a broken cluster is restarted, and who must have seen the plan."""
 
-    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
-    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
+    # reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or --allow
+    # repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
-    # Whose word counts: platform, which is its status or the health of its GPUs.
+    # Which reports count: platform, the status of the cluster or the health of its GPUs.
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
 
 
@@ -114,9 +114,9 @@ class AlternativeArguments(TypedDict):
 class OnNoCapacityArguments(TypedDict):
     """What to do while the platform has no free GPUs, instead of failing at once."""
 
-    # What else to try for a new cluster, in this order.
+    # The alternatives for a new cluster, in this order.
     alternatives: NotRequired[pulumi.Input[Sequence[pulumi.Input[AlternativeArguments]]] | None]
-    # How long to go on asking, in minutes.
+    # How long to keep trying, in minutes.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
 
 
@@ -137,11 +137,11 @@ class ScheduleArguments(TypedDict):
 IdleArguments = TypedDict(
     "IdleArguments",
     {
-        # What each GPU is used less than, in percent.
+        # Utilization of each GPU below which it is idle, in percent.
         "below": pulumi.Input[str],
-        # For how long without a break, 30m to 7d.
+        # How long the GPUs must be idle without a break, 30m to 7d.
         "for": pulumi.Input[str],
-        # What `gpuform expire` does: stop, which is the default.
+        # The action of `gpuform expire`: stop, the default.
         "then": NotRequired[pulumi.Input[Then] | None],
     },
 )
@@ -153,7 +153,7 @@ class ClusterArguments(TypedDict):
 
     # Name of the cluster: 3 to 64 letters, digits and hyphens.
     name: pulumi.Input[str]
-    # What the cluster is for.
+    # Purpose of the cluster.
     description: NotRequired[pulumi.Input[str] | None]
     # Type of GPU, such as A100. (replaces)
     gpu_type: pulumi.Input[GpuType]
@@ -175,53 +175,53 @@ class ClusterArguments(TypedDict):
     template_id: NotRequired[pulumi.Input[str] | None]
     # Image, instead of template_id; a change stops and starts the cluster.
     docker_image: NotRequired[pulumi.Input[str] | None]
-    # Variables of the environment, secrets among them; those whose values the platform hides are
-    # not compared. (in place, secret)
+    # Environment variables, which may be secrets. Variables whose values the platform hides are not
+    # compared. (in place, secret)
     environment_variables: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    # Whether one can log in. (replaces, write-only)
+    # Whether people can log in. (replaces, write-only)
     ssh_enabled: NotRequired[pulumi.Input[bool] | None]
-    # Public keys of those who log in. (replaces, write-only)
+    # Public keys of the users who log in. (replaces, write-only)
     ssh_public_keys: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # Ports that are reached from outside.
+    # Ports that are reachable from outside.
     port_mappings: NotRequired[pulumi.Input[Sequence[pulumi.Input[PortMappingArguments]]] | None]
     # Ids of security groups.
     security_groups: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # When the platform stops it by itself. That is no drift; --allow start-terminated starts it
-    # again.
+    # When the platform stops the cluster by itself. Such a stop is no drift; --allow
+    # start-terminated starts the cluster again.
     auto_terminate: NotRequired[pulumi.Input[AutoTerminateArguments] | None]
     # Tags.
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
     # running or stopped.
     state: NotRequired[pulumi.Input[State] | None]
-    # Checks of its health that have to be healthy while it runs: until then it is not ready, and a
-    # create or an update waits for them. (recorded, nothing is sent)
+    # Health checks that must pass while the cluster runs. Until then it is not ready, and a create
+    # or an update waits. (recorded, nothing is sent)
     require_healthy: NotRequired[pulumi.Input[Sequence[pulumi.Input[RequireHealthy]]] | None]
-    # gpuform's own, never sent: whether it is restarted (stopped and started) when its status is
-    # error, or the health of its GPUs is bad. Never while its GPUs are used, or nobody tells that,
-    # but with --allow evict-jobs. (recorded, nothing is sent)
+    # A setting of gpuform, never sent: whether to restart it (stop and start) when its status is
+    # error or the health of its GPUs is bad. Never while its GPUs are in use or their use is
+    # unknown, unless with --allow evict-jobs. (recorded, nothing is sent)
     repair: NotRequired[pulumi.Input[ClusterRepairArguments] | None]
     # Id of a snapshot to start from, once; declaring another one stops and starts the cluster. (in
     # place, write-only)
     restore_snapshot: NotRequired[pulumi.Input[str] | None]
-    # Whether deleting the cluster makes a last snapshot. (in place, write-only)
+    # Whether a last snapshot is created before the cluster is deleted. (in place, write-only)
     final_snapshot: NotRequired[pulumi.Input[bool] | None]
     # Name of that snapshot. (in place, write-only)
     final_snapshot_name: NotRequired[pulumi.Input[str] | None]
-    # gpuform's own, never sent: what to do while TensorOne has no GPUs free. The alternatives are
-    # tried in their order, then all again every minute for wait_minutes; the start of a cluster
-    # waits, too. (nothing)
+    # A setting of gpuform, never sent: what to do while TensorOne has no free GPUs. The
+    # alternatives are tried in order, then all again every minute for wait_minutes; the start of a
+    # cluster waits, too. (nothing)
     on_no_capacity: NotRequired[pulumi.Input[OnNoCapacityArguments] | None]
-    # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
-    # offset. Told by every plan from a week before. (recorded, nothing is sent)
+    # When `gpuform expire` destroys it: at the end of a date in UTC, or at a moment with an offset.
+    # Every plan of the week before shows a notice. (recorded, nothing is sent)
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
-    # hours. A replacement counts anew. (recorded, nothing is sent)
+    # How long after its creation `gpuform expire` destroys it, instead of expires; a day has 24
+    # hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
     # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
-    # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
-    # sent)
+    # begin. A stop outside of these hours is no drift, and `up` does not start it. (recorded,
+    # nothing is sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
-    # When its GPUs count as idle, so that `gpuform expire` stops it. It stays stopped until idle is
+    # When its GPUs are idle, so that `gpuform expire` stops it. It stays stopped until idle is
     # removed, or --allow start-terminated starts it. (recorded, nothing is sent)
     idle: NotRequired[pulumi.Input[IdleArguments] | None]
 

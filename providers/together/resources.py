@@ -238,9 +238,9 @@ class AlternativeArguments(TypedDict):
 class OnNoCapacityArguments(TypedDict):
     """What to do while the platform has no free GPUs, instead of failing at once."""
 
-    # What else to try for a new cluster, in this order.
+    # The alternatives for a new cluster, in this order.
     alternatives: NotRequired[pulumi.Input[Sequence[pulumi.Input[AlternativeArguments]]] | None]
-    # How long to go on asking, in minutes.
+    # How long to keep trying, in minutes.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
 
 
@@ -262,57 +262,58 @@ class SlurmArguments(TypedDict):
     user: NotRequired[pulumi.Input[str] | None]
     # ssh: port of the login node.
     port: NotRequired[pulumi.Input[int] | None]
-    # Whether changes go through `sudo`, without a password: by default with ssh.
+    # Whether changes use `sudo`, without a password: by default with ssh.
     sudo: NotRequired[pulumi.Input[bool] | None]
 
 
 class ClusterDrainArguments(TypedDict):
     """What to do about the jobs on a cluster's nodes, and which nodes are removed first."""
 
-    # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
-    # them.
+    # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
+    # the jobs.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
     # How long to wait for jobs, in minutes; 60 if not declared. Then no node is removed.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # Names of the nodes that go when there are to be fewer, all of them; otherwise failed ones,
-    # then cordoned or drained ones, then idle ones, then the newest go.
+    # Names of all nodes to remove when the cluster shrinks; by default failed nodes first, then
+    # cordoned or drained, then idle, then the newest ones.
     nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # How the Slurm of a SLURM cluster is asked: by default in the pod of Slinky's controller.
+    # How to reach the Slurm of a SLURM cluster: by default in the pod of Slinky's controller.
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
 
 class ClusterRolloutArguments(TypedDict):
     """How a cluster is replaced when a change cannot be made in place."""
 
-    # replace_cluster: the new cluster is made first, where there is stock, and the old one goes
-    # when no job runs on it any more.
+    # replace_cluster: the new cluster is created first, if there is stock, and the old one is
+    # deleted when no job runs on it any more.
     strategy: pulumi.Input[Strategy]
-    # Whether the new cluster has to mount the volume of the old one; it needs volume_id.
+    # Whether the new cluster must mount the volume of the old one; requires volume_id.
     keep_volume: NotRequired[pulumi.Input[bool] | None]
 
 
 class ClusterRepairArguments(TypedDict):
     """Which broken nodes are repaired, and how the nodes of a cluster may be repaired."""
 
-    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
-    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
+    # reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or --allow
+    # repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
-    # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
-    # (the nodes' scheduler cannot use one), overheated (Lens measures it), failed_certification (a
-    # certification names it, alone). platform when not declared.
+    # Which reports count: platform (reports a broken node, or proposes a repair), not_ready (the
+    # scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+    # certification names this node alone). platform if not declared.
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
-    # How long a scheduler cannot use a node before that counts; 10m when not declared.
+    # How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+    # declared.
     not_ready_for: NotRequired[pulumi.Input[str] | None]
-    # What no GPU may be above for on: overheated, in degrees Celsius.
+    # Highest allowed temperature of a GPU in degrees Celsius, for on: overheated.
     max_temperature: NotRequired[pulumi.Input[int] | None]
     # How many nodes are repaired at a time; 1 when not declared.
     max_parallel: NotRequired[pulumi.Input[int] | None]
-    # When more nodes than that are broken, nothing is repaired, for then the fault is not the
-    # nodes'. A number, or a share, rounded down to 1 at the least; 25% when not declared.
+    # With more broken nodes than this, nothing is repaired, because the cause is then probably not
+    # in the nodes. A number, or a share rounded down to at least 1; 25% if not declared.
     max_unhealthy: NotRequired[pulumi.Input[str | int] | None]
-    # How nodes may be repaired: a new machine on another host (HOST_AWARE) or on any (VM_ONLY), a
-    # reboot, or the power cycle of its host. What Together proposes if that is among them, else the
-    # first. All, and HOST_AWARE first, when not declared.
+    # Allowed repairs: a new machine on another host (HOST_AWARE) or on any host (VM_ONLY), a
+    # reboot, or a power cycle of the host. Together's proposal is used if it is listed, otherwise
+    # the first one. All, HOST_AWARE first, if not declared.
     modes: NotRequired[pulumi.Input[Sequence[pulumi.Input[Modes]]] | None]
 
 
@@ -343,7 +344,7 @@ class ClusterArguments(TypedDict):
     cluster_type: NotRequired[pulumi.Input[ClusterType] | None]
     # Id of an existing shared volume of the same region to attach. (replaces, write-only)
     volume_id: NotRequired[pulumi.Input[str] | PlatformResource | None]
-    # A shared volume to make with the cluster, instead of volume_id. (replaces, write-only)
+    # A shared volume to create with the cluster, instead of volume_id. (replaces, write-only)
     shared_volume: NotRequired[pulumi.Input[SharedVolumeArguments] | None]
     # Whether nodes follow the load, up to auto_scale_max_gpus. (replaces, write-only)
     auto_scale: NotRequired[pulumi.Input[bool] | None]
@@ -353,7 +354,7 @@ class ClusterArguments(TypedDict):
     capacity_pool_id: NotRequired[pulumi.Input[str] | None]
     # GPUs from the capacity pool, part of num_gpus.
     num_capacity_pool_gpus: NotRequired[pulumi.Input[int] | None]
-    # Wanted GPUs that come and go with the platform's stock, beside num_gpus.
+    # Desired GPUs that the platform gives and takes back with its stock, beside num_gpus.
     num_preemptible_gpus: NotRequired[pulumi.Input[int] | None]
     # Prepaid GPUs of a RESERVED cluster; all when not declared.
     num_reserved_gpus: NotRequired[pulumi.Input[int] | None]
@@ -377,29 +378,29 @@ class ClusterArguments(TypedDict):
     slurm_image: NotRequired[pulumi.Input[str] | None]
     # Shared memory of a SLURM cluster in GiB; required there. (replaces)
     slurm_shm_size_gib: NotRequired[pulumi.Input[int] | None]
-    # gpuform's own, never sent: what to do while Together is out of stock. The alternatives are
-    # tried in their order, then all again every minute for wait_minutes; growing a cluster waits,
+    # A setting of gpuform, never sent: what to do while Together is out of stock. The alternatives
+    # are tried in order, then all again every minute for wait_minutes; growing a cluster waits,
     # too. (nothing)
     on_no_capacity: NotRequired[pulumi.Input[OnNoCapacityArguments] | None]
-    # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
-    # offset. Told by every plan from a week before. (recorded, nothing is sent)
+    # When `gpuform expire` destroys it: at the end of a date in UTC, or at a moment with an offset.
+    # Every plan of the week before shows a notice. (recorded, nothing is sent)
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
-    # hours. A replacement counts anew. (recorded, nothing is sent)
+    # How long after its creation `gpuform expire` destroys it, instead of expires; a day has 24
+    # hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
-    # gpuform's own, never sent: the jump host on the way to its machines, as the cluster's page at
-    # Together shows it (ssh -J). (recorded, nothing is sent)
+    # A setting of gpuform, never sent: the jump host of the machines, as Together's page of the
+    # cluster shows it (ssh -J). (recorded, nothing is sent)
     ssh_jump: NotRequired[pulumi.Input[str] | None]
-    # gpuform's own, never sent: what is done about jobs on nodes that go, with the cluster or
-    # without it, and which go when num_gpus shrinks. They are cordoned first, and taken when no job
-    # runs on them. (nothing)
+    # A setting of gpuform, never sent: what to do about jobs on removed nodes, with the cluster or
+    # without it, and which nodes to remove when num_gpus shrinks. Nodes are cordoned first, and
+    # removed when no job runs on them. (nothing)
     drain: NotRequired[pulumi.Input[ClusterDrainArguments] | None]
-    # gpuform's own, never sent: Together changes no driver and no GPU in place. With it the new
-    # cluster is made before the old one goes, so that jobs can move; without it the old one goes
-    # first. (nothing)
+    # A setting of gpuform, never sent. Together changes no driver and no GPU type in place: with
+    # rollout, the new cluster is created before the old one is deleted, so that jobs can move;
+    # without it, the old one is deleted first. (nothing)
     rollout: NotRequired[pulumi.Input[ClusterRolloutArguments] | None]
-    # gpuform's own, never sent: which broken nodes are repaired, and how. No job runs on a node
-    # that is repaired, as `drain` has it. (recorded, nothing is sent)
+    # A setting of gpuform, never sent: which broken nodes are repaired, and how, each while no job
+    # runs on it (see `drain`). (recorded, nothing is sent)
     repair: NotRequired[pulumi.Input[ClusterRepairArguments] | None]
     # The former name of drain. (as the fields it stands for)
     scale_down: NotRequired[pulumi.Input[ClusterDrainArguments] | None]
@@ -414,14 +415,14 @@ class VolumeClaimArguments(TypedDict):
     name: pulumi.Input[str]
     # Namespace of the pods that use it. (replaces)
     namespace: NotRequired[pulumi.Input[str] | None]
-    # Size as Kubernetes writes it, such as 10Gi; only grows, once it is bound. (in place,
+    # Size in Kubernetes' notation, such as 10Gi; only grows, once the claim is bound. (in place,
     # grow-only)
     storage: pulumi.Input[str]
-    # Name of the cluster's shared volume that it is bound to. (replaces)
+    # Name of the cluster's shared volume to bind. (replaces)
     volume_name: NotRequired[pulumi.Input[str] | None]
-    # Storage class that makes a volume for it: local-storage-class is local NVMe. (replaces)
+    # Storage class that creates the volume: local-storage-class is local NVMe. (replaces)
     storage_class_name: NotRequired[pulumi.Input[str] | None]
-    # Who may mount it: by default ReadWriteMany with volume_name, else ReadWriteOnce. (replaces)
+    # Who may mount it: ReadWriteMany with volume_name by default, else ReadWriteOnce. (replaces)
     access_modes: NotRequired[pulumi.Input[Sequence[pulumi.Input[AccessModes]]] | None]
     # Labels of the claim.
     labels: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
@@ -430,11 +431,11 @@ class VolumeClaimArguments(TypedDict):
 class BatchJobArguments(TypedDict):
     """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
 
-    # The batch script, with its first line `#!/bin/bash`. sbatch is told which nodes it runs on,
-    # and that it shares them with nobody.
+    # The batch script, with its first line `#!/bin/bash`. gpuform passes the nodes to sbatch, and
+    # reserves them exclusively.
     script: pulumi.Input[str]
-    # A regular expression for the line with the result, the figure in brackets. Of several lines
-    # the last one counts.
+    # A regular expression for the line with the result, with the figure in parentheses. The last of
+    # several matching lines counts.
     result: pulumi.Input[str]
     # each: a job for each node. all: one job over all of them. each when not declared.
     nodes: NotRequired[pulumi.Input[Nodes] | None]
@@ -443,20 +444,20 @@ class BatchJobArguments(TypedDict):
 class CategoryArguments(TypedDict):
     """One test that nodes have to pass."""
 
-    # What is tested.
+    # Domain of the test.
     domain: pulumi.Input[str]
-    # With which test.
+    # Variant of the test.
     variant: pulumi.Input[str]
-    # Options of the Cluster Readiness Engine for this category, as it calls them. `testScale:
-    # intra-node` tests each node by itself, `diagnose` finds those at fault.
+    # Options of the Cluster Readiness Engine for this category, by the engine's names. `testScale:
+    # intra-node` tests each node alone, `diagnose` finds faulty nodes.
     options: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[Any]]] | None]
-    # The least that has to be measured, in the unit of `metric`.
+    # The lowest result that passes, in the unit of `metric`.
     floor: NotRequired[pulumi.Input[float] | None]
-    # How much less than the floor still passes; 0% when not declared.
+    # How far below the floor a result still passes; 0% if not declared.
     tolerance: NotRequired[pulumi.Input[str] | None]
-    # What the floor is for; busBandwidthGBps for communication when not declared.
+    # The metric of the floor; busBandwidthGBps for communication if not declared.
     metric: NotRequired[pulumi.Input[Metric] | None]
-    # The batch job that measures it on a Slurm cluster.
+    # The batch job that runs the test on a Slurm cluster.
     job: NotRequired[pulumi.Input[BatchJobArguments] | None]
 
 
@@ -471,13 +472,13 @@ class CertificationArguments(TypedDict):
     # without, NVIDIA's Cluster Readiness Engine runs them, which has to be installed in the nodes'
     # Kubernetes.
     categories: pulumi.Input[Sequence[pulumi.Input[CategoryArguments]]]
-    # Which nodes are tested when some are not proven: those alone (new), or all once more. new when
-    # not declared. (nothing)
+    # Which nodes to test when some are not certified: only these (new), or all again. new if not
+    # declared. (nothing)
     nodes: NotRequired[pulumi.Input[Nodes] | None]
     # Where the nodes' Slurm can be asked, for categories with `job`. (nothing)
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
-    # Absolute path of a folder that the nodes share with the place where Slurm's commands are run:
-    # what a `job` prints lies there. The user's home when not declared; needed for slurm: {via:
+    # Absolute path of a folder that the nodes share with the machine that runs Slurm's commands; a
+    # `job` writes its output there. The user's home if not declared; required with slurm: {via:
     # exec}. (nothing)
     folder: NotRequired[pulumi.Input[str] | None]
     # For how many minutes the tests may go on, the wait for busy nodes included; 180 when not
@@ -485,7 +486,7 @@ class CertificationArguments(TypedDict):
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # Cluster whose nodes are tested. (replaces)
     cluster_id: pulumi.Input[str] | PlatformResource
-    # How many GPUs the cluster has: with more of them the new nodes are tested.
+    # Number of GPUs of the cluster. When it grows, the new nodes are tested.
     num_gpus: pulumi.Input[int]
 
 

@@ -1,8 +1,8 @@
 """Convert between declared inputs and documents of the AIOS registry: names and numbers.
 
 Called by the AIOS lifecycles and `updates.py`. Declared values have the registry's names in
-snake_case,
-documents in camelCase. A value that the registry types as Mixed is passed on unchanged, key by key.
+snake_case, documents in camelCase. A value that the registry types as Mixed is passed on unchanged,
+key by key.
 """
 
 from collections.abc import Mapping
@@ -35,11 +35,12 @@ def to_wire(rules: FieldRules, value: Any) -> Any:
         return {name: to_wire(rules, item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_wire(rules, item) for item in value]
+    # Pulumi sends every number as a double; Mongo would store 2.0
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def node_to_entry(node: Mapping[str, Any]) -> Document:
-    """Return a declared node, with its `id`, as an entry of `nodes.nodeData`."""
+    """Return a declared node with `id` as an entry of `nodes.nodeData`."""
     rules = get_field_rules(NodeInputs)
     return {to_wire_name(name): to_wire(rules[name], value) for name, value in node.items()}
 
@@ -52,6 +53,7 @@ def build_cluster_document(declared: Mapping[str, Any], *, with_status: bool) ->
     """
     values = dict(declared)
     for path in (NODE_COUNT, *SUM_PATHS):
+        # the registry's schema requires every sum
         if get_value(values, path) is None:
             values = set_value(values, path, 0)
     values["nodes"] = {"node_data": [], **values["nodes"]}
@@ -68,13 +70,14 @@ def cluster_to_declared(record: wire.Cluster) -> dict[str, Any]:
     values = _dump_model(record)
     values["cluster_id"] = values.pop("id")
     values.pop("status", None)
+    # filled in by the system, so never part of a comparison
     values.get("config", {}).pop("url_map", None)
     values["nodes"]["node_data"] = [entry_to_declared(entry) for entry in record.nodes.node_data]
     return values
 
 
 def entry_to_declared(entry: wire.Node) -> dict[str, Any]:
-    """Return an entry of a record in the form of a declared node, with its `id`."""
+    """Return an entry of a record in the form of a declared node with `id`."""
     return _dump_model(entry)
 
 

@@ -1,8 +1,7 @@
 """Check whether a record matches a Mongo filter, to verify the answer of a query.
 
 Called by the AIOS lookups. A registry may answer a filter that it did not understand with every
-record it has.
-Only the operators here can be checked; a filter with another one is refused.
+record it has. Only the operators here can be checked; a filter with another one is refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ _MISSING: Final = object()
 
 
 def find_filter_problems(filter_: Any, path: str = "filter") -> Iterator[Problem]:
-    """Yield the parts of a filter that cannot be checked here."""
+    """Yield a problem for each part of a filter without support here."""
     if not isinstance(filter_, Mapping):
         yield Problem(path, "must be an object of fields and conditions")
         return
@@ -85,6 +84,7 @@ def _matches_operator(values: Sequence[Any], operator: str, operand: Any) -> boo
     if operator in ("$in", "$nin"):
         return any(_has_equal(values, item) for item in operand) is (operator == "$in")
     if operator == "$all":
+        # `$all` of nothing matches no record in Mongo
         return bool(operand) and all(_has_equal(values, item) for item in operand)
     return any(_COMPARISONS[operator](item, operand) for item in _flatten(values))
 
@@ -97,7 +97,7 @@ def _has_equal(values: Sequence[Any], operand: Any) -> bool:
 
 
 def _flatten(values: Sequence[Any]) -> Iterator[Any]:
-    """Yield the values, and the items of values that are lists."""
+    """Yield the values, and the items of list values."""
     for value in values:
         yield value
         if isinstance(value, list):
@@ -105,7 +105,7 @@ def _flatten(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def _find_values(document: Any, path: Sequence[str]) -> Iterator[Any]:
-    """Yield the values at a dotted path, through all items of lists; `_MISSING` where it ends."""
+    """Yield the values at a dotted path, through all items of lists; `_MISSING` without a value."""
     if not path:
         yield document
     elif isinstance(document, Mapping):
@@ -131,6 +131,7 @@ def _require_same_type(compare: Callable[[Any, Any], bool]) -> Callable[[Any, An
     Mongo orders no mixed types.
     """
 
+    # a boolean is an int in Python, but no number in Mongo
     def compare_values(left: Any, right: Any) -> bool:
         numbers = all(
             isinstance(operand, int | float) and not isinstance(operand, bool)

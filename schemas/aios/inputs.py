@@ -1,8 +1,7 @@
 """Define the inputs and outputs of AIOS clusters (records of the registry) and their nodes.
 
 Names are the registry's own in snake_case, except for `id`, which Pulumi reserves: here it is
-cluster_id or
-node_id. Facts are from the AIOS registry reference, 'Clusters registry'.
+cluster_id or node_id. Facts are from the AIOS registry reference, 'Clusters registry'.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,6 +34,7 @@ LIVE_STATUS = "live"
 
 
 def _validate_path_segment(text: str) -> str:
+    # ids are chosen by people, and get into the path of requests
     if "/" in text:
         raise ValueError("must have no /: it is a part of the record's URL")
     return text
@@ -48,6 +48,7 @@ class ClusterInputs(InputModel):
 
     retired_names: ClassVar[Mapping[str, str]] = {"id": "cluster_id"}
 
+    # The API would let `$set` rename a record; gpuform replaces it instead.
     cluster_id: Annotated[ClusterId, Immutable] = Field(
         min_length=1,
         description="Id of the cluster, unique in the registry.",
@@ -56,6 +57,7 @@ class ClusterInputs(InputModel):
     region_id: str | None = Field(
         default=None, description="Region or network where the cluster is.", examples=["us-west-2"]
     )
+    # The Parser drops it on a create, so it is set afterwards.
     status: str | None = Field(
         default=None,
         min_length=1,
@@ -64,7 +66,8 @@ class ClusterInputs(InputModel):
     )
     nodes: NodesInputs | None = Field(
         default=None,
-        description="The nodes one by one in node_data; left out, aios.GpuNode resources add them.",
+        description="The nodes one by one in node_data; without it, aios.GpuNode resources "
+        "add the nodes.",
         examples=[
             {
                 "node_data": [
@@ -121,7 +124,7 @@ class ClusterInputs(InputModel):
         description="Tags or labels.", examples=[["gpu", "vision"]]
     )
     cluster_metadata: ClusterMetadataInputs = Field(
-        description="What people want to know: name, description, owner and more.",
+        description="Facts for people: name, description, owner and more.",
         examples=[
             {"name": "West", "description": "Serves vision models.", "owner": "AI Infrastructure"}
         ],
@@ -132,16 +135,17 @@ class ClusterInputs(InputModel):
         description="Reputation of the cluster, which the network may change.",
         examples=[94],
     )
+    # `POST /clusters` exists in the registry's code, but not in its reference.
     create_mode: Annotated[CreateMode | None, Local, Default("parser")] = Field(
         default=None,
-        description="How the record is made: by the Parser, as documented, or directly in the "
-        "registry.",
+        description="How to create the record: by the Parser, or directly in the registry.",
         examples=["direct"],
     )
     drain: Annotated[ScheduledDrainInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: what is done about jobs on nodes "
-        "before their entries leave the record, and who tells them. Without it nobody looks.",
+        description="A setting of gpuform, never sent: what to do about jobs on nodes before "
+        "their entries are removed, and which scheduler to ask. Without it, gpuform does not "
+        "look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/west"}}],
     )
 
@@ -168,8 +172,9 @@ class _OneInputs(InputModel):
     )
     drain: Annotated[ScheduledDrainInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: what is done about jobs on the node "
-        "before its entry leaves the record, and who tells them. Without it nobody looks.",
+        description="A setting of gpuform, never sent: what to do about jobs on the node "
+        "before its entry is removed, and which scheduler to ask. Without it, gpuform does "
+        "not look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/west"}}],
     )
 
@@ -233,9 +238,9 @@ class ClusterOutputs(OutputModel):
     """A record of the registry. That it exists says nothing about the hardware."""
 
     object_id: str | None = Field(
-        default=None, description="Mongo's id of this very record; people choose the other one."
+        default=None, description="Mongo's id of the record; the other id is chosen by people."
     )
-    status: str | None = Field(default=None, description="Status, in the registry's words.")
+    status: str | None = Field(default=None, description="Status, as the registry reports it.")
     url_map: UrlMapOutputs | None = Field(
         default=None, description="URLs of the cluster's services, filled in by the system."
     )
@@ -246,7 +251,7 @@ class ClusterOutputs(OutputModel):
         default=None, description="The sums in the registry now, which the network may change."
     )
     totals_agree: bool | None = Field(
-        default=None, description="Whether these are what the nodes of the record add up to."
+        default=None, description="Whether the totals are the sums over the nodes of the record."
     )
 
 
@@ -254,5 +259,5 @@ class GpuNodeOutputs(OutputModel):
     """An entry of a cluster's record."""
 
     object_id: str | None = Field(
-        default=None, description="Mongo's id of this very entry; people choose the other one."
+        default=None, description="Mongo's id of the entry; the other id is chosen by people."
     )

@@ -1,8 +1,7 @@
 """Define the objects inside an AIOS record's inputs, and compute the sums over nodes and GPUs.
 
 Used by `inputs.py`, `documents.py` and `updates.py`. Values have the registry's names in
-snake_case. An unknown
-value makes its sum unknown.
+snake_case. An unknown value makes its sum unknown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,7 +55,7 @@ def set_value(values: Values, path: str, value: Any) -> dict[str, Any]:
 
 
 def complete_node(node: Any) -> Any:
-    """Return a node with number, memory and models of its GPUs computed from the list of GPUs.
+    """Return a node with number, memory and models of GPUs computed from the list of GPUs.
 
     Declared values stay as they are.
     """
@@ -87,12 +86,13 @@ def sum_reported_nodes(nodes: Sequence[Values]) -> dict[str, Any]:
     """
     complete_nodes = [complete_node(node) for node in nodes]
     columns = {path: [get_value(node, path) for node in complete_nodes] for path in SUM_PATHS}
+    # the registry validates nothing on an update, so an entry may lack numbers
     sums = {path: sum(column) for path, column in columns.items() if None not in column}
     return {NODE_COUNT: len(complete_nodes), **sums}
 
 
 def add_totals(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a cluster with complete nodes and computed sums, if it declares its nodes.
+    """Return a cluster with complete nodes and computed sums, if the nodes are declared.
 
     Declared sums stay as they are.
     """
@@ -108,13 +108,14 @@ def add_totals(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_total_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem for each declared sum that is not the sum over the declared nodes."""
+    """Yield a problem for each declared sum unlike the sum over the declared nodes."""
     nodes = get_value(values, "nodes.node_data")
     sums = {} if nodes is None else sum_declared_nodes(nodes)
     for path in (NODE_COUNT, *SUM_PATHS):
         declared = get_value(values, path)
         if declared is None or declared is UNKNOWN:
             continue
+        # nobody knows the sum: aios.GpuNode resources add entries on their own
         if nodes is None:
             yield Problem(
                 path,
@@ -194,12 +195,12 @@ class NodeGpusInputs(InputModel):
     model_config = ConfigDict(protected_namespaces=())
 
     count: int | None = Field(
-        default=None, ge=0, description="How many; computed when they are listed.", examples=[2]
+        default=None, ge=0, description="Number of GPUs; computed if they are listed.", examples=[2]
     )
     memory: int | None = Field(
         default=None,
         ge=0,
-        description="Memory of all in MB; computed when they are listed.",
+        description="Memory of all GPUs in MB; computed if they are listed.",
         examples=[32768],
     )
     gpus: list[GpuInputs] | None = Field(
@@ -209,7 +210,7 @@ class NodeGpusInputs(InputModel):
     )
     features: Annotated[list[str] | None, Unordered] = Field(
         default=None,
-        description="What they can do, such as tensor_cores.",
+        description="Features of the GPUs, such as tensor_cores.",
         examples=[["fp16", "tensor_cores"]],
     )
     model_names: Annotated[list[str] | None, Unordered] = Field(
@@ -259,6 +260,7 @@ class HardwareInputs(InputModel):
     storage: StorageInputs = Field(
         description="Its storage.", examples=[{"disks": 2, "size": 1048576}]
     )
+    # The reference says MBps for nodes; other pages say Mbps.
     network: NetworkInputs = Field(
         description="Its network.",
         examples=[{"interfaces": 2, "tx_bandwidth": 10000, "rx_bandwidth": 10000}],
@@ -346,13 +348,14 @@ class TotalNetworkInputs(InputModel):
 class ConfigInputs(InputModel):
     """The settings of the cluster's controller."""
 
+    # the registry's schema marks url_map as required, but the system fills it in
     system_names: ClassVar[Mapping[str, str]] = {
         "url_map": "is filled in by the system: leave it out, it is an output of the cluster"
     }
 
     policy_executor_id: Annotated[str | None, Default("")] = Field(
         default=None,
-        description="Id of a policy executor of one's own.",
+        description="Id of a custom policy executor.",
         examples=["policy-exec-007"],
     )
     policy_execution_mode: Annotated[str | None, Default("local")] = Field(
@@ -360,7 +363,7 @@ class ConfigInputs(InputModel):
     )
     custom_policy_system: Any = Field(
         default=None,
-        description="A policy system of one's own: any value, kept as it is.",
+        description="A custom policy system: any value, passed on unchanged.",
         examples=[{"name": "AdvancedPolicyRunner", "version": "2.1.0"}],
     )
     public_hostname: str = Field(
@@ -382,7 +385,7 @@ class ClusterMetadataInputs(InputModel):
     """Facts about the cluster for people."""
 
     name: str = Field(description="A name for people.", examples=["West"])
-    description: str = Field(description="What it is for.", examples=["Serves vision models."])
+    description: str = Field(description="Its purpose.", examples=["Serves vision models."])
     owner: str = Field(description="Who owns or manages it.", examples=["AI Infrastructure"])
     email: str | None = Field(
         default=None, description="Address for mail.", examples=["infra@example.com"]
@@ -395,6 +398,7 @@ class ClusterMetadataInputs(InputModel):
         description="More about contact and support: any value.",
         examples=[{"slack": "#ml-infra"}],
     )
+    # Public examples keep a kubeadm join command here.
     additional_info: Any = Field(
         default=None,
         description="Anything else: any value. Give it as a pulumi.Output.secret when it holds a "

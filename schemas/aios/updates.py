@@ -3,12 +3,10 @@
 No function here sends a request.
 
 The `records` module of the AIOS provider sends the updates. An update is the body of a PUT (AIOS
-registry
-reference, 'Cluster registry APIs'). Mongo applies one body to one record atomically, and refuses a
-body that
-changes both an array and an element of it, so changes of `nodes.nodeData` may take several
-requests. The
-registry finds a record by its id alone: a body can address an entry only by its index.
+registry reference, 'Cluster registry APIs'). Mongo applies one body to one record atomically, and
+refuses a body that changes both an array and an element of it, so changes of `nodes.nodeData` may
+take several requests. The registry finds a record by its id alone: a body can address an entry only
+by its index.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,6 +66,7 @@ class EntryChange:
 
     def is_in(self, entry: wire.Node | None) -> bool:
         """Return True if `entry` has all the new values."""
+        # the entry was removed meanwhile
         if entry is None:
             return False
         document = node_to_entry(entry_to_declared(entry))
@@ -84,17 +83,17 @@ class UpdateRequest:
 
     @property
     def is_repeatable(self) -> bool:
-        """True if sending the request twice has the effect of sending it once."""
+        """True if a repeated request has the effect of a single one."""
         return not self.placed and set(self.body) <= REPEATABLE
 
     def is_applied_to(self, record: wire.Cluster) -> bool:
-        """Return True if `record` has the entries that this request adds and changes."""
+        """Return True if `record` has the entries added and changed by this request."""
         return all(map(record.entry, self.added)) and all(
             change.is_in(record.entry(change.node_id)) for change in self.placed
         )
 
     def has_same_sums(self, record: wire.Cluster) -> bool:
-        """Return True if `record` has the sums that this request sets."""
+        """Return True if `record` has the sums set by this request."""
         current = cluster_to_declared(record)
         sums = {wire_path: get_value(current, path) for wire_path, path in _SUM_PATHS.items()}
         values = self.body.get("$set", {})
@@ -103,11 +102,11 @@ class UpdateRequest:
     def find_stray_entries(
         self, before: wire.Cluster, record: wire.Cluster
     ) -> list[tuple[wire.Node, EntryChange]]:
-        """Return the entries of other nodes that got values of this request, with the change.
+        """Return the entries of other nodes with values of this request, each with the change.
 
         `before` is the record right before the request: an entry that had the values then did not
-        get them. An
-        entry only moves to the index of another one when entries in front of it are removed.
+        get them. An entry only moves to the index of another one when entries in front of it are
+        removed.
         """
         return [
             (entry, change)
@@ -125,11 +124,11 @@ EMPTY_UPDATE: Final = UpdateRequest({"$pull": {NODE_DATA: {"id": {"$in": []}}}})
 
 
 def build_field_changes(rules: Mapping[str, FieldRules], before: Values, after: Values) -> Body:
-    """Return `$set` and `$unset` of the dotted paths that differ, without entries of nodes.
+    """Return `$set` and `$unset` of the differing dotted paths, without entries of nodes.
 
     `before` has the fields declared last time with the values last observed, `after` the fields
-    declared now.
-    A field that is no longer declared returns to its default, or stays as it is without one.
+    declared now. A field that is no longer declared returns to its default, or stays as it is
+    without one.
     """
     return _build_body(_find_differences(rules, before, after, "", ""))
 
@@ -151,11 +150,10 @@ def remove_sums(fields: Body) -> Body:
 def build_entries_request(
     record: wire.Cluster, before: Sequence[Values], after: Sequence[Values]
 ) -> UpdateRequest | None:
-    """Return the next update that makes the entries of `record` as declared, or None.
+    """Return the next update towards the declared entries of `record`, or None if all are equal.
 
     Entries that are equal in both declarations are not touched, whatever the record has. The sums
-    are computed
-    over all entries, whoever declares them.
+    are computed over all entries, whoever declares them.
     """
     nodes_before, nodes_after = (
         {node["id"]: node for node in entries} for entries in (before, after)
@@ -166,7 +164,7 @@ def build_entries_request(
         if not is_equal(nodes_before.get(id_), nodes_after.get(id_))
     ]
     entry_counts = {
-        id_: sum(each.id == id_ for each in record.nodes.node_data) for id_ in changed_ids
+        id_: sum(entry.id == id_ for entry in record.nodes.node_data) for id_ in changed_ids
     }
     ids_to_change = [id_ for id_ in changed_ids if entry_counts[id_] == 1 and id_ in nodes_after]
     changes = [
@@ -176,7 +174,7 @@ def build_entries_request(
     # removals, then additions
     if changes:
         return _build_request_with_sums(
-            record, [nodes_after[each.node_id] for each in changes], entry_changes=changes
+            record, [nodes_after[change.node_id] for change in changes], entry_changes=changes
         )
     ids_to_remove = [id_ for id_ in changed_ids if entry_counts[id_] and id_ not in ids_to_change]
     if ids_to_remove:
@@ -197,18 +195,18 @@ def build_entries_request(
 
 
 def build_sums_request(record: wire.Cluster) -> UpdateRequest | None:
-    """Return the update that sets a record's sums to the sums of its entries, or None."""
+    """Return an update of a record's sums to the sums of all entries, or None if equal."""
     body = _build_sum_changes(record, map(entry_to_declared, record.nodes.node_data))
     return UpdateRequest(body) if body else None
 
 
 def build_node_addition(record: wire.Cluster, node: Values) -> UpdateRequest:
-    """Return the update that adds an entry and sets the sums."""
+    """Return an update for a new entry and the new sums."""
     return _build_request_with_sums(record, [node])
 
 
 def build_node_removal(record: wire.Cluster, node_id: str, object_id: str | None) -> UpdateRequest:
-    """Return the update that removes the entries of an id and sets the sums.
+    """Return an update without the entries of an id, and with the new sums.
 
     With Mongo's `object_id` no other entry with the same id is removed.
     """
@@ -233,12 +231,13 @@ def build_node_change(record: wire.Cluster, node: Values) -> UpdateRequest | Non
 
 
 def build_last_entry_removal(record: wire.Cluster, node: Values) -> UpdateRequest:
-    """Return the update that removes the last added entry of `node`, and no other one.
+    """Return a removal of the last added entry of `node`, and of no other entry.
 
     Without an id of Mongo's, the entry is found by all of its values.
     """
     last_entry = [entry for entry in record.nodes.node_data if entry.id == node["id"]][-1]
     object_id = wire.parse_object_id(last_entry.object_id)
+    # two entries with the same id can only be told apart by Mongo's id or all values
     conditions = (
         {"_id": object_id}
         if object_id
@@ -250,18 +249,18 @@ def build_last_entry_removal(record: wire.Cluster, node: Values) -> UpdateReques
 def build_restoring_request(
     record: wire.Cluster, node_id: str, former_entry: wire.Node | None, fields: Values
 ) -> UpdateRequest | None:
-    """Return the update that restores an entry's former values of `fields`, or None.
+    """Return an update to an entry's former values of `fields`, or None.
 
     None, too, if there is no former entry or the entry is gone.
     """
     positions = [
-        position for position, each in enumerate(record.nodes.node_data) if each.id == node_id
+        position for position, entry in enumerate(record.nodes.node_data) if entry.id == node_id
     ]
     if former_entry is None or not positions:
         return None
     document = node_to_entry(entry_to_declared(former_entry))
     values = {path: get_value(document, path) for path in fields}
-    values = {path: _REMOVED if each is None else each for path, each in values.items()}
+    values = {path: _REMOVED if value is None else value for path, value in values.items()}
     change = EntryChange(positions[0], node_id, values)
     return (
         None
@@ -271,7 +270,7 @@ def build_restoring_request(
 
 
 def build_stray_removals(fields: Values) -> tuple[UpdateRequest, UpdateRequest]:
-    """Return the updates that remove what a change by index has created behind the last entry.
+    """Return the removals of entries created by a change behind the last index.
 
     Mongo then creates an entry with the new values and no id, after nulls that fill the array up to
     it.
@@ -286,7 +285,7 @@ def build_stray_removals(fields: Values) -> tuple[UpdateRequest, UpdateRequest]:
 
 
 def _find_entry_change(record: wire.Cluster, node: Values) -> EntryChange | None:
-    """Return the changed fields of an entry, or None if it is as declared or does not exist."""
+    """Return the changed fields of an entry; None for a declared or missing entry."""
     for index, entry in enumerate(record.nodes.node_data):
         if entry.id == node["id"]:
             fields = dict(
@@ -305,14 +304,14 @@ def _build_request_with_sums(
     removed_entries: Sequence[wire.Node] = (),
     entry_changes: Sequence[EntryChange] = (),
 ) -> UpdateRequest:
-    """Return the update that adds `nodes`, removes or changes entries, and sets the sums."""
+    """Return an update with added, removed or changed entries and the new sums."""
     resulting_nodes = [
-        entry_to_declared(each) for each in record.nodes.node_data if each not in removed_entries
+        entry_to_declared(entry) for entry in record.nodes.node_data if entry not in removed_entries
     ]
     if entry_changes:
-        changed_nodes = {each["id"]: each for each in nodes}
+        changed_nodes = {node["id"]: node for node in nodes}
         resulting_nodes = [
-            {**each, **changed_nodes.get(each["id"], {})} for each in resulting_nodes
+            {**node, **changed_nodes.get(node["id"], {})} for node in resulting_nodes
         ]
         # the sums are part of the same body, so that no reader sees entries without their sums
         request = _build_entry_changes_request(entry_changes)
@@ -320,7 +319,7 @@ def _build_request_with_sums(
         request = UpdateRequest(_build_removal(removed_entries))
     else:
         resulting_nodes = [*resulting_nodes, *map(dict, nodes)]
-        request = UpdateRequest(_build_addition(nodes), added=tuple(each["id"] for each in nodes))
+        request = UpdateRequest(_build_addition(nodes), added=tuple(node["id"] for node in nodes))
     return UpdateRequest(
         _merge_bodies(request.body, _build_sum_changes(record, resulting_nodes)),
         request.placed,
@@ -329,11 +328,12 @@ def _build_request_with_sums(
 
 
 def _build_sum_changes(record: wire.Cluster, entries: Iterable[Values]) -> Body:
-    """Return the `$set` of each sum over `entries` that differs in `record`."""
+    """Return the `$set` of each sum over `entries` with another value in `record`."""
     current, sums = cluster_to_declared(record), sum_reported_nodes(list(entries))
     outdated = {
         wire_path: sums[path]
         for wire_path, path in _SUM_PATHS.items()
+        # last writer wins in the registry: only differing paths are written
         if path in sums and not is_equal(get_value(current, path), sums[path])
     }
     return {"$set": to_wire(_NO_RULES, outdated)} if outdated else {}
@@ -355,7 +355,7 @@ def _find_differences(
     declared_prefix: str,
     wire_prefix: str,
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the registry's dotted path and the new value of each declared field that differs.
+    """Yield the registry's dotted path and the new value of each differing field.
 
     `declared_prefix` and `wire_prefix` are the paths of the object in the declaration and in the
     registry.
@@ -382,6 +382,7 @@ def _find_free_differences(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the differences of a value of any type, key by key where keys can be in a path."""
     are_objects = not rules.nested and isinstance(old, Mapping) and isinstance(new, Mapping)
+    # a key with a dot or a leading $ would change the meaning of the path
     if not are_objects or not all(map(_is_path_key, {**old, **new})) or not new:
         yield path, to_wire(rules, new)
         return
@@ -409,6 +410,7 @@ def _build_body(differences: Iterator[tuple[str, Any]]) -> Body:
 
 def _build_addition(nodes: Sequence[Values]) -> Body:
     """Return the `$addToSet` of entries: an entry that a proxy sends twice is added once."""
+    # `$push` would add the entry again when a proxy repeats the request
     entries = [node_to_entry(node) for node in nodes]
     return {"$addToSet": {NODE_DATA: entries[0] if len(entries) == 1 else {"$each": entries}}}
 
@@ -439,10 +441,9 @@ def _may_have_moved(node_id: str, index: int, before: wire.Cluster, record: wire
     """Return True if an entry may have stood at `index` between `before` and `record`.
 
     It may if enough entries in front of it were removed. An entry that is now behind it was
-    removed, too:
-    somebody removed and added it again.
+    removed, too: somebody removed and added it again.
     """
-    ids_before, ids_now = ([each.id for each in it.nodes.node_data] for it in (before, record))
+    ids_before, ids_now = ([entry.id for entry in it.nodes.node_data] for it in (before, record))
     position_before = ids_before.index(node_id) if node_id in ids_before else len(ids_before)
     removed_ids = set(ids_before[:position_before]) - set(ids_now[: ids_now.index(node_id)])
     return len(removed_ids) >= position_before - index > 0

@@ -3,8 +3,8 @@
 From the AIOS registry reference, 'Clusters registry'.
 
 Used by the AIOS client. Attributes are the registry's names in snake_case. Only a record's id is
-required: the
-registry validates nothing on an update, so any other field may be missing. Sizes are in MB.
+required: the registry validates nothing on an update, so any other field may be missing. Sizes are
+in MB.
 """
 
 from typing import Any
@@ -68,6 +68,7 @@ class Network(AiosModel):
 class Node(AiosModel):
     """An entry of `nodes.nodeData`."""
 
+    # Empty for an entry that a stray update has created.
     id: Line = ""
     gpus: NodeGpus | None = None
     vcpus: Vcpus | None = None
@@ -136,9 +137,11 @@ class Cluster(AiosModel):
     swap: Number | None = None
     storage: Storage | None = None
     network: Network | None = None
+    # Defaults of the registry appear here, and url_map.
     config: Config | None = None
     tags: tuple[str, ...] | None = None
     cluster_metadata: ClusterMetadata | None = None
+    # The network changes it: never compared.
     reputation: Number | None = None
     object_id: Any = Field(default=None, alias="_id")
 
@@ -160,6 +163,7 @@ class Parsed(AiosModel):
 
     success: bool = True
     message: str = ""
+    # The Parser answers a failure of the registry with 200, success and [false, "message"].
     result: Any = None
 
     @property
@@ -183,6 +187,7 @@ def parse_object_id_time(object_id: object) -> float | None:
     """Return when Mongo created an id, in Unix seconds: the id's first four bytes."""
     text = object_id if isinstance(object_id, str) else ""
     try:
+        # an ObjectId has 24 hexadecimal digits, of which the first 8 are Unix seconds
         return float(int(text[:8], 16)) if len(text) == 24 else None
     except ValueError:
         return None

@@ -1,10 +1,8 @@
 """Evaluate the condition of a health gate against reports of Lens, and count free capacity.
 
 Called by the lifecycle of health gates, the lookups and the repair of overheated nodes. A number
-that Lens
-does not report, or reports in unknown words or units, satisfies no bound; neither does an
-impossible number:
-one below 0, or a rate above 1.
+that Lens does not report, or reports in unknown words or units, satisfies no bound; neither does an
+impossible number: one below 0, or a rate above 1.
 """
 
 import re
@@ -56,14 +54,14 @@ def needs_heatmap(condition: ConditionInputs) -> bool:
 
 
 def parse_terabytes(text: str) -> float | None:
-    """Return a size such as `450TB` in TB, or None for other text."""
+    """Return a size (`450TB`) in TB, or None for other text."""
     return _parse_quantity(text, _TERABYTES_BY_UNIT)
 
 
 def collect_numbers(
     overview: Overview, heatmap: GpuHeatmap | None = None
 ) -> dict[str, float | None]:
-    """Return the numbers that conditions are about, by name.
+    """Return the numbers for conditions, by name.
 
     None is a number that Lens does not report.
     """
@@ -75,6 +73,7 @@ def collect_numbers(
         **overview_numbers,
         "active_ports": ports.active_ports,
         "total_ports": ports.total_ports,
+        # Lens reports counts; rates are computed, None without a total
         "healthy_node_rate": _compute_rate(overview.healthy_nodes, overview.total_nodes),
         "active_port_rate": _compute_rate(ports.active_ports, ports.total_ports),
         "storage_utilization_rate": storage.utilization_rate,
@@ -95,7 +94,7 @@ def is_possible(name: str, value: float | None) -> bool:
 def describe_violations(
     condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None = None
 ) -> str:
-    """Return each number that is out of bounds, with its bounds; empty if the condition holds."""
+    """Return each number out of bounds, with the bounds; empty if the condition holds."""
     numbers = collect_numbers(overview, heatmap)
     return ", ".join(_find_violations(condition.dump_declared(), numbers, heatmap or GpuHeatmap()))
 
@@ -109,6 +108,7 @@ def _find_violations(
         bounds_text = f"at least {minimum:g}" if minimum is not None else ""
         if maximum is not None:
             bounds_text += (" and " if bounds_text else "") + f"at most {maximum:g}"
+        # a missing number must not open a gate
         if value is None:
             yield f"{to_camel(name)} is not told (wanted: {bounds_text})"
         elif not is_possible(name, value):  # below 0, or a rate of more than 1
@@ -119,7 +119,7 @@ def _find_violations(
 
 
 def _describe_gpu(name: str, value: float, heatmap: GpuHeatmap) -> str:
-    """Return the GPU that has the value, for a bound on the heatmap; otherwise an empty text."""
+    """Return the GPU with the value, for a bound on the heatmap; otherwise an empty text."""
     if name not in HEATMAP_BOUNDS:
         return ""
     points = heatmap.power.data if name == "max_power" else heatmap.temperature.data
@@ -129,12 +129,14 @@ def _describe_gpu(name: str, value: float, heatmap: GpuHeatmap) -> str:
 
 def to_celsius(value: float | None, unit: str) -> float | None:
     """Return a temperature of the heatmap in °C, or None if the heatmap has another unit."""
+    # the reference shows ℃; other spellings are accepted
     return value if unit.strip() in _CELSIUS_UNITS else None
 
 
 def _find_highest(heatmap: Heatmap, *units: str) -> float | None:
     """Return the highest value; None without values, with a missing one or in another unit."""
     values = [point.value for point in heatmap.data if point.value is not None]
+    # an unreported GPU may be the hottest one
     is_complete = len(values) == len(heatmap.data)
     return max(values, default=None) if is_complete and heatmap.unit.strip() in units else None
 
@@ -191,7 +193,7 @@ class Capacity(WireModel):
 
     @classmethod
     def of(cls, overview: Overview, consumers: Sequence[Consumer]) -> Self:
-        """Return the capacity that an overview and the workloads report.
+        """Return the capacity reported by an overview and the workloads.
 
         A workload without a reported utilization is not idle. An impossible number counts as not
         reported.
@@ -218,7 +220,7 @@ class Capacity(WireModel):
 
 
 def _requests_gpus(consumer: Consumer) -> bool:
-    """Return True if a workload requests GPUs, even by a request that is no number."""
+    """Return True if a workload requests GPUs, even by an invalid number."""
     is_unreadable = (
         consumer.stat.gpu_request is None and "gpu_request" in consumer.stat.model_fields_set
     )

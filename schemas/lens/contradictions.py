@@ -32,7 +32,7 @@ _NODES: Final = (
 
 
 def find_overview_contradictions(condition: ConditionInputs, overview: Overview) -> list[str]:
-    """Return what the overview lacks or contradicts in the parts that `condition` is about."""
+    """Return gaps and contradictions in the parts of the overview for `condition`."""
     bounds = set(condition.dump_declared())
     contradictions: list[str] = []
     if bounds & _NODES:
@@ -43,6 +43,7 @@ def find_overview_contradictions(condition: ConditionInputs, overview: Overview)
         )
     if bounds & _STORAGE:
         is_zero_meant = "storage_total_tb" in bounds
+        # a rate alone can be judged without the sizes
         needs_total = bool(bounds & _SIZES)
         contradictions += _check_storage(
             overview.storage_stat, needs_total=needs_total, is_zero_meant=is_zero_meant
@@ -51,7 +52,7 @@ def find_overview_contradictions(condition: ConditionInputs, overview: Overview)
 
 
 def find_heatmap_contradictions(condition: ConditionInputs, heatmap: GpuHeatmap) -> list[str]:
-    """Return what the heatmap contradicts in the metrics that `condition` is about."""
+    """Return the contradictions in the metrics of the heatmap for `condition`."""
     bounds = set(condition.dump_declared())
     contradictions: list[str] = []
     if "max_temperature" in bounds:
@@ -79,6 +80,7 @@ def _check_nodes(overview: Overview, *, is_zero_meant: bool) -> Iterator[str]:
         number = sum(max(counts[name] or 0, 0) for name in names)
         if number > total and all((counts[name] or 0) <= total for name in names):
             yield f"{' and '.join(names)} are {number} together, more than totalNodes, {total}"
+    # a monitor that has lost its data may show a rate of 0 beside old counts
     if overview.allocation_rate == 0 and (overview.busy_nodes or 0) > 0:
         yield f"allocationRate is 0, and busyNodes is {overview.busy_nodes}"
     if (overview.allocation_rate or 0) > 0 and overview.fully_idle_nodes == total:
@@ -106,6 +108,7 @@ def _check_storage(
         if not is_zero_meant:
             yield "storageStat.totalCapacity is 0: Lens shows no storage"
         return
+    # sizes are texts with few digits
     limit = total * (1 + _ROUNDING)
     parts = {"usedCapacity": used, "availableCapacity": free}
     oversized = {name: size for name, size in parts.items() if size is not None and size > limit}
@@ -122,11 +125,10 @@ def _check_storage(
 def _check_total(
     name: str, total: int | None, counts: dict[str, int | None], *, is_zero_meant: bool
 ) -> Iterator[str]:
-    """Yield the contradictions of a total, and of counts that are parts of it.
+    """Yield the contradictions of a total and of the partial counts.
 
     A Lens that has just started reports a total of 0, too. So 0 proves nothing unless
-    `is_zero_meant`: the
-    condition has a bound on the total itself.
+    `is_zero_meant`: the condition has a bound on the total itself.
     """
     if total is None:
         yield f"{name} is not told"

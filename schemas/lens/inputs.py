@@ -1,8 +1,7 @@
 """Define the inputs and outputs of a health gate: bounds on Lens's overview and heatmap.
 
 Names are the overview's own in snake_case (Lens reference, 'Get Cluster Overview'), except for
-rates, sizes
-and the hottest GPUs, which are computed.
+rates, sizes and the hottest GPUs, which are computed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,10 +19,10 @@ class BoundsInputs(InputModel):
     """The bounds of a number."""
 
     at_least: float | None = Field(
-        default=None, ge=0, description="The least that will do.", examples=[9]
+        default=None, ge=0, description="The lowest accepted value.", examples=[9]
     )
     at_most: float | None = Field(
-        default=None, ge=0, description="The most that will do.", examples=[10]
+        default=None, ge=0, description="The highest accepted value.", examples=[10]
     )
 
     @classmethod
@@ -48,11 +47,15 @@ class RateBoundsInputs(BoundsInputs):
         default=None,
         ge=0,
         le=1,
-        description="The least that will do, from 0 to 1.",
+        description="The lowest accepted value, from 0 to 1.",
         examples=[0.95],
     )
     at_most: float | None = Field(
-        default=None, ge=0, le=1, description="The most that will do, from 0 to 1.", examples=[0.8]
+        default=None,
+        ge=0,
+        le=1,
+        description="The highest accepted value, from 0 to 1.",
+        examples=[0.8],
     )
 
 
@@ -60,8 +63,8 @@ class ConditionInputs(InputModel):
     """The bounds that all have to hold. Storage is in TB of 1000 GB.
 
     The rates of nodes and ports are computed from the overview. The heatmap shows the five GPUs
-    with the
-    highest values, so a bound on these is a bound on all GPUs. The heatmap does not report memory.
+    with the highest values, so a bound on these is a bound on all GPUs. The heatmap does not report
+    memory.
     """
 
     total_nodes: BoundsInputs | None = Field(
@@ -73,6 +76,7 @@ class ConditionInputs(InputModel):
     faulty_nodes: BoundsInputs | None = Field(
         default=None, description="Nodes with faults.", examples=[{"at_most": 0}]
     )
+    # Idle, partially idle and busy need not add up to total_nodes.
     fully_idle_nodes: BoundsInputs | None = Field(
         default=None, description="Nodes without any GPU in use.", examples=[{"at_least": 3}]
     )
@@ -98,7 +102,7 @@ class ConditionInputs(InputModel):
         default=None, description="GPUs allotted to workloads.", examples=[{"at_most": 0.75}]
     )
     utilization: RateBoundsInputs | None = Field(
-        default=None, description="Use that is made of allotted GPUs.", examples=[{"at_least": 0.6}]
+        default=None, description="Utilization of allotted GPUs.", examples=[{"at_least": 0.6}]
     )
     storage_utilization_rate: RateBoundsInputs | None = Field(
         default=None, description="Used part of the storage.", examples=[{"at_most": 0.8}]
@@ -115,6 +119,7 @@ class ConditionInputs(InputModel):
     rdma_bandwidth_gbps: BoundsInputs | None = Field(
         default=None, description="Bandwidth of RDMA, in Gbps.", examples=[{"at_least": 400}]
     )
+    # From the heatmap, which is requested only with such a bound.
     max_temperature: BoundsInputs | None = Field(
         default=None,
         description="Temperature of the hottest GPU, in °C.",
@@ -134,15 +139,18 @@ class HealthGateInputs(InputModel):
     """
 
     condition: ConditionInputs = Field(
-        description="Bounds by names of what Lens tells: what has to hold, all of it.",
+        description="Bounds on numbers that Lens reports, by name. All of them must hold.",
         examples=[{"healthy_nodes": {"at_least": 9}, "faulty_nodes": {"at_most": 0}}],
     )
     wait_minutes: Annotated[int | None, Local, Default(DEFAULT_WAIT_MINUTES)] = Field(
-        default=None, ge=1, description="How long to wait for it, in minutes.", examples=[20]
+        default=None,
+        ge=1,
+        description="How long to wait for the condition, in minutes.",
+        examples=[20],
     )
     triggers: list[Any] | None = Field(
         default=None,
-        description="Values of any kind: when one changes, the gate is passed anew.",
+        description="Values of any kind: when one changes, the gate is evaluated again.",
         examples=[["{{ clusters.train.id }}", "{{ clusters.train.num_gpus }}"]],
     )
 
@@ -187,10 +195,10 @@ class HealthGateOutputs(OutputModel):
     """The gate when it was last passed or waited at, and the findings of the last refresh."""
 
     overview: SeenOutputs | None = Field(
-        default=None, description="What the overview told last; absent when it told nothing."
+        default=None, description="The last overview; absent if Lens reported none."
     )
     amiss_now: str | None = Field(
         default=None,
-        description="What the last refresh found that would keep a passed gate closed now; absent "
-        "when nothing would. It closes no gate.",
+        description="The violations that the last refresh found; absent without any. They do "
+        "not close a passed gate.",
     )

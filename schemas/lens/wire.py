@@ -1,10 +1,8 @@
 """Define the answers of Lens (Lens reference, 'Clusters API').
 
 Used by the Lens client. Attributes are Lens's names in snake_case. Rates are from 0 to 1, except
-for the
-heatmap's utilization, which is in percent, as its unit says. A number that is missing or no number
-is None,
-and does not make the other fields unreadable.
+for the heatmap's utilization, which is in percent, as its unit says. A number that is missing or no
+number is None, and does not make the other fields unreadable.
 """
 
 from collections.abc import Callable
@@ -22,6 +20,7 @@ def repair_encoding(text: object) -> object:
     if not isinstance(text, str):
         return text
     try:
+        # the reference itself shows the broken unit of temperatures
         return text.encode("cp1252").decode("utf-8")
     except UnicodeError:
         return text
@@ -34,6 +33,7 @@ def _read_number(value: object) -> float | None:
 
 
 def _read_count(value: object) -> int | None:
+    # 10.0 counts as 10, 10.5 as no count
     number = _read_number(value)
     return int(number) if number is not None and number == int(number) else None
 
@@ -64,6 +64,7 @@ class LensModel(WireModel):
 class Envelope(LensModel):
     """The object around every answer. `code` 0 is success; `data` is the requested value."""
 
+    # Errors may come with HTTP 200: only code 0 is success.
     code: Annotated[int, Field(strict=True)]
     message: str = ""
     data: Any = None
@@ -91,6 +92,7 @@ class Overview(LensModel):
     Idle, partially idle and busy nodes need not add up to all nodes.
     """
 
+    # healthy = total - faulty; idle, partially idle and busy come from another pass.
     total_nodes: Count = None
     healthy_nodes: Count = None
     faulty_nodes: Count = None
@@ -99,6 +101,7 @@ class Overview(LensModel):
     busy_nodes: Count = None
     allocation_rate: Number = None
     utilization: Number = None
+    # An unreadable part must not hide the nodes.
     storage_stat: Annotated[StorageStat, LENIENT_PART] = StorageStat()
     rdma_cluster_stat: Annotated[RdmaClusterStat, LENIENT_PART] = RdmaClusterStat()
 
@@ -132,6 +135,7 @@ class Consumer(LensModel):
 class ConsumerPage(WireList, LensModel):
     """A page of workloads. `total` counts the workloads on all pages."""
 
+    # Inside the envelope's own `data`.
     data: tuple[Consumer, ...]
     total: Count = None
 
@@ -157,6 +161,7 @@ class Heatmap(LensModel):
     unit: Annotated[Text, BeforeValidator(repair_encoding)] = ""
     y_axis_max: Number = None
     y_axis_min: Number = None
+    # The five GPUs with the highest values (top 5 of each metric).
     data: tuple[Annotated[HeatmapPoint, LENIENT_PART], ...] = ()
 
 

@@ -81,13 +81,13 @@ class BatchJobInputs(InputModel):
 
     script: str = Field(
         min_length=1,
-        description="The batch script, with its first line `#!/bin/bash`. sbatch is told which "
-        "nodes it runs on, and that it shares them with nobody.",
+        description="The batch script, with its first line `#!/bin/bash`. gpuform passes the "
+        "nodes to sbatch, and reserves them exclusively.",
         examples=["#!/bin/bash\nsrun all_reduce_perf_mpi -b 8 -e 16G -f 2\n"],
     )
     result: Annotated[str, AfterValidator(_validate_result_pattern)] = Field(
-        description="A regular expression for the line with the result, the figure in brackets. "
-        "Of several lines the last one counts.",
+        description="A regular expression for the line with the result, with the figure in "
+        "parentheses. The last of several matching lines counts.",
         examples=[r"Avg bus bandwidth\s*:\s*([0-9.]+)"],
     )
     nodes: Literal["each", "all"] | None = Field(
@@ -101,34 +101,38 @@ class BatchJobInputs(InputModel):
 class CategoryInputs(InputModel):
     """One test that nodes have to pass."""
 
-    domain: _CatalogueName = Field(description="What is tested.", examples=["communication"])
-    variant: _CatalogueName = Field(description="With which test.", examples=["nccl-all-reduce"])
+    domain: _CatalogueName = Field(description="Domain of the test.", examples=["communication"])
+    variant: _CatalogueName = Field(
+        description="Variant of the test.", examples=["nccl-all-reduce"]
+    )
     options: dict[str, Any] | None = Field(
         default=None,
-        description="Options of the Cluster Readiness Engine for this category, as it calls them. "
-        "`testScale: intra-node` tests each node by itself, `diagnose` finds those at fault.",
+        description="Options of the Cluster Readiness Engine for this category, by the "
+        "engine's names. `testScale: intra-node` tests each node alone, `diagnose` finds "
+        "faulty nodes.",
         examples=[{"testScale": "intra-node"}],
     )
     floor: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="The least that has to be measured, in the unit of `metric`.",
+        description="The lowest result that passes, in the unit of `metric`.",
         examples=[300],
     )
     tolerance: Annotated[str, AfterValidator(_validate_share)] | None = Field(
         default=None,
-        description="How much less than the floor still passes; 0% when not declared.",
+        description="How far below the floor a result still passes; 0% if not declared.",
         examples=["10%"],
     )
+    # Names of the engine's thresholds.
     metric: Metric | None = Field(
         default=None,
-        description="What the floor is for; busBandwidthGBps for communication when not declared.",
+        description="The metric of the floor; busBandwidthGBps for communication if not declared.",
         examples=["busBandwidthGBps"],
     )
     job: BatchJobInputs | None = Field(
         default=None,
-        description="The batch job that measures it on a Slurm cluster.",
+        description="The batch job that runs the test on a Slurm cluster.",
         examples=[{"script": "#!/bin/bash\nsrun all_reduce_perf\n", "result": r"busbw ([0-9.]+)"}],
     )
 
@@ -170,6 +174,7 @@ class CategoryInputs(InputModel):
         if job is not None and options is not None:
             yield Problem("options", "are the engine's: a batch job has its own in its script")
         thresholds = options.get("thresholds") if isinstance(options, Mapping) else None
+        # gpuform writes the floor as the engine's thresholds
         if floor is not None and thresholds is not None:
             yield Problem("options.thresholds", "do not go with floor: declare one of them")
 
@@ -194,8 +199,8 @@ class CertificationPolicy(InputModel):
     )
     nodes: Annotated[Literal["new", "all"] | None, Local] = Field(
         default=None,
-        description="Which nodes are tested when some are not proven: those alone (new), or all "
-        "once more. new when not declared.",
+        description="Which nodes to test when some are not certified: only these (new), or "
+        "all again. new if not declared.",
         examples=["all"],
     )
     slurm: Annotated[SlurmInputs | None, Local] = Field(
@@ -205,9 +210,9 @@ class CertificationPolicy(InputModel):
     )
     folder: Annotated[Annotated[str, AfterValidator(_validate_folder)] | None, Local] = Field(
         default=None,
-        description="Absolute path of a folder that the nodes share with the place where Slurm's "
-        "commands are run: what a `job` prints lies there. The user's home when not declared; "
-        "needed for slurm: {via: exec}.",
+        description="Absolute path of a folder that the nodes share with the machine that "
+        "runs Slurm's commands; a `job` writes its output there. The user's home if not "
+        "declared; required with slurm: {via: exec}.",
         examples=["/home/certify"],
     )
     wait_minutes: Annotated[int | None, Local] = Field(
@@ -237,6 +242,7 @@ class CertificationPolicy(InputModel):
         if any(with_job) and not all(with_job):
             reason = "have a `job` or have none: Slurm tests all of them, or the engine does"
             yield Problem("categories", reason)
+        # the folder is where a pod and the nodes meet: a pod's own files are lost
         slurm = values.get("slurm")
         for field in ("slurm", "folder"):
             if values.get(field) is not None and categories and not any(with_job):
@@ -257,11 +263,13 @@ class CategoryResult(_OutputPart):
 
     category: str = Field(description="Its domain and variant.")
     nodes: list[str] = Field(description="The nodes that the job ran on.")
-    measured: float | None = Field(default=None, description="What was measured, if anything.")
-    unit: str = Field(default="", description="Unit of what was measured.")
-    required: float | None = Field(default=None, description="What had to be measured at least.")
+    measured: float | None = Field(
+        default=None, description="The result, if anything was measured."
+    )
+    unit: str = Field(default="", description="Unit of the result.")
+    required: float | None = Field(default=None, description="The lowest result that passes.")
     passed: bool = Field(description="Whether its nodes have passed.")
-    at: str = Field(default="", description="When it ended, in UTC; empty where nobody tells.")
+    at: str = Field(default="", description="When it ended, in UTC; empty: unknown.")
 
 
 class NodeEvidence(_OutputPart):
@@ -269,10 +277,10 @@ class NodeEvidence(_OutputPart):
 
     node: str = Field(description="Its name.")
     machine: str = Field(default="", description="The machine that was tested.")
-    driver: str = Field(default="", description="Its NVIDIA driver; empty where nobody tells.")
-    image: str = Field(default="", description="Its system; empty where nobody tells.")
+    driver: str = Field(default="", description="Its NVIDIA driver; empty: unknown.")
+    image: str = Field(default="", description="Its operating system; empty: unknown.")
     categories: list[str] = Field(description="The categories that it has passed.")
-    declared: str = Field(default="", description="A digest of the tests as they were declared.")
+    declared: str = Field(default="", description="Digest of the declared tests.")
     at: str = Field(default="", description="When, in UTC.")
 
 
@@ -281,11 +289,11 @@ class NodeFailure(_OutputPart):
 
     node: str = Field(description="Its name.")
     machine: str = Field(default="", description="The machine that was tested.")
-    category: str = Field(description="Which category it has not passed.")
+    category: str = Field(description="The category that it failed.")
     because: str = Field(description="Why, with the figure.")
     is_alone: bool = Field(
-        description="Whether the node itself is at fault, as far as the test tells: it was tested "
-        "alone, or is named as the cause."
+        description="Whether the test blames this node alone: it was tested alone, or is "
+        "named as the cause."
     )
     at: str = Field(default="", description="When, in UTC.")
 
@@ -294,19 +302,21 @@ class Gap(_OutputPart):
     """A node that the evidence does not cover."""
 
     node: str = Field(description="Its name.")
-    because: str = Field(description="Why: it is new, another machine, has another driver ...")
+    because: str = Field(description="Why: a new node, another machine, another driver ...")
 
 
 class CertificationOutputs(OutputModel):
     """The evidence for a cluster's nodes, and the nodes that it does not cover any more."""
 
-    status: str = Field(default="", description="How many nodes are proven, in words.")
-    evidence: list[NodeEvidence] = Field(default=[], description="What is proven of each node.")
-    results: list[CategoryResult] = Field(default=[], description="What the last run has measured.")
+    status: str = Field(default="", description="Number of certified nodes, in words.")
+    evidence: list[NodeEvidence] = Field(
+        default=[], description="The tests that each node has passed."
+    )
+    results: list[CategoryResult] = Field(default=[], description="The results of the last run.")
     failures: list[NodeFailure] = Field(default=[], description="The nodes that have not passed.")
     gaps: list[Gap] = Field(default=[], description="The nodes that the evidence does not cover.")
     certified_at: str | None = Field(default=None, description="When the last run ended, in UTC.")
     run: str | None = Field(default=None, description="Id of the last run.")
     by: str | None = Field(
-        default=None, description="Who has tested: an API group of Kubernetes, or Slurm."
+        default=None, description="The tester: an API group of Kubernetes, or Slurm."
     )

@@ -23,8 +23,8 @@ class DrainInputs(InputModel):
 
     on_busy: OnBusy | None = Field(
         default=None,
-        description="While jobs run on them: wait until they have ended (when not declared), fail "
-        "at once, or evict them.",
+        description="While jobs run on the nodes: wait until the jobs have ended (default), "
+        "fail at once, or evict the jobs.",
         examples=["fail"],
     )
     wait_minutes: int | None = Field(
@@ -56,8 +56,8 @@ class ChosenDrainInputs(DrainInputs):
 
     nodes: list[str] | None = Field(
         default=None,
-        description="Names of the nodes that go when there are to be fewer, all of them; otherwise "
-        "failed ones, then cordoned or drained ones, then idle ones, then the newest go.",
+        description="Names of all nodes to remove when the cluster shrinks; by default failed "
+        "nodes first, then cordoned or drained, then idle, then the newest ones.",
         examples=[["train-worker-3"]],
     )
 
@@ -83,7 +83,7 @@ class KubernetesInputs(InputModel):
     context: str | None = Field(
         default=None,
         min_length=1,
-        description="Context in it; the current one when not declared.",
+        description="Context in the kubeconfig; the current one if not declared.",
         examples=["train"],
     )
 
@@ -93,18 +93,19 @@ class ScheduledDrainInputs(DrainInputs):
 
     kubernetes: KubernetesInputs | None = Field(
         default=None,
-        description="The Kubernetes to ask for jobs; nobody is asked without it and slurm.",
+        description="The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform "
+        "does not look for jobs.",
         examples=[{"kubeconfig": "~/.kube/train"}],
     )
     slurm: SlurmInputs | None = Field(
         default=None,
-        description="The Slurm to ask for jobs; exec needs kubernetes as well.",
+        description="The Slurm to ask for jobs; exec needs kubernetes, too.",
         examples=[{"via": "ssh", "host": "slurm-login"}],
     )
 
     @property
     def has_scheduler(self) -> bool:
-        """True if a scheduler that can be asked for jobs is declared."""
+        """True if a scheduler is declared."""
         return self.kubernetes is not None or self.slurm is not None
 
     @classmethod
@@ -112,6 +113,7 @@ class ScheduledDrainInputs(DrainInputs):
         yield from super().find_problems(values)
         slurm = values.get("slurm")
         is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
+        # `exec` runs Slurm's commands in a pod
         if is_exec and values.get("kubernetes") is None:
             yield Problem(
                 "slurm.via",
@@ -138,7 +140,7 @@ class RunningJob(_PlanPart):
 
     id: str = Field(description="The scheduler's id: namespace/pod, or the job's number.")
     name: str = Field(description="Its name.")
-    user: str = Field(default="", description="Whose it is; empty where nobody tells.")
+    user: str = Field(default="", description="Its owner; empty: unknown.")
 
     def __str__(self) -> str:
         """Return `7 evaluate (ada)`, or `ml/train-0` where the id contains the name."""
@@ -151,10 +153,10 @@ class RemovedNode(_PlanPart):
 
     name: str = Field(description="Its name on the platform.")
     because: str = Field(
-        description="Why this one: named, failed, cordoned, idle or newest where there are to be "
-        "fewer; otherwise what is done to it: deleted, replaced, stopped or moved."
+        description="Why this node: named, failed, cordoned, idle or newest when the cluster "
+        "shrinks; otherwise what happens to it: deleted, replaced, stopped or moved."
     )
-    jobs: tuple[RunningJob, ...] = Field(default=(), description="What runs on it now.")
+    jobs: tuple[RunningJob, ...] = Field(default=(), description="The jobs that run on it now.")
 
 
 class RemovedNodes(_PlanPart):
@@ -163,9 +165,9 @@ class RemovedNodes(_PlanPart):
     Before a node is removed its jobs are checked again: no node with a running job is removed.
     """
 
-    scheduler: str = Field(description="Who was asked for the jobs, such as Kubernetes.")
-    on_busy: str = Field(description="What is done about running jobs: wait, fail or evict.")
-    wait_minutes: int = Field(default=0, description="How long they are waited for.")
+    scheduler: str = Field(description="The scheduler that reported the jobs, such as Kubernetes.")
+    on_busy: str = Field(description="What to do about running jobs: wait, fail or evict.")
+    wait_minutes: int = Field(default=0, description="How many minutes to wait for them.")
     nodes: tuple[RemovedNode, ...] = Field(description="The nodes.")
 
     @property

@@ -1,9 +1,8 @@
 """Declare how long a resource lives and runs: `expires`, `ttl`, `schedule` and `idle`.
 
 These are inputs of gpuform, the same on every platform, and never sent. They are repeated in the
-outputs,
-so that `gpuform expire` needs only the state to know what is due. Idleness only ever stops a
-resource.
+outputs, so that `gpuform expire` needs only the state to know what is due. Idleness only ever stops
+a resource.
 """
 
 import re
@@ -74,6 +73,7 @@ class RunningHours:
                     yield start, stop
 
     def _compute_window(self, day: date, until: date) -> tuple[float, float]:
+        # a clock time that occurs twice: start at its first occurrence, stop at its last
         start, _ = _find_moments_of_reading(datetime.combine(day, self.start), self.zone)
         _, stop = _find_moments_of_reading(datetime.combine(until, self.stop), self.zone)
         return start, stop
@@ -119,6 +119,7 @@ def parse_expiry(expires: str) -> float:
     try:
         if _DATE.fullmatch(expires):
             return datetime.combine(date.fromisoformat(expires), time(), UTC).timestamp() + _DAY_S
+        # a moment without an offset is refused below: it would differ by machine
         moment = datetime.fromisoformat(expires)
     except (ValueError, OverflowError):
         moment = None
@@ -171,6 +172,7 @@ def _validate_time_zone(value: str) -> str:
 
 @cache
 def _load_time_zones() -> frozenset[str]:
+    # the list is read from files, so once per process
     return frozenset(available_timezones())
 
 
@@ -222,8 +224,8 @@ Expires = Annotated[
     Local,
     StateOnly,
     Field(
-        description="When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a "
-        "moment with its offset. Told by every plan from a week before.",
+        description="When `gpuform expire` destroys it: at the end of a date in UTC, or at a "
+        "moment with an offset. Every plan of the week before shows a notice.",
         examples=["2026-12-31", "2026-12-31T18:00:00+01:00"],
     ),
 ]
@@ -232,8 +234,8 @@ Ttl = Annotated[
     Local,
     StateOnly,
     Field(
-        description="How long after its creation `gpuform expire` destroys it, instead of expires; "
-        "a day is 24 hours. A replacement counts anew.",
+        description="How long after its creation `gpuform expire` destroys it, instead of "
+        "expires; a day has 24 hours. A replacement starts again.",
         examples=["14d", "1d12h"],
     ),
 ]
@@ -243,7 +245,8 @@ Schedule = Annotated[
     StateOnly,
     Field(
         description="The hours in which it runs: `gpuform expire` stops it when they end, and "
-        "starts it when they begin. Being stopped in between is no drift, and `up` starts nothing.",
+        "starts it when they begin. A stop outside of these hours is no drift, and `up` does "
+        "not start it.",
         examples=[
             {
                 "days": ["mon", "tue", "wed", "thu", "fri"],
@@ -268,7 +271,7 @@ def has_expiry(values: Mapping[str, Any]) -> bool:
 
 
 def compute_expiry(values: Mapping[str, Any], created: float | None) -> float | None:
-    """Return when a resource expires, in Unix seconds, or None if it never does or nobody knows.
+    """Return the expiry of a resource in Unix seconds, or None for never or an unknown time.
 
     `created` is when the object was created, from which `ttl` counts; None if unknown.
     """
@@ -364,18 +367,24 @@ class _Idle(InputModel):
 _IDLE_FIELDS: Final[dict[str, Any]] = {
     "below": (
         Annotated[str, AfterValidator(_validate_idle_percentage)],
-        Field(description="What each GPU is used less than, in percent.", examples=["5%"]),
+        Field(
+            description="Utilization of each GPU below which it is idle, in percent.",
+            examples=["5%"],
+        ),
     ),
     # A word of Python's: no class body could have it.
     "for": (
         Annotated[str, AfterValidator(_validate_idle_time)],
-        Field(description="For how long without a break, 30m to 7d.", examples=["6h"]),
+        Field(
+            description="How long the GPUs must be idle without a break, 30m to 7d.",
+            examples=["6h"],
+        ),
     ),
     "then": (
         Literal["stop"] | None,
         Field(
             default=None,
-            description="What `gpuform expire` does: stop, which is the default.",
+            description="The action of `gpuform expire`: stop, the default.",
             examples=["stop"],
         ),
     ),
@@ -394,7 +403,7 @@ Idle = Annotated[
     Local,
     StateOnly,
     Field(
-        description="When its GPUs count as idle, so that `gpuform expire` stops it. It stays "
+        description="When its GPUs are idle, so that `gpuform expire` stops it. It stays "
         "stopped until idle is removed, or --allow start-terminated starts it.",
         examples=[{"below": "5%", "for": "6h", "then": "stop"}],
     ),

@@ -1,8 +1,7 @@
 """Declare node repairs, rollouts and alternatives: `repair`, `rollout`, `on_no_capacity`.
 
 Settings of gpuform, never sent to a platform; `gpuform.providers.repairing` and the node pools
-carry them out.
-Each platform defines what an alternative is when capacity is missing.
+carry them out. Each platform defines what an alternative is when capacity is missing.
 """
 
 import re
@@ -36,6 +35,7 @@ def resolve_node_count(declared: str | int, nodes: int) -> int:
     A share such as "25%" is rounded down, to 1 at least.
     """
     if isinstance(declared, str):
+        # a share of a small pool still allows one node
         return max(1, nodes * int(declared.removesuffix("%")) // 100)
     return declared
 
@@ -70,15 +70,15 @@ class RepairPolicy(InputModel):
 
     approve: Literal["reviewed", "automatic"] | None = Field(
         default=None,
-        description="reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or "
-        "--allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed when not "
-        "declared.",
+        description="reviewed: a person must see the plan first (by the prompt of `up`, a "
+        "saved plan, or --allow repair). automatic: `up --yes` and `repair --yes` repair. "
+        "reviewed if not declared.",
         examples=["reviewed"],
     )
 
     @property
     def causes(self) -> tuple[FaultCause, ...]:
-        """The reports of broken nodes that count."""
+        """The accepted reports of broken nodes."""
         return (FaultCause.PLATFORM,)
 
     @property
@@ -88,7 +88,7 @@ class RepairPolicy(InputModel):
 
     @property
     def parallel(self) -> int:
-        """How many nodes are repaired at the same time."""
+        """Number of simultaneous repairs."""
         return 1
 
     @property
@@ -110,28 +110,29 @@ class MachineRepairInputs(RepairPolicy):
     on: list[Literal["platform", "not_ready", "overheated", "failed_certification"]] | None = Field(
         default=None,
         min_length=1,
-        description="Whose word counts: platform (it says that a node is broken, or proposes a "
-        "repair), not_ready (the nodes' scheduler cannot use one), overheated (Lens measures it), "
-        "failed_certification (a certification names it, alone). platform when not declared.",
+        description="Which reports count: platform (reports a broken node, or proposes a "
+        "repair), not_ready (the scheduler cannot use the node), overheated (measured by "
+        "Lens), failed_certification (a certification names this node alone). platform if not "
+        "declared.",
         examples=[["platform", "not_ready"]],
     )
     not_ready_for: Annotated[str | None, AfterValidator(_validate_time)] = Field(
         default=None,
-        description="How long a scheduler cannot use a node before that counts; 10m when not "
-        "declared.",
+        description="How long a scheduler must be unable to use a node before it counts as "
+        "broken; 10m if not declared.",
         examples=["10m"],
     )
     max_temperature: int | None = Field(
         default=None,
         ge=60,
         le=120,
-        description="What no GPU may be above for on: overheated, in degrees Celsius.",
+        description="Highest allowed temperature of a GPU in degrees Celsius, for on: overheated.",
         examples=[90],
     )
 
     @property
     def causes(self) -> tuple[FaultCause, ...]:
-        """The reports of broken nodes that count."""
+        """The accepted reports of broken nodes."""
         return tuple(map(FaultCause, self.on or ("platform",)))
 
     @property
@@ -143,6 +144,7 @@ class MachineRepairInputs(RepairPolicy):
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         on = values.get("on")
         is_measured = isinstance(on, list) and "overheated" in on
+        # there is no limit that fits every type of GPU
         if is_measured and values.get("max_temperature") is None:
             yield Problem("max_temperature", "is needed for on: overheated: declare it, such as 90")
         is_unknown = contains_unknown(on)
@@ -161,15 +163,15 @@ class RepairInputs(MachineRepairInputs):
     )
     max_unhealthy: NodeCountOrShare = Field(
         default=None,
-        description="When more nodes than that are broken, nothing is repaired, for then the fault "
-        "is not the nodes'. A number, or a share, rounded down to 1 at the least; 25% when not "
-        "declared.",
+        description="With more broken nodes than this, nothing is repaired, because the cause "
+        "is then probably not in the nodes. A number, or a share rounded down to at least 1; "
+        "25% if not declared.",
         examples=["25%", 2],
     )
 
     @property
     def parallel(self) -> int:
-        """How many nodes are repaired at the same time."""
+        """Number of simultaneous repairs."""
         return self.max_parallel or 1
 
     @property
@@ -187,11 +189,11 @@ class NodeFault(_FaultModel):
 
     node: str = Field(description="Its name on the platform.")
     cause: str = Field(
-        description="Who says so: platform, not_ready, overheated or failed_certification."
+        description="Source of the report: platform, not_ready, overheated or failed_certification."
     )
-    because: str = Field(description="What is wrong, in the words of whoever says so.")
-    since: str = Field(default="", description="Since when, in UTC; empty where nobody tells.")
-    mode: str = Field(default="", description="The repair that the platform proposes, if it does.")
+    because: str = Field(description="The fault, in the words of its source.")
+    since: str = Field(default="", description="Since when, in UTC; empty: unknown.")
+    mode: str = Field(default="", description="The repair that the platform proposes, if any.")
     id: str = Field(default="", description="The platform's id of its proposal, if there is one.")
     instance: str = Field(default="", description="The machine that the node is on.")
 
@@ -200,12 +202,13 @@ class NodeRepair(_FaultModel):
     """A node that a plan repairs, and why."""
 
     node: str = Field(description="Its name on the platform.")
-    mode: str = Field(description="How: the platform's own word.")
+    mode: str = Field(description="Kind of repair, as the platform names it.")
     cause: str = Field(
-        description="Who wants it: platform, not_ready, overheated, failed_certification or asked."
+        description="Source of the report: platform, not_ready, overheated, "
+        "failed_certification or asked."
     )
     because: str = Field(description="What is wrong with the node.")
-    since: str = Field(default="", description="Since when, in UTC; empty where nobody tells.")
+    since: str = Field(default="", description="Since when, in UTC; empty: unknown.")
     proposed: str = Field(default="", description="The repair that the platform proposes, if any.")
     id: str = Field(default="", description="The platform's id of its proposal, if there is one.")
     instance: str = Field(default="", description="The machine that the node is on.")
@@ -229,24 +232,24 @@ class RolloutInputs(InputModel):
 
     max_unavailable: NodeCountOrShare = Field(
         default=None,
-        description="How many nodes may be away at a time: a number, or a share such as 25%, "
-        "rounded down to 1 at the least. 1 when not declared. Failed nodes count.",
+        description="How many nodes may be unavailable at the same time: a number, or a share "
+        "such as 25%, rounded down to at least 1. 1 if not declared. Failed nodes count.",
         examples=[1, "25%"],
     )
     pause: Annotated[str, AfterValidator(_validate_pause)] | None = Field(
         default=None,
-        description="How long to wait after each step, such as 5m; nothing when not declared.",
+        description="How long to wait after each step, such as 5m; no pause if not declared.",
         examples=["5m"],
     )
     on_failure: Literal["stop", "continue"] | None = Field(
         default=None,
-        description="When a new node fails: stop before the next step (when not declared), or "
-        "continue while fewer than max_unavailable are away.",
+        description="When a new node fails: stop before the next step (default), or continue "
+        "while fewer than max_unavailable nodes are unavailable.",
         examples=["stop"],
     )
 
     def room(self, nodes: int) -> int:
-        """Return how many of ``nodes`` nodes may be unavailable at the same time."""
+        """Return how many of ``nodes`` nodes may be unavailable at once."""
         return resolve_node_count(self.max_unavailable or 1, nodes)
 
     @property
@@ -259,7 +262,7 @@ Values = Mapping[str, Any]
 
 WaitMinutes = Annotated[
     int | None,
-    Field(ge=1, description="How long to go on asking, in minutes.", examples=[30]),
+    Field(ge=1, description="How long to keep trying, in minutes.", examples=[30]),
 ]
 
 
@@ -276,7 +279,7 @@ def find_no_capacity_problems(values: Values, alternatives_text: str) -> Iterato
 
 
 def iterate_alternatives(values: Values) -> Iterator[tuple[str, Values]]:
-    """Yield the declared alternatives, each with its property path."""
+    """Yield the declared alternatives with property paths."""
     search = values.get("on_no_capacity")
     alternatives = search.get("alternatives") if isinstance(search, Mapping) else None
     if isinstance(alternatives, Sequence):

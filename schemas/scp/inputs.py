@@ -1,10 +1,8 @@
 """Define the inputs of Samsung SCP's node pools, GPU nodes, fabrics and certifications.
 
 The lifecycles of `gpuform.providers.scp` validate and compare by these models. Names are the
-platform's own.
-Facts are from the SCP reference ('Create GPU Nodes', 'Modify Cluster Fabric Members') and, where it
-has no
-rules, from the official Terraform provider.
+platform's own. Facts are from the SCP reference ('Create GPU Nodes', 'Modify Cluster Fabric
+Members') and, where it has no rules, from the official Terraform provider.
 """
 
 from collections.abc import Iterator, Mapping
@@ -78,6 +76,7 @@ class FabricInputs(InputModel):
     cluster_fabric_name: Annotated[FabricName, Immutable] = Field(
         description="Name of the fabric, 3 to 15 characters.", examples=["train-a"]
     )
+    # Part of the API's host name (multinodegpucluster.REGION...).
     region_id: Annotated[RegionId | None, Immutable, WriteOnly] = Field(
         default=None,
         description="Region of the pool; the default region when not declared.",
@@ -92,8 +91,8 @@ class NodeInputs(InputModel):
 
     gpu_node_name: NodeName | None = Field(
         default=None,
-        description="Its name; otherwise gpu_node_name_prefix, a hyphen and its key. Another name "
-        "makes another node.",
+        description="Name of the node; by default gpu_node_name_prefix, a hyphen and its key. "
+        "Another name creates another node.",
         examples=["gpu-node-001"],
     )
     ip_address: IpAddress | None = Field(
@@ -106,6 +105,7 @@ class NodeInputs(InputModel):
         description="Whether it has a public address, by public_ip_address_id.",
         examples=[True],
     )
+    # Never returned: answers contain the address alone.
     public_ip_address_id: str | None = Field(
         default=None,
         min_length=1,
@@ -113,11 +113,13 @@ class NodeInputs(InputModel):
         examples=["20c507a036c447cdb3b19468d8ea62ac"],
     )
     lock_enabled: bool | None = Field(
-        default=None, description="Whether it is locked; otherwise as the pool's.", examples=[True]
+        default=None,
+        description="Whether the node is locked; by default as the pool.",
+        examples=[True],
     )
     state: Power | None = Field(
         default=None,
-        description="RUNNING or STOPPED; otherwise as the pool's.",
+        description="RUNNING or STOPPED; by default as the pool.",
         examples=["STOPPED"],
     )
 
@@ -134,6 +136,7 @@ class _MadeInputs(InputModel):
         description="Image of the operating system, such as IMAGE-7XFMaJ....",
         examples=["IMAGE-7XFMaJpLsapKvskFMjCtmm"],
     )
+    # Answers contain the name of the type and product_type_id, not this id.
     server_type_id: Annotated[str | None, Immutable, WriteOnly] = Field(
         default=None,
         min_length=1,
@@ -143,9 +146,9 @@ class _MadeInputs(InputModel):
     gpu_type: Annotated[str | None, Immutable, WriteOnly] = Field(
         default=None,
         min_length=1,
-        description="GPU of the servers, as the platform's `gpu_model` names it, instead of "
-        "server_type_id: finds the id of the one type of server that has it. The id found is kept "
-        "until another GPU is declared.",
+        description="GPU of the servers, by the platform's `gpu_model`, instead of "
+        "server_type_id: gpuform looks up the only server type with this GPU, and keeps the "
+        "id until another GPU is declared.",
         examples=["H100"],
     )
     region_id: Annotated[RegionId, Immutable] = Field(
@@ -165,6 +168,7 @@ class _MadeInputs(InputModel):
         description="User of the operating system; root on Linux.",
         examples=["root"],
     )
+    # Never returned; the platform checks four kinds of characters.
     os_user_password: Annotated[
         Password,
         Immutable,
@@ -175,14 +179,16 @@ class _MadeInputs(InputModel):
         description="Password of that user: 9 to 20 characters of four kinds.",
         examples=["{{ config.password }}"],
     )
+    # May contain credentials, so it is treated as a secret.
     init_script: Annotated[InitScript | None, Immutable, WriteOnly, Secret] = Field(
         default=None,
         description="Script that a new node runs, at most 16384 characters.",
         examples=["#!/bin/sh\napt-get update\n"],
     )
+    # Never returned: tags belong to the Resource Manager after the create.
     tags: Annotated[Tags | None, CreateOnly] = Field(
         default=None,
-        description="Tags that new nodes get; later, the Resource Manager's.",
+        description="Tags of new nodes. Change tags of existing nodes in the Resource Manager.",
         examples=[{"team": "research"}],
     )
     expires: Expires = None
@@ -199,20 +205,23 @@ class _PoolInputs(InputModel):
         description="The platform's node pool, such as POOL001-krw1a.",
         examples=["POOL001-krw1a"],
     )
+    # A move to another fabric is `modify-members`, which keeps the nodes.
     cluster_fabric_name: Annotated[FabricName, OutputOf("Fabric", "cluster_fabric_name")] = Field(
-        description="Fabric of the nodes, made with the first of them; another name moves them to "
-        "that fabric, which has to have members.",
+        description="Fabric of the nodes, created with the first of them. Another name moves "
+        "the nodes to that fabric, which must have members.",
         examples=["train-a"],
     )
+    # Without an id a create makes a new fabric, and needs at least 2 servers.
     cluster_fabric_id: str | None = Field(
         default=None,
-        description="Id of a fabric with other nodes, for the pool to join it.",
+        description="Id of an existing fabric that the pool joins.",
         examples=["20c507a036c447cdb3b19468d8ea62ac"],
     )
     gpu_node_name_prefix: Annotated[NamePrefix, Immutable] = Field(
         description="Nodes are named by it: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes.",
         examples=["train"],
     )
+    # PREFIX-001 to PREFIX-999.
     count: int | None = Field(
         default=None,
         ge=1,
@@ -227,32 +236,34 @@ class _PoolInputs(InputModel):
     )
     remove: Annotated[list[str] | None, Local] = Field(
         default=None,
-        description="Names of the nodes that go first when count shrinks; then failed, stopped and "
-        "the newest ones go.",
+        description="Names of the nodes to remove first when count shrinks; failed, stopped "
+        "and the newest nodes follow.",
         examples=[["train-003"]],
     )
     drain: Annotated[PoolDrainInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: what is done about jobs on nodes that are deleted, "
-        "replaced, stopped or moved, and which go when there are to be fewer. With kubernetes or "
-        "slurm they are cordoned first, and taken when no job runs on them; otherwise nobody looks "
-        "for jobs.",
+        description="A setting of gpuform, never sent: what to do about jobs on nodes that "
+        "are deleted, replaced, stopped or moved, and which nodes to remove when the pool "
+        "shrinks. With kubernetes or slurm, nodes are cordoned first and removed when no job "
+        "runs on them; without, gpuform does not look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
     rollout: Annotated[RolloutInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: with it another image_id, server_type_id or "
-        "gpu_type replaces the nodes step by step, under no job, and so are failed nodes. Without "
-        "it another image or type replaces the pool as a whole.",
+        description="A setting of gpuform, never sent: with it, another image_id, "
+        "server_type_id or gpu_type replaces the nodes step by step, each while no job runs "
+        "on it; failed nodes, too. Without it, another image or type replaces the whole pool "
+        "at once.",
         examples=[{"max_unavailable": 1, "pause": "5m"}],
     )
     repair: Annotated[RepairInputs | None, Local, StateOnly] = Field(
         default=None,
-        description="gpuform's own, never sent: which broken nodes are deleted and made anew, and "
-        "how many at a time. No job runs on a node that goes, as `drain` has it. Without it every "
-        "`up` makes nodes in ERROR anew.",
+        description="A setting of gpuform, never sent: which broken nodes are recreated, and "
+        "how many at a time, each while no job runs on it (see `drain`). Without "
+        "it, every run of `up` recreates the nodes in state ERROR.",
         examples=[{"on": ["platform", "not_ready"], "max_parallel": 1, "max_unhealthy": "25%"}],
     )
+    # Declarations of earlier releases still use this name.
     scale_down: Annotated[PoolDrainInputs | None, Local, AlternativeSpelling] = Field(
         default=None, description="The former name of drain.", examples=[{"nodes": ["train-003"]}]
     )
@@ -304,9 +315,10 @@ class _OneInputs(InputModel):
     gpu_node_name: Annotated[NodeName, Immutable] = Field(
         description="Name of the node.", examples=["gpu-node-001"]
     )
+    # One server alone cannot create a fabric, so the fabric must exist.
     cluster_fabric_id: Annotated[str, OutputOf("Fabric", "cluster_fabric_id")] = Field(
-        description="Fabric to join, such as a NodePool's cluster_fabric_id; another one of the "
-        "same vendor pool moves the node.",
+        description="Fabric to join, such as a NodePool's cluster_fabric_id. Another fabric "
+        "of the same vendor pool moves the node.",
         examples=["{{ node_pools.train.cluster_fabric_id }}"],
     )
     ip_address: Annotated[IpAddress | None, Immutable] = Field(
@@ -333,14 +345,15 @@ class _OneInputs(InputModel):
     )
     drain: Annotated[ScheduledDrainInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: what is done about jobs on the node when it is "
-        "deleted, replaced, stopped or moved, and who tells them. Without it nobody looks.",
+        description="A setting of gpuform, never sent: what to do about jobs on the node when "
+        "it is deleted, replaced, stopped or moved, and which scheduler to ask. Without it, "
+        "gpuform does not look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
     repair: Annotated[MachineRepairInputs | None, Local, StateOnly] = Field(
         default=None,
-        description="gpuform's own, never sent: when the node is broken and made anew, which "
-        "replaces this resource. No job runs on it then, as `drain` has it.",
+        description="A setting of gpuform, never sent: when the broken node is recreated, "
+        "which replaces this resource. No job runs on the node then (see `drain`).",
         examples=[{"on": ["platform", "not_ready"]}],
     )
 
@@ -368,6 +381,7 @@ def _find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from find_idle_problems(values)
     if values.get("idle") is None or values["idle"] is UNKNOWN:
         return
+    # only a scheduler knows whether a job runs on idle GPUs
     drain = values.get("drain")
     if drain is not UNKNOWN and not any((drain or {}).get(n) for n in ("kubernetes", "slurm")):
         reason = "needs somebody who tells the jobs: declare drain.kubernetes or drain.slurm"
@@ -384,12 +398,12 @@ class CertificationInputs(CertificationPolicy):
     )
     node_ids: Annotated[list[str], OutputOf("NodePool", "node_ids"), Unordered] = Field(
         min_length=1,
-        description="Ids of the nodes that are tested: with new ones these are tested.",
+        description="Ids of the nodes to test. New nodes are tested when they are added.",
         examples=["{{ node_pools.train.node_ids }}"],
     )
     kubernetes: Annotated[KubernetesInputs | None, Local] = Field(
         default=None,
-        description="The Kubernetes of the nodes, each node under its own name: it has NVIDIA's "
+        description="The Kubernetes of the nodes, each node under its own name, with NVIDIA's "
         "Cluster Readiness Engine.",
         examples=[{"kubeconfig": "~/.kube/train"}],
     )

@@ -1,11 +1,9 @@
 """Check declared GPU nodes and pools of Samsung Cloud Platform: combinations, names and regions.
 
 Used by the inputs and the client of SCP. A rule gets the declared values; a rule that needs an
-UNKNOWN value
-reports nothing. Regions are from the SCP reference, 'Environment and Region List'. Names, lengths
-and
-characters are from the official Terraform provider (gpunode_resource.go): the API reference has no
-rules.
+UNKNOWN value reports nothing. Regions are from the SCP reference, 'Environment and Region List'.
+Names, lengths and characters are from the official Terraform provider (gpunode_resource.go): the
+API reference has no rules.
 """
 
 import re
@@ -37,7 +35,7 @@ _PASSWORD = re.compile(rf"[A-Za-z0-9{PASSWORD_SIGNS}]{{9,20}}")
 
 
 def validate_fabric_name(text: str) -> str:
-    """Return ``text`` if it is a valid fabric name. Raises ValueError with the rule."""
+    """Return ``text`` if valid as a fabric name. Raises ValueError with the rule."""
     if not _FABRIC_NAME.fullmatch(text):
         raise ValueError(
             "must have 3 to 15 letters, digits and hyphens, begin with a letter and not end with a "
@@ -52,14 +50,14 @@ def is_valid_node_name(text: str) -> bool:
 
 
 def validate_node_name(text: str) -> str:
-    """Return ``text`` if it is a valid node name. Raises ValueError with the rule."""
+    """Return ``text`` if valid as a node name. Raises ValueError with the rule."""
     if not is_valid_node_name(text):
         raise ValueError(NODE_NAME_RULE)
     return text
 
 
 def validate_name_prefix(text: str) -> str:
-    """Return ``text`` if names of nodes may begin with it. Raises ValueError with the rule."""
+    """Return ``text`` if valid as the beginning of node names. Raises ValueError with the rule."""
     if not _NAME_PREFIX.fullmatch(text):
         raise ValueError(
             f"must have 3 to {MAX_PREFIX_LENGTH} lower-case letters, digits and hyphens, begin "
@@ -69,7 +67,7 @@ def validate_name_prefix(text: str) -> str:
 
 
 def validate_password(text: str) -> str:
-    """Return ``text`` if it is a valid password.
+    """Return ``text`` if valid as a password.
 
     Raises ValueError with the rule, without the password.
     """
@@ -83,7 +81,7 @@ def validate_password(text: str) -> str:
 
 
 def validate_ip_address(text: str) -> str:
-    """Return ``text`` if it is an IPv4 address. Raises ValueError otherwise."""
+    """Return ``text`` if valid as an IPv4 address. Raises ValueError otherwise."""
     try:
         IPv4Address(text)
     except ValueError:
@@ -99,6 +97,7 @@ def validate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
     Raises ValueError that names the tag.
     """
     for key, value in tags.items():
+        # limits of the Terraform provider
         if not 1 <= len(key) <= 128:
             raise ValueError(f"the key {key[:20]!r} must have 1 to 128 characters")
         if len(value) > 256:
@@ -169,6 +168,7 @@ def find_node_pool_problems(values: Values) -> Iterator[Problem]:
         yield Problem("count", "is required: declare how many nodes, or each of them in nodes")
     if count is not None and nodes is not None:
         yield Problem("count", "does not go with nodes, which are counted: keep one of the two")
+    # with named nodes, a missing key already says which node to remove
     if nodes is not None and values.get("remove") is not None:
         yield Problem("remove", "goes with count only: remove the node from nodes instead")
     declared = values.get("drain")
@@ -190,7 +190,7 @@ def remove_empty_values(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def get_node_name(key: str, node: Values, prefix: str) -> Any:
-    """Return the name of a pool's node, declared or derived from its key; may be UNKNOWN."""
+    """Return the name of a pool's node, declared or derived from the key; may be UNKNOWN."""
     return node.get("gpu_node_name", f"{prefix}-{key}")
 
 
@@ -247,7 +247,7 @@ REGIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def validate_region(region: str) -> str:
-    """Return ``region`` if it is one.
+    """Return ``region`` if known.
 
     Raises ValueError with the nearest region, or with all regions.
     """
@@ -268,6 +268,7 @@ RegionId = Annotated[str, AfterValidator(validate_region)]
 
 def build_service_url(region: str, environment: str) -> str:
     """Return the base URL of the API. Raises ValueError with all pairs if there is no such pair."""
+    # the name of the host contains both region and environment
     if region not in REGIONS.get(environment, ()):
         raise ValueError(
             f"SCP has no region {region} in environment {environment}: {describe_regions()}"
@@ -276,7 +277,7 @@ def build_service_url(region: str, environment: str) -> str:
 
 
 def find_environments(region: str) -> list[str]:
-    """Return the environments that have a region; empty for an unknown region."""
+    """Return the environments with a region; empty for an unknown region."""
     return [environment for environment, regions in REGIONS.items() if region in regions]
 
 

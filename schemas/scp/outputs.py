@@ -16,16 +16,16 @@ class NodeOutputs(BaseModel):
 
     id: str = Field(description="Id of the node.")
     gpu_node_name: str = Field(description="Its name.")
-    state: str = Field(description="Its state, in the platform's words.")
+    state: str = Field(description="State of the node, as the platform reports it.")
     policy_ip: str | None = Field(default=None, description="Its address in the subnet.")
     policy_use_nat: bool = Field(default=False, description="Whether it has a public address.")
     policy_nat: str | None = Field(default=None, description="That address.")
     public_ip_address_id: str | None = Field(
-        default=None, description="Id of its public IP, as far as gpuform assigned it."
+        default=None, description="Id of its public IP, if gpuform assigned it."
     )
     lock_enabled: bool = Field(default=False, description="Whether it is locked.")
     cluster_fabric_id: str | None = Field(
-        default=None, description="Its fabric; absent until the platform has made it."
+        default=None, description="Its fabric; absent until the platform has created it."
     )
     cluster_fabric_name: str | None = Field(default=None, description="Name of its fabric.")
     pfs_ip: list[str] = Field(default=[], description="Its addresses in the storage network.")
@@ -36,13 +36,13 @@ class NodeOutputs(BaseModel):
     os_type: str | None = Field(default=None, description="Kind of that system, such as LINUX.")
     time_zone: str | None = Field(default=None, description="Time zone, such as Asia/Seoul.")
     account_id: str | None = Field(default=None, description="Id of the account that has it.")
-    created_at: str | None = Field(default=None, description="When it was made.")
-    created_by: str | None = Field(default=None, description="Id of who made it.")
+    created_at: str | None = Field(default=None, description="When it was created.")
+    created_by: str | None = Field(default=None, description="Id of the user who created it.")
     modified_at: str | None = Field(default=None, description="When it was last changed.")
-    modified_by: str | None = Field(default=None, description="Id of who changed it last.")
+    modified_by: str | None = Field(default=None, description="Id of the user who changed it last.")
     trouble: str | None = Field(
         default=None,
-        description="Why its scheduler cannot use it, where `repair` has it asked.",
+        description="Why its scheduler cannot use it, if `repair` asks the scheduler.",
     )
     unusable_since: str | None = Field(
         default=None, description="Since when its scheduler cannot use it, in UTC, if so."
@@ -63,36 +63,34 @@ class NodePoolOutputs(OutputModel):
 
     gpu_nodes: dict[str, NodeOutputs] = Field(
         default={},
-        description="The nodes that there are, each under its key, or its name if it has no key.",
+        description="The existing nodes, each under its key, or under its name without a key.",
     )
     node_ids: list[str] = Field(default=[], description="Ids of the nodes.")
     cluster_fabric_id: str | None = Field(
-        default=None, description="Fabric of the nodes; absent until the platform has made it."
+        default=None, description="Fabric of the nodes; absent until the platform has created it."
     )
     newer_image: NewerImageOutputs | None = Field(
         default=None,
         description="A newer image of the same distribution and kind, if the platform lists one.",
     )
     stopped_by: str | None = Field(
-        default=None, description="Why `gpuform expire` has stopped it, if it has."
+        default=None, description="Why `gpuform expire` has stopped it, if so."
     )
-    faults: list[NodeFault] = Field(
-        default=[], description="The nodes that are broken, as they were last seen."
-    )
+    faults: list[NodeFault] = Field(default=[], description="The broken nodes, as last observed.")
 
 
 class GpuNodeOutputs(OutputModel):
     """One node as the platform reports it."""
 
     stopped_by: str | None = Field(
-        default=None, description="Why `gpuform expire` has stopped it, if it has."
+        default=None, description="Why `gpuform expire` has stopped it, if so."
     )
-    state: str = Field(description="State, in the platform's words.")
+    state: str = Field(description="State, as the platform reports it.")
     policy_ip: str | None = Field(default=None, description="Address in the subnet.")
     policy_use_nat: bool = Field(default=False, description="Whether it has a public address.")
     policy_nat: str | None = Field(default=None, description="That address.")
     public_ip_address_id: str | None = Field(
-        default=None, description="Id of the public IP, as far as gpuform assigned it."
+        default=None, description="Id of the public IP, if gpuform assigned it."
     )
     lock_enabled: bool = Field(default=False, description="Whether it is locked.")
     node_pool_id: str | None = Field(default=None, description="The platform's node pool.")
@@ -103,20 +101,18 @@ class GpuNodeOutputs(OutputModel):
     os_type: str | None = Field(default=None, description="Kind of that system, such as LINUX.")
     time_zone: str | None = Field(default=None, description="Time zone, such as Asia/Seoul.")
     account_id: str | None = Field(default=None, description="Id of the account that has it.")
-    created_at: str | None = Field(default=None, description="When it was made.")
-    created_by: str | None = Field(default=None, description="Id of who made it.")
+    created_at: str | None = Field(default=None, description="When it was created.")
+    created_by: str | None = Field(default=None, description="Id of the user who created it.")
     modified_at: str | None = Field(default=None, description="When it was last changed.")
-    modified_by: str | None = Field(default=None, description="Id of who changed it last.")
+    modified_by: str | None = Field(default=None, description="Id of the user who changed it last.")
     trouble: str | None = Field(
         default=None,
-        description="Why its scheduler cannot use it, where `repair` has it asked.",
+        description="Why its scheduler cannot use it, if `repair` asks the scheduler.",
     )
     unusable_since: str | None = Field(
         default=None, description="Since when its scheduler cannot use it, in UTC, if so."
     )
-    faults: list[NodeFault] = Field(
-        default=[], description="What is broken about it, as it was last seen."
-    )
+    faults: list[NodeFault] = Field(default=[], description="Its faults, as last observed.")
     newer_image: NewerImageOutputs | None = Field(
         default=None,
         description="A newer image of the same distribution and kind, if the platform lists one.",
@@ -130,30 +126,30 @@ class MemberOutputs(BaseModel):
 
     gpu_node_id: str = Field(description="Id of the node.")
     gpu_node_name: str = Field(description="Its name.")
-    state: str = Field(description="Its state, in the platform's words.")
+    state: str = Field(description="State of the node, as the platform reports it.")
 
 
 class FabricOutputs(OutputModel):
     """A fabric as the platform reports it. Without members it does not exist there."""
 
     cluster_fabric_id: str = Field(
-        default="", description="Id of the fabric; empty until its first node is made."
+        default="", description="Id of the fabric; empty until its first node is created."
     )
     state: str | None = Field(
-        default=None, description="State, in the platform's words; absent without members."
+        default=None, description="State, as the platform reports it; absent without members."
     )
     gpu_node_details: list[MemberOutputs] = Field(default=[], description="The nodes in it.")
     server_type: str | None = Field(default=None, description="Type of its servers.")
     used_server_count: int | None = Field(
         default=None, description="How many servers the platform counts in it."
     )
-    description: str | None = Field(default=None, description="What the platform says of it.")
+    description: str | None = Field(default=None, description="The platform's message about it.")
     product_id: str | None = Field(default=None, description="Id of the product of its servers.")
     pirp_id: str | None = Field(
         default=None, description="The platform's `pirp_id`, which its reference does not explain."
     )
     account_id: str | None = Field(default=None, description="Id of the account that has it.")
-    created_at: str | None = Field(default=None, description="When it was made.")
-    created_by: str | None = Field(default=None, description="Id of who made it.")
+    created_at: str | None = Field(default=None, description="When it was created.")
+    created_by: str | None = Field(default=None, description="Id of the user who created it.")
     modified_at: str | None = Field(default=None, description="When it was last changed.")
-    modified_by: str | None = Field(default=None, description="Id of who changed it last.")
+    modified_by: str | None = Field(default=None, description="Id of the user who changed it last.")

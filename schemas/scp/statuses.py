@@ -1,8 +1,7 @@
 """List the states of SCP's nodes and fabrics, and convert its times and API versions.
 
 Used by the client and the lifecycles of SCP. A state in none of these sets is a newer one and
-counts as
-pending.
+counts as pending.
 """
 
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ class NodeState(StrEnum):
     TERMINATING = "TERMINATING"
     TERMINATED = "TERMINATED"
     ERROR = "ERROR"
+    # Counts as pending.
     UNKNOWN = "UNKNOWN"
 
 
@@ -46,7 +46,7 @@ READY_FABRIC_STATES: Final = frozenset({"RUNNING"})
 
 
 def to_unix_time(text: str | None) -> float | None:
-    """Return a time such as `2024-05-17T00:23:17Z` or `2024-07-11 08:56:59` in Unix seconds.
+    """Return a time (`2024-05-17T00:23:17Z`, `2024-07-11 08:56:59`) in Unix seconds.
 
     A time without a zone counts as UTC. None for text that is no time.
     """
@@ -54,11 +54,13 @@ def to_unix_time(text: str | None) -> float | None:
         moment = datetime.fromisoformat(text or "")
     except ValueError:
         return None
+    # the reference shows times without a zone, too
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return moment.timestamp()
 
 
+# The platform's products are servers with 8 GPUs.
 GPUS_PER_SERVER: Final = 8
 
 
@@ -72,5 +74,5 @@ DEPRECATED_VERSIONS: Final[Mapping[str, date]] = MappingProxyType(
 
 
 def format_version_header(version: str) -> str:
-    """Return the value of the version header that selects a version."""
+    """Return the value of the version header for a version."""
     return f"multinodegpucluster {version}"

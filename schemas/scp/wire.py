@@ -1,8 +1,7 @@
 """Define the requests and answers of SCP's Multi-node GPU Cluster API 1.2, field by field.
 
 Used by the SCP client. Only ids are required: the reference has lost its tables of schemas, only
-its examples
-remain. States and times are text as sent; `statuses.py` interprets them.
+its examples remain. States and times are text as sent; `statuses.py` interprets them.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,18 +56,16 @@ class GpuNode(ScpModel):
     """A GPU node (SCP reference, 'Show GPU Node').
 
     Some names differ from the create request: `network_id` is the subnet, `policy_ip` the private
-    address,
-    `policy_nat` the public one, `root_account` the user of the operating system. Password, tags,
-    the server
-    type as it was sent and the id of the public IP are never returned. `cluster_fabric_id` is
-    absent until a
-    new fabric has appeared.
+    address, `policy_nat` the public one, `root_account` the user of the operating system. Password,
+    tags, the server type as it was sent and the id of the public IP are never returned.
+    `cluster_fabric_id` is absent until a new fabric has appeared.
     """
 
     id: Id
     account_id: LenientText = ""
     gpu_node_name: ForeignName = ""
     state: str = ""
+    # Absent while the fabric of the first nodes is created.
     cluster_fabric_id: Id | None = None
     cluster_fabric_name: ForeignName = ""
     node_pool_id: Line = ""
@@ -77,12 +74,15 @@ class GpuNode(ScpModel):
     os_type: LenientText = ""
     init_script: SecretStr = SecretStr("")
     lock_enabled: bool = False
+    # The os_user_id of the create request.
     root_account: str = ""
     server_type: str = ""
     product_type_id: str = ""
     region_id: str = ""
     vpc_id: str = ""
+    # The subnet_id of the create request.
     network_id: str = ""
+    # The ip_address of the create request.
     policy_ip: str | None = None
     policy_use_nat: bool = False
     policy_nat: str | None = None
@@ -120,6 +120,7 @@ class ClusterFabric(ScpModel):
 
     id: Id
     account_id: LenientText = ""
+    # The cluster_fabric_name of requests.
     cluster_name: ForeignName = ""
     description: LenientText = ""
     state: str = ""
@@ -127,6 +128,7 @@ class ClusterFabric(ScpModel):
     region_id: str = ""
     server_type: str = ""
     product_id: LenientText = ""
+    # The reference does not explain this id.
     pirp_id: LenientText = ""
     used_server_count: LenientNumber = None
     gpu_node_details: tuple[FabricMember, ...] = ()
@@ -215,6 +217,7 @@ class VendorPool(ScpModel):
     The vendor owns it; nobody can create one.
     """
 
+    # Assigned by the vendor, such as POOL001-krw1a.
     node_pool_id: Id
     cluster_fabric_details: tuple[PoolFabric, ...] = ()
 
@@ -238,12 +241,12 @@ class AsyncAnswer(ScpModel):
     """The answer to an accepted request (202).
 
     The reference shows one `resource_id` for a create of up to five nodes; the official provider
-    splits it
-    at commas. Its meaning for other requests is not documented.
+    splits it at commas. Its meaning for other requests is not documented.
     """
 
     account_id: str = ""
     request_id: str = ""
+    # Ids separated by commas for a create of several nodes (official provider).
     resource_id: Annotated[str, AfterValidator(_validate_ids)] = ""
 
     @property
@@ -303,6 +306,7 @@ class CreateGpuNodes:
     cluster_fabric_details: ClusterFabricDetails
     image_id: str
     os_user_id: str
+    # Kept out of repr, so that no log and no traceback shows it.
     os_user_password: str = field(repr=False)
     region_id: str
     server_details: tuple[ServerDetails, ...]
@@ -328,7 +332,7 @@ def build_public_nat_ip(public_ip_address_id: str) -> Body:
 
 
 def build_member_move(before_fabric_id: str, after_fabric_id: str, node_ids: Sequence[str]) -> Body:
-    """Return the body that moves nodes to another fabric.
+    """Return the body of a move of nodes to another fabric.
 
     Request: `POST /v1/cluster-fabrics/modify-members`.
     """

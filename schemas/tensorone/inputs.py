@@ -1,10 +1,8 @@
 """Define the inputs of a TensorOne GPU cluster, and check rules over several fields.
 
 Names and limits are from TensorOne's 'Create Cluster'; the fields that can change are from 'Start
-Cluster'
-(`update_configuration`). No page documents the update request (PUT): which fields it changes in
-place is our
-reading.
+Cluster' (`update_configuration`). No page documents the update request (PUT): which fields it
+changes in place is our reading.
 """
 
 import re
@@ -44,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9-]{3,64}")
 
 
 def validate_name(text: str) -> str:
-    """Return ``text`` if it is a valid cluster name. Raises ValueError with the rule."""
+    """Return ``text`` if valid as a cluster name. Raises ValueError with the rule."""
     if not _NAME.fullmatch(text):
         raise ValueError("must have 3 to 64 letters, digits and hyphens")
     return text
@@ -63,9 +61,7 @@ class PortMappingInputs(InputModel):
         examples=[32001],
     )
     protocol: Protocol | None = Field(default=None, description="tcp or udp.", examples=["tcp"])
-    description: str | None = Field(
-        default=None, description="What it is for.", examples=["Jupyter"]
-    )
+    description: str | None = Field(default=None, description="Its purpose.", examples=["Jupyter"])
 
 
 class AutoTerminateInputs(InputModel):
@@ -73,13 +69,13 @@ class AutoTerminateInputs(InputModel):
 
     enabled: bool | None = Field(default=None, description="Whether it does.", examples=[True])
     idle_minutes: int | None = Field(
-        default=None, ge=1, description="After so long without work.", examples=[60]
+        default=None, ge=1, description="Minutes without work after which it stops.", examples=[60]
     )
     max_runtime_hours: int | None = Field(
-        default=None, ge=1, description="After so many hours.", examples=[24]
+        default=None, ge=1, description="Hours of running after which it stops.", examples=[24]
     )
     cost_limit_usd: float | None = Field(
-        default=None, gt=0, description="At this cost, in USD.", examples=[500]
+        default=None, gt=0, description="Cost at which it stops, in USD.", examples=[500]
     )
 
 
@@ -106,7 +102,7 @@ class OnNoCapacityInputs(InputModel):
 
     alternatives: list[AlternativeInputs] | None = Field(
         default=None,
-        description="What else to try for a new cluster, in this order.",
+        description="The alternatives for a new cluster, in this order.",
         examples=[[{"region": "us-east-1"}, {"gpu_type": "H100"}]],
     )
     wait_minutes: WaitMinutes = None
@@ -118,7 +114,8 @@ class ClusterRepairInputs(RepairPolicy):
     on: list[Literal["platform"]] | None = Field(
         default=None,
         min_length=1,
-        description="Whose word counts: platform, which is its status or the health of its GPUs.",
+        description="Which reports count: platform, the status of the cluster or the health "
+        "of its GPUs.",
         examples=[["platform"]],
     )
 
@@ -160,18 +157,20 @@ class ClusterInputs(InputModel):
     )
     description: str | None = Field(
         default=None,
-        description="What the cluster is for.",
+        description="Purpose of the cluster.",
         examples=["Notebooks and short experiments"],
     )
     gpu_type: Annotated[GpuType, Immutable, ObservedAs("placed_gpu_type")] = Field(
         description="Type of GPU, such as A100.", examples=["A100"]
     )
+    # Changes through stop and start with update_configuration.
     gpu_count: int = Field(
         ge=1,
         le=8,
         description="Number of GPUs, 1 to 8; a change stops and starts the cluster.",
         examples=[4],
     )
+    # update_configuration only grows storage ('Start Cluster').
     storage_gb: Annotated[int, GrowOnly] = Field(
         ge=50,
         description="Storage in GB, at least 50; only grows, and that stops and starts the "
@@ -184,6 +183,7 @@ class ClusterInputs(InputModel):
     project_id: Annotated[str, Immutable] = Field(
         min_length=1, description="Project of the cluster.", examples=["proj_456"]
     )
+    # The platform computes a default, which is no change.
     cpu_cores: int | None = Field(
         default=None,
         ge=1,
@@ -204,29 +204,32 @@ class ClusterInputs(InputModel):
         description="Template with an image, instead of docker_image.",
         examples=["tmpl_pytorch_latest"],
     )
+    # A template implies an image, so only one of the two is declared.
     docker_image: str | None = Field(
         default=None,
         min_length=1,
         description="Image, instead of template_id; a change stops and starts the cluster.",
         examples=["tensorone/pytorch:2.1-cuda11.8"],
     )
+    # Answers contain variables in the clear, and only the names of secrets.
     environment_variables: Annotated[dict[str, str] | None, Secret, Default({})] = Field(
         default=None,
-        description="Variables of the environment, secrets among them; those whose values the "
+        description="Environment variables, which may be secrets. Variables whose values the "
         "platform hides are not compared.",
         examples=[{"WANDB_MODE": "online", "WANDB_API_KEY": "{{ config.wandb_key }}"}],
     )
     ssh_enabled: Annotated[bool | None, Immutable, WriteOnly, Default(True)] = Field(
-        default=None, description="Whether one can log in.", examples=[False]
+        default=None, description="Whether people can log in.", examples=[False]
     )
+    # Never returned by the platform.
     ssh_public_keys: Annotated[list[str] | None, Immutable, WriteOnly, Unordered] = Field(
         default=None,
-        description="Public keys of those who log in.",
+        description="Public keys of the users who log in.",
         examples=[["{{ config.public_key }}"]],
     )
     port_mappings: list[PortMappingInputs] | None = Field(
         default=None,
-        description="Ports that are reached from outside.",
+        description="Ports that are reachable from outside.",
         examples=[[{"internal_port": 8888, "protocol": "tcp", "description": "Jupyter"}]],
     )
     security_groups: Annotated[list[str] | None, Unordered] = Field(
@@ -234,10 +237,11 @@ class ClusterInputs(InputModel):
         description="Ids of security groups.",
         examples=[["sg_ml_training", "sg_ssh_access"]],
     )
+    # Limits that stop the cluster out of band: the provider reports that and does not fight it.
     auto_terminate: AutoTerminateInputs | None = Field(
         default=None,
-        description="When the platform stops it by itself. That is no drift; "
-        "--allow start-terminated starts it again.",
+        description="When the platform stops the cluster by itself. Such a stop is no drift; "
+        "--allow start-terminated starts the cluster again.",
         examples=[{"enabled": True, "idle_minutes": 60}],
     )
     tags: dict[str, str] | None = Field(
@@ -248,17 +252,18 @@ class ClusterInputs(InputModel):
     )
     require_healthy: Annotated[list[HealthCheck] | None, Local, StateOnly, Unordered] = Field(
         default=None,
-        description="Checks of its health that have to be healthy while it runs: until then it is "
-        "not ready, and a create or an update waits for them.",
+        description="Health checks that must pass while the cluster runs. Until then it is "
+        "not ready, and a create or an update waits.",
         examples=[["gpu", "network"]],
     )
     repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = Field(
         default=None,
-        description="gpuform's own, never sent: whether it is restarted (stopped and started) "
-        "when its status is error, or the health of its GPUs is bad. Never while its GPUs are "
-        "used, or nobody tells that, but with --allow evict-jobs.",
+        description="A setting of gpuform, never sent: whether to restart it (stop and start) "
+        "when its status is error or the health of its GPUs is bad. Never while its GPUs are "
+        "in use or their use is unknown, unless with --allow evict-jobs.",
         examples=[{"approve": "automatic"}],
     )
+    # A field of 'Start Cluster' (restore_from_snapshot), not of the create.
     restore_snapshot: Annotated[str | None, WriteOnly] = Field(
         default=None,
         min_length=1,
@@ -266,9 +271,10 @@ class ClusterInputs(InputModel):
         "the cluster.",
         examples=["snap_123"],
     )
+    # A field of the delete request (create_final_snapshot).
     final_snapshot: Annotated[bool | None, WriteOnly, Default(False)] = Field(
         default=None,
-        description="Whether deleting the cluster makes a last snapshot.",
+        description="Whether a last snapshot is created before the cluster is deleted.",
         examples=[True],
     )
     final_snapshot_name: Annotated[str | None, WriteOnly] = Field(
@@ -279,9 +285,9 @@ class ClusterInputs(InputModel):
     )
     on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: what to do while TensorOne has no GPUs free. The "
-        "alternatives are tried in their order, then all again every minute for wait_minutes; "
-        "the start of a cluster waits, too.",
+        description="A setting of gpuform, never sent: what to do while TensorOne has no free "
+        "GPUs. The alternatives are tried in order, then all again every minute for "
+        "wait_minutes; the start of a cluster waits, too.",
         examples=[
             {
                 "alternatives": [{"region": "us-east-1"}, {"gpu_type": "H100"}],
@@ -354,6 +360,7 @@ def _find_snapshot_problems(values: Values) -> Iterator[Problem]:
     if values.get("final_snapshot_name") is None:
         return
     if (
+        # an unknown value may turn out to be true
         values.get("final_snapshot") in (None, False)
         and values.get("final_snapshot") is not UNKNOWN
     ):

@@ -1,8 +1,7 @@
 """Define the outputs of a TensorOne cluster beside its inputs.
 
 Outputs are never compared. Values that change all the time (utilization, cost so far, idle time)
-are left
-out: `gpuform` asks the platform for them when they are needed.
+are left out: `gpuform` asks the platform for them when they are needed.
 """
 
 from typing import Annotated
@@ -20,8 +19,8 @@ class _OutputPart(BaseModel):
 
 class AlertOutputs(_OutputPart):
     type: str | None = Field(default=None, description="Kind, such as high_gpu_utilization.")
-    severity: str | None = Field(default=None, description="Severity, in the platform's words.")
-    message: str | None = Field(default=None, description="What is the matter.")
+    severity: str | None = Field(default=None, description="Severity, as the platform reports it.")
+    message: str | None = Field(default=None, description="The message of the alert.")
     triggered_at: str | None = Field(default=None, description="Since when.")
 
 
@@ -29,7 +28,7 @@ class SnapshotOutputs(_OutputPart):
     id: str = Field(description="Id, for restore_snapshot.")
     name: str | None = Field(default=None, description="Its name.")
     size_gb: float | None = Field(default=None, description="Its size.")
-    created_at: str | None = Field(default=None, description="When it was made.")
+    created_at: str | None = Field(default=None, description="When it was created.")
 
 
 class FirewallRuleOutputs(_OutputPart):
@@ -37,7 +36,7 @@ class FirewallRuleOutputs(_OutputPart):
     protocol: str | None = Field(default=None, description="Protocol, such as tcp.")
     port_range: str | None = Field(default=None, description="A port, or two with a hyphen.")
     source: str | None = Field(default=None, description="The network that it lets in.")
-    description: str | None = Field(default=None, description="What it is for.")
+    description: str | None = Field(default=None, description="Its purpose.")
 
 
 class VolumeOutputs(_OutputPart):
@@ -66,26 +65,25 @@ class ClusterOutputs(OutputModel):
     """A cluster as the platform reports it. Times are the platform's own text.
 
     A cluster that its own auto-termination has stopped is `ready`, because that was declared;
-    `stopped_by`
-    says so.
+    `stopped_by` says so.
     """
 
-    status: str = Field(description="Status, in the platform's words.")
+    status: str = Field(description="Status, as the platform reports it.")
     placed_region: str | None = Field(
         default=None, description="Region where it is: the declared one, or an alternative."
     )
     placed_gpu_type: str | None = Field(
         default=None, description="Type of its GPUs: the declared one, or an alternative."
     )
-    status_message: str | None = Field(default=None, description="What the platform says of it.")
+    status_message: str | None = Field(default=None, description="The platform's message about it.")
     last_status_change: str | None = Field(
         default=None, description="Since when it has the status."
     )
     stopped_by: str | None = Field(
-        default=None, description="What has stopped it: a limit of auto_terminate, or idleness."
+        default=None, description="The reason of its stop: a limit of auto_terminate, or idleness."
     )
     restored_snapshot: str | None = Field(
-        default=None, description="The snapshot that gpuform has restored at a start."
+        default=None, description="The snapshot that gpuform restored at a start."
     )
     private_ip: str | None = Field(default=None, description="Address inside the platform.")
     public_ip: str | None = Field(default=None, description="Public address.")
@@ -101,18 +99,17 @@ class ClusterOutputs(OutputModel):
     )
     firewall_rules: list[FirewallRuleOutputs] = Field(
         default=[],
-        description="What the platform's firewall lets through, in its order; a change of it is "
-        "drift.",
+        description="Rules of the platform's firewall, in its order; a change is drift.",
     )
     project_name: str | None = Field(default=None, description="Name of its project.")
-    owner_id: str | None = Field(default=None, description="Id of who owns it.")
-    owner_email: str | None = Field(default=None, description="Address of who owns it.")
+    owner_id: str | None = Field(default=None, description="Id of its owner.")
+    owner_email: str | None = Field(default=None, description="Email address of its owner.")
     template_name: str | None = Field(default=None, description="Name of its template.")
     template_version: str | None = Field(
         default=None, description="Version of its template, as the platform shows it."
     )
     made_from_version: str | None = Field(
-        default=None, description="The version of its template when gpuform first saw it."
+        default=None, description="The version of its template when gpuform first observed it."
     )
     availability_zone: str | None = Field(default=None, description="Where in the region it is.")
     storage_type: str | None = Field(default=None, description="Kind of storage, such as nvme.")
@@ -120,17 +117,17 @@ class ClusterOutputs(OutputModel):
     storage_health: str | None = Field(default=None, description="Health of the storage.")
     network_health: str | None = Field(default=None, description="Health of the network.")
     docker_health: str | None = Field(default=None, description="Health of the container runtime.")
-    faults: list[NodeFault] = Field(
-        default=[], description="What is broken about it, as it was last seen."
-    )
+    faults: list[NodeFault] = Field(default=[], description="Its faults, as last observed.")
     maybe_busy: str | None = Field(
-        default=None, description="Why it is not known to have no work, where it is broken."
+        default=None,
+        description="If it is broken: why gpuform cannot be sure that nothing runs on it.",
     )
     restarted_at: str | None = Field(
         default=None,
-        description="When gpuform has restarted it because it was broken, in UTC, if it is so yet.",
+        description="When gpuform restarted it because it was broken, in UTC, while it is "
+        "still broken.",
     )
-    alerts: list[AlertOutputs] = Field(default=[], description="What the platform warns of.")
+    alerts: list[AlertOutputs] = Field(default=[], description="Warnings of the platform.")
     current_hourly_rate: float | None = Field(
         default=None, description="Cost of an hour, in currency."
     )
@@ -139,13 +136,13 @@ class ClusterOutputs(OutputModel):
     weekly_estimate: float | None = Field(default=None, description="Projected cost of a week.")
     monthly_estimate: float | None = Field(default=None, description="Projected cost of a month.")
     cost_breakdown: CostBreakdownOutputs | None = Field(
-        default=None, description="What an hour of it costs, by what it is for."
+        default=None, description="Cost of an hour, by purpose."
     )
     volumes: list[VolumeOutputs] = Field(
         default=[], description="Its volumes, of which storage_gb is the sum."
     )
     estimated_termination: str | None = Field(
-        default=None, description="When the platform reckons that its auto_terminate stops it."
+        default=None, description="When the platform expects auto_terminate to stop it."
     )
     snapshots: list[SnapshotOutputs] = Field(default=[], description="Its snapshots.")
     hidden_variables: list[str] = Field(
@@ -155,7 +152,7 @@ class ClusterOutputs(OutputModel):
     cuda_version: str | None = Field(default=None, description="CUDA in the image.")
     driver_version: str | None = Field(default=None, description="Driver of the GPUs.")
     docker_version: str | None = Field(default=None, description="Docker of the host.")
-    created_at: str | None = Field(default=None, description="When it was made.")
+    created_at: str | None = Field(default=None, description="When it was created.")
     updated_at: str | None = Field(
-        default=None, description="When the platform last changed it; no older answer is believed."
+        default=None, description="When the platform last changed it; older answers are ignored."
     )

@@ -3,8 +3,7 @@
 From TensorOne's documentation, 'GPU Clusters'.
 
 Called by TensorOne's lifecycle. A body has the declared fields and nothing else: the platform keeps
-what an
-update leaves out.
+what an update leaves out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,6 +57,7 @@ def build_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Body:
     for change in changes:
         name = change.path.split(".")[0].split("[")[0]
         if name in UPDATE_FIELDS and change.action is not Action.KEEP:
+            # the update request replaces the complete field, so a changed part is not enough
             body[name] = declared.get(name, change.after)
     return body
 
@@ -74,6 +74,7 @@ def build_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
 
 def build_delete(*, final_snapshot: bool, snapshot_name: str | None) -> Body:
     """Return the body of ``DELETE /clusters/{id}``, with the required confirmation."""
+    # 'Delete Cluster' lists the confirmation as optional, but requires the text DELETE
     body: Body = {"confirm_deletion": "DELETE"}
     if final_snapshot:
         body["create_final_snapshot"] = True

@@ -1,8 +1,7 @@
 """List the statuses of TensorOne's clusters, and convert the platform's times.
 
 Statuses are from TensorOne's documentation ('List Clusters'); a status in none of these sets counts
-as
-pending.
+as pending.
 """
 
 from datetime import datetime
@@ -19,6 +18,7 @@ class ClusterStatus(StrEnum):
     STOPPING = "stopping"
     STOPPED = "stopped"
     ERROR = "error"
+    # Not in the list of statuses: a delete answers with it.
     DELETING = "deleting"
 
 
@@ -30,11 +30,12 @@ FAILED_STATUSES: Final = frozenset({ClusterStatus.ERROR, ClusterStatus.DELETING}
 
 
 def to_unix_time(text: str | None) -> float | None:
-    """Return a time in Unix seconds, or None for text that is no time or has no zone."""
+    """Return a time in Unix seconds, or None for other text and for times without a zone."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:
         return None
+    # a time without a zone could be hours off
     return None if moment.tzinfo is None else moment.timestamp()
 
 

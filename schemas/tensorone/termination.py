@@ -1,8 +1,7 @@
 """Determine why a TensorOne cluster has stopped: auto-termination, lack of credit or neither.
 
 Called by TensorOne's lifecycle. The platform reports no reason. A cluster was stopped by a limit of
-its
-``auto_terminate`` if it has reached the limit, or if the text of its status says so.
+its ``auto_terminate`` if it has reached the limit, or if the text of its status says so.
 """
 
 import re
@@ -27,6 +26,7 @@ def find_stopping_limit(cluster: Cluster) -> str | None:
     limits = cluster.auto_terminate
     if cluster.status != ClusterStatus.STOPPED or limits is None or not limits.enabled:
         return None
+    # numbers first: the text of the status is not documented
     reached_limit = next(_find_reached_limits(limits, cluster.cost or Cost()), None)
     if reached_limit:
         return f"auto-termination, {reached_limit}"
@@ -35,11 +35,10 @@ def find_stopping_limit(cluster: Cluster) -> str | None:
 
 
 def read_credit(outputs: Mapping[str, Any]) -> Credit | None:
-    """Return whether lack of credit has stopped a cluster, according to the text of its status.
+    """Return whether lack of credit has stopped a cluster, by the text of the status.
 
     The error code INSUFFICIENT_CREDITS is documented; what the status says then is our reading.
-    None without
-    a status.
+    None without a status.
     """
     status, message = outputs.get("status"), str(outputs.get("status_message") or "")
     if status not in (ClusterStatus.STOPPED, ClusterStatus.ERROR) or not _NO_CREDIT.search(message):
@@ -60,6 +59,7 @@ def _find_reached_limits(limits: AutoTerminate, cost: Cost) -> Iterator[str]:
     if limits.idle_minutes and idle is not None and idle >= limits.idle_minutes:
         yield f"idle for {_format_count(limits.idle_minutes, 'minute')}"
     max_hours = limits.max_runtime_hours
+    # the platform rounds to two decimals
     if max_hours and hours_run is not None and hours_run >= max_hours - _ROUNDING_HOURS:
         yield f"running for {_format_count(max_hours, 'hour')}"
     if limits.cost_limit_usd and spent is not None and spent >= limits.cost_limit_usd:

@@ -1,10 +1,9 @@
 """Define the answers of TensorOne's API: the cluster of the platform's document, field by field.
 
 Used by TensorOne's client. Only a cluster's id is required: other answers may have less. Statuses
-are text,
-since a newer server may send others; `statuses.py` lists the known ones. A measured number stays an
-integer or
-a float, as sent. Values of environment variables may be tokens, so they are secret strings.
+are text, since a newer server may send others; `statuses.py` lists the known ones. A measured
+number stays an integer or a float, as sent. Values of environment variables may be tokens, so they
+are secret strings.
 """
 
 from collections.abc import Callable
@@ -205,6 +204,7 @@ class Cost(WireModel):
 class StorageVolume(WireModel):
     name: LenientText = None
     size_gb: LenientNumber = None
+    # Measured all the time, so never part of a comparison.
     used_gb: LenientNumber = None
     mount_path: LenientText = None
     type: LenientText = None
@@ -234,6 +234,7 @@ class Environment(WireModel):
     """``secrets`` are the names of variables whose values the platform does not show."""
 
     variables: dict[str, SecretStr] = Field(default_factory=dict)
+    # Names only: the platform never returns values of secrets.
     secrets: tuple[str, ...] = ()
     runtime_info: RuntimeInfo = RuntimeInfo()
 
@@ -266,13 +267,14 @@ class Cluster(WireModel):
     auto_terminate: AutoTerminate | None = None
     uptime_seconds: StrictNumber = None
     created_at: str | None = None
+    # Reads may be served from a cache: an answer older than the known one is ignored.
     updated_at: str | None = None
     last_accessed: LenientText = None
     tags: dict[str, str] | None = None
 
     @property
     def is_whole(self) -> bool:
-        """True if the answer has every part that inputs and outputs are read from."""
+        """True if the answer has every part for inputs and outputs."""
         parts = (self.configuration, self.network, self.metrics, self.cost, self.environment)
         return None not in parts
 
@@ -321,7 +323,7 @@ class Accepted(WireModel):
 class ListedTemplate(TemplateInfo):
     """A template, as the clusters made from it report it."""
 
-    cluster_ids: tuple[str, ...] = Field(default=(), description="The clusters made from it.")
+    cluster_ids: tuple[str, ...] = Field(default=(), description="The clusters created from it.")
 
 
 class ListedProject(ProjectInfo):

@@ -3,8 +3,7 @@
 Used by `inputs.py`. Facts are from Together's docs ('Slurm startup scripts',
 docs.together.ai/docs/slurm-startup-scripts) and Slurm's 'Prolog and Epilog Guide'
 (slurm.schedmd.com/prolog_epilog.html): Slurm runs each script as a program of its own, and a script
-that runs
-at the start of every job must not call Slurm's commands.
+that runs at the start of every job must not call Slurm's commands.
 """
 
 import re
@@ -56,6 +55,7 @@ def find_script_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 "does not begin with a shebang, so that nobody knows what runs it: its first line "
                 "must be such as #!/bin/bash",
             )
+        # a script written on Windows: the kernel would look for an interpreter named `bash\r`
         elif first_line.endswith("\r"):
             yield Problem(
                 name,
@@ -93,6 +93,7 @@ DcgmDiagLevel = Literal[
 class OidcConfigInputs(InputModel):
     """Sign-in to the cluster through an OpenID Connect issuer."""
 
+    # All fields but ca_cert are required by the SDK.
     client_id: str = Field(
         min_length=1, description="Client id registered with the issuer.", examples=["gpu-clusters"]
     )
@@ -169,6 +170,7 @@ class SlurmStartupScriptsInputs(InputModel):
 class ClusterConfigInputs(InputModel):
     """The components that the platform installs in the cluster."""
 
+    # The only required field of the object (SDK, ClusterCreateParams).
     load_balancer: LoadBalancer = Field(
         description="Load balancer: NONE, TRAEFIK, NGINX, ISTIO.", examples=["NGINX"]
     )
@@ -272,7 +274,7 @@ class OnNoCapacityInputs(InputModel):
 
     alternatives: list[AlternativeInputs] | None = Field(
         default=None,
-        description="What else to try for a new cluster, in this order.",
+        description="The alternatives for a new cluster, in this order.",
         examples=[[{"region": "us-central-4"}, {"gpu_type": "H200_SXM"}]],
     )
     wait_minutes: WaitMinutes = None
@@ -283,8 +285,8 @@ class ClusterDrainInputs(ChosenDrainInputs):
 
     slurm: SlurmInputs | None = Field(
         default=None,
-        description="How the Slurm of a SLURM cluster is asked: by default in the pod of Slinky's "
-        "controller.",
+        description="How to reach the Slurm of a SLURM cluster: by default in the pod of "
+        "Slinky's controller.",
         examples=[{"via": "ssh", "host": "slurm-login"}],
     )
 
@@ -299,12 +301,13 @@ Together has one more, EVICT_WITHOUT_REPLACEMENT, which makes the cluster smalle
 class ClusterRepairInputs(RepairInputs):
     """Which broken nodes are repaired, and how the nodes of a cluster may be repaired."""
 
+    # EVICT_WITHOUT_REPLACEMENT is left out: num_gpus would no longer be what was declared.
     modes: list[Literal["HOST_AWARE", "VM_ONLY", "REBOOT_VM", "HOST_POWER_CYCLE"]] | None = Field(
         default=None,
         min_length=1,
-        description="How nodes may be repaired: a new machine on another host (HOST_AWARE) or on "
-        "any (VM_ONLY), a reboot, or the power cycle of its host. What Together proposes if that "
-        "is among them, else the first. All, and HOST_AWARE first, when not declared.",
+        description="Allowed repairs: a new machine on another host (HOST_AWARE) or on any "
+        "host (VM_ONLY), a reboot, or a power cycle of the host. Together's proposal is used "
+        "if it is listed, otherwise the first one. All, HOST_AWARE first, if not declared.",
         examples=[["HOST_AWARE", "REBOOT_VM"]],
     )
 
@@ -313,13 +316,13 @@ class ClusterRolloutInputs(InputModel):
     """How a cluster is replaced when a change cannot be made in place."""
 
     strategy: Literal["replace_cluster"] = Field(
-        description="replace_cluster: the new cluster is made first, where there is stock, and the "
-        "old one goes when no job runs on it any more.",
+        description="replace_cluster: the new cluster is created first, if there is stock, "
+        "and the old one is deleted when no job runs on it any more.",
         examples=["replace_cluster"],
     )
     keep_volume: bool | None = Field(
         default=None,
-        description="Whether the new cluster has to mount the volume of the old one; it needs "
+        description="Whether the new cluster must mount the volume of the old one; requires "
         "volume_id.",
         examples=[True],
     )

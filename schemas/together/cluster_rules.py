@@ -1,8 +1,7 @@
 """Check the rules over several fields of a Together cluster, and normalize driver versions.
 
 Called by the cluster's inputs. A rule gets the declared values; a rule that needs an UNKNOWN value
-reports
-nothing.
+reports nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ def find_cluster_problems(values: Values) -> Iterator[Problem]:
 
 
 def expand_driver_version(values: dict[str, Any]) -> dict[str, Any]:
-    """Return ``values`` with ``driver_version`` replaced by its pair of versions.
+    """Return ``values`` with a pair of versions instead of ``driver_version``.
 
     An UNKNOWN version becomes a pair of UNKNOWN values.
     """
@@ -77,6 +76,7 @@ def _find_driver_problems(values: Values) -> Iterator[Problem]:
         yield Problem("nvidia_driver_version", "is required with cuda_version: declare both")
     elif version is None and cuda is None:
         yield Problem("cuda_version", "is required with nvidia_driver_version: declare both")
+    # declaring both spellings is fine as long as they agree
     elif _is_known(version):
         expected_pair = zip(
             ("cuda_version", "nvidia_driver_version"), parse_driver_version(version), strict=True
@@ -96,6 +96,7 @@ def _find_reservation_problems(values: Values) -> Iterator[Problem]:
         yield Problem(
             "duration_days", "is required with billing_type RESERVED: declare 1 to 90 days"
         )
+    # the platform takes both for prepaid clusters only
     for name in ("duration_days", "num_reserved_gpus"):
         if _is_known(values.get(name)) and _is_other(billing, "RESERVED"):
             yield Problem(
@@ -135,6 +136,7 @@ def _find_volume_problems(values: Values) -> Iterator[Problem]:
             "or shared_volume to make a new one",
         )
     volume_region = inline_volume.get("region") if isinstance(inline_volume, Mapping) else None
+    # the platform mounts volumes only inside their region
     if _is_known(volume_region) and _is_known(region) and volume_region != region:
         yield Problem(
             "shared_volume.region",
@@ -187,6 +189,7 @@ def _find_scaling_problems(values: Values) -> Iterator[Problem]:
 def _find_gpu_part_problems(values: Values) -> Iterator[Problem]:
     gpus = values.get("num_gpus")
     for name in ("num_capacity_pool_gpus", "num_reserved_gpus"):
+        # both are parts of num_gpus, unlike preemptible GPUs
         part = values.get(name)
         if _is_known(part) and _is_known(gpus) and part > gpus:
             yield Problem(name, f"{part} is more than num_gpus: declare at most {gpus}")
@@ -214,6 +217,7 @@ def _find_add_on_problems(values: Values) -> Iterator[Problem]:
 
 def _find_no_capacity_problems(values: Values) -> Iterator[Problem]:
     yield from find_no_capacity_problems(values, "another region, another gpu_type, or both")
+    # an alternative region must fit the other inputs as well
     for path, alternative in iterate_alternatives(values):
         yield from _find_other_region_problems(path, alternative, values)
 
@@ -252,6 +256,7 @@ def _find_drain_problems(values: Values) -> Iterator[Problem]:
 
 def _find_rollout_problems(values: Values) -> Iterator[Problem]:
     rollout = values.get("rollout")
+    # an inline volume belongs to its cluster, so a new cluster cannot mount it
     keeps_volume = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True
     if not keeps_volume or values.get("volume_id") is not None:
         return

@@ -1,12 +1,9 @@
 """Parse CUDA and NVIDIA driver versions, and recognize misspelled GPU types.
 
 Used by the inputs, requests and lookups of Together. The list of GPU types is open: platforms add
-types at any
-time. The documented request has ``driver_version: CUDA_12_6_560``; the live service answers 400
-"cuda version
-and nvidia driver version are required" to it alone (Together GPU clusters skill, API reference), so
-the pair
-is always sent.
+types at any time. The documented request has ``driver_version: CUDA_12_6_560``; the live service
+answers 400 "cuda version and nvidia driver version are required" to it alone (Together GPU clusters
+skill, API reference), so the pair is always sent.
 """
 
 import re
@@ -30,16 +27,18 @@ def parse_driver_version(driver_version: str) -> tuple[str, str]:
             f"{driver_version} is not a driver version: "
             "write CUDA_<major>_<minor>_<driver>, such as CUDA_12_6_560"
         )
+    # a driver may have several parts: 520_61_05 is 520.61.05
     major, minor, driver = match.groups()
     return f"{major}.{minor}", driver.replace("_", ".")
 
 
 def format_driver_version(cuda_version: str, nvidia_driver_version: str) -> str:
-    """Return the name of a pair, such as ``CUDA_12_6_560``, without an operating system.
+    """Return the name of a pair, ``CUDA_12_6_560``, without an operating system.
 
     Raises:
         ValueError: the CUDA version does not begin with major and minor.
     """
+    # an operating system may follow, as in 12.6-ubuntu-22.04
     match = _CUDA_VERSION.match(cuda_version)
     if match is None:
         raise ValueError(f"{cuda_version} is not a CUDA version: write it like 12.6")
@@ -47,30 +46,31 @@ def format_driver_version(cuda_version: str, nvidia_driver_version: str) -> str:
 
 
 def validate_driver_version(value: str) -> str:
-    """Return ``value`` if it is a driver version. Raises ValueError otherwise."""
+    """Return ``value`` if valid as a driver version. Raises ValueError otherwise."""
     parse_driver_version(value)
     return value
 
 
 def validate_cuda_version(value: str) -> str:
-    """Return ``value`` if it is a CUDA version. Raises ValueError otherwise."""
+    """Return ``value`` if valid as a CUDA version. Raises ValueError otherwise."""
     format_driver_version(value, "")
     return value
 
 
 def validate_nvidia_driver_version(value: str) -> str:
-    """Return ``value`` if it is an NVIDIA driver version. Raises ValueError otherwise."""
+    """Return ``value`` if valid as an NVIDIA driver version. Raises ValueError otherwise."""
     if re.fullmatch(r"\d+(\.\d+)*", value) is None:
         raise ValueError(f"{value} is not an NVIDIA driver version: write it like 560")
     return value
 
 
 def is_same_version(left: str, right: str) -> bool:
-    """Return True if two texts name the same version, one of them in more detail.
+    """Return True if two texts name one version, possibly in different detail.
 
     "560" is "560.35.03", and "12.6" is "12.6-ubuntu-22.04"; "12.1" is not "12.10".
     """
     short, long = sorted((left, right), key=len)
+    # the next character must end the number: 12.1 is no beginning of 12.10
     return long.startswith(short) and not long[len(short) : len(short) + 1].isalnum()
 
 
@@ -96,11 +96,10 @@ def is_unknown_gpu_type(value: str) -> bool:
 
 
 def find_nearest_gpu_type(value: str) -> str | None:
-    """Return the known type that ``value`` is a misspelling of, or None.
+    """Return the known type with a spelling like ``value``, or None.
 
     Only the spelling may differ: ``h100-sxm`` and ``H100_SMX`` are H100_SXM, while H800_SXM and
-    L40S_PCIE
-    name other hardware.
+    L40S_PCIE name other hardware.
     """
     scores = {name: _rate_likeness(value, name) for name in GPU_TYPES}
     best = max(scores, key=lambda name: scores[name])
@@ -108,10 +107,11 @@ def find_nearest_gpu_type(value: str) -> str | None:
 
 
 def validate_gpu_type(value: str) -> str:
-    """Return ``value`` unless it is a misspelling of a known type.
+    """Return ``value`` unless known as a misspelled type.
 
     Raises ValueError with that type.
     """
+    # an unknown type may be a new one, so only misspellings are refused
     nearest_type = None if value in GPU_TYPES else find_nearest_gpu_type(value)
     if nearest_type:
         raise ValueError(f"{value} is not a GPU type: did you mean {nearest_type}?")
@@ -136,6 +136,6 @@ def _rate_likeness(value: str, name: str) -> float:
 
 
 def _begins_with_model(words: list[str], model: str) -> bool:
-    """Return True if the first words are exactly the model, or the only word begins with it."""
+    """Return True if the first words are the model, or the only word begins with the model."""
     starts = accumulate(words)
     return model in starts or (len(words) == 1 and words[0].startswith(model))

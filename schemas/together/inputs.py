@@ -1,12 +1,10 @@
 """Define the inputs of Together's clusters, shared volumes and certifications.
 
 The lifecycles of `gpuform.providers.together` validate and compare by these models. Names are the
-platform's
-own. Facts are from the Together reference ('Create a Cluster', 'Update / Scale a Cluster', 'Create
-a Shared
-Volume') and, for fields that it lacks, from the platform's SDK (ClusterCreateParams,
-ClusterUpdateParams).
-A field that the update request does not have is immutable.
+platform's own. Facts are from the Together reference ('Create a Cluster', 'Update / Scale a
+Cluster', 'Create a Shared Volume') and, for fields that it lacks, from the platform's SDK
+(ClusterCreateParams, ClusterUpdateParams). A field that the update request does not have is
+immutable.
 """
 
 from collections.abc import Iterator, Mapping
@@ -79,14 +77,17 @@ class SharedVolumeInputs(InputModel):
         description="Name of the volume; Kubernetes claims bind to it by this name.",
         examples=["training-data"],
     )
+    # Only Together's support can shrink a volume.
     size_tib: Annotated[int, GrowOnly] = Field(
         ge=1, description="Size in whole TiB; only grows.", examples=[5]
     )
+    # A volume's answer has no region, so the declared one is kept.
     region: Annotated[str, Immutable, WriteOnly] = Field(
         min_length=1,
         description="Region, such as us-central-8; its clusters are in the same one.",
         examples=["us-central-8"],
     )
+    # An inline volume is deleted with its cluster, unless this is true (SDK).
     is_lifecycle_independent: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
         default=None, description="Whether an inline volume outlives its cluster.", examples=[True]
     )
@@ -95,6 +96,7 @@ class SharedVolumeInputs(InputModel):
         description="Project that owns the volume; the key's own when not declared.",
         examples=["proj-research"],
     )
+    # Of the Python SDK alone.
     instance_cluster_id: Annotated[str | None, Immutable, WriteOnly, ReferenceTo("Cluster")] = (
         Field(
             default=None,
@@ -136,11 +138,14 @@ class ClusterInputs(InputModel):
     num_gpus: int = Field(
         ge=8, multiple_of=8, description="Number of GPUs, a multiple of 8.", examples=[16]
     )
+    # The reference documents this one field, newer servers take only the pair: `normalize` expands
+    # it, so that both spellings compare equal.
     driver_version: Annotated[DriverVersion | None, AlternativeSpelling] = Field(
         default=None,
         description="CUDA and driver version in one, such as CUDA_12_6_560.",
         examples=["CUDA_12_6_560"],
     )
+    # Servers answer with more detail, such as 12.6-ubuntu-22.04.
     cuda_version: Annotated[CudaVersion | None, Immutable, EquivalentIf(is_same_version)] = Field(
         default=None,
         description="CUDA version, such as 12.6; with nvidia_driver_version.",
@@ -153,6 +158,7 @@ class ClusterInputs(InputModel):
         description="NVIDIA driver version, such as 560; with cuda_version.",
         examples=["560"],
     )
+    # An id of the region's catalogue (SDK); answers contain the pair instead.
     nvidia_version_id: Annotated[str | None, Immutable, WriteOnly] = Field(
         default=None,
         description="Id of a version in the region's list, instead of the pair.",
@@ -162,14 +168,17 @@ class ClusterInputs(InputModel):
         description="ON_DEMAND, RESERVED (with duration_days) or SCHEDULED_CAPACITY.",
         examples=["ON_DEMAND"],
     )
+    # Answers contain only `duration_hours`.
     duration_days: Annotated[
         int | None, Immutable, WriteOnly, Source("Together reference, 'Billing': 1-90 days")
     ] = Field(
         default=None, ge=1, le=90, description="Days of a RESERVED cluster, 1 to 90.", examples=[30]
     )
+    # The server's default is KUBERNETES; `PUT` changes the type in place.
     cluster_type: Annotated[ClusterType | None, Default("KUBERNETES")] = Field(
         default=None, description="KUBERNETES, or SLURM on Kubernetes.", examples=["SLURM"]
     )
+    # Answers list all volumes, not the one that was attached on request.
     volume_id: Annotated[str | None, Immutable, WriteOnly, ReferenceTo("SharedVolume")] = Field(
         default=None,
         description="Id of an existing shared volume of the same region to attach.",
@@ -177,9 +186,10 @@ class ClusterInputs(InputModel):
     )
     shared_volume: Annotated[SharedVolumeInputs | None, Immutable, WriteOnly] = Field(
         default=None,
-        description="A shared volume to make with the cluster, instead of volume_id.",
+        description="A shared volume to create with the cluster, instead of volume_id.",
         examples=[{"volume_name": "training-data", "region": "us-central-8", "size_tib": 5}],
     )
+    # Of the SDK alone; never returned.
     auto_scale: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
         default=None,
         description="Whether nodes follow the load, up to auto_scale_max_gpus.",
@@ -194,11 +204,14 @@ class ClusterInputs(InputModel):
     num_capacity_pool_gpus: NodeGpus | None = Field(
         default=None, description="GPUs from the capacity pool, part of num_gpus.", examples=[8]
     )
+    # Returned as desired_preemptible_gpus; the allocated number follows the stock.
     num_preemptible_gpus: NodeGpus | None = Field(
         default=None,
-        description="Wanted GPUs that come and go with the platform's stock, beside num_gpus.",
+        description="Desired GPUs that the platform gives and takes back with its stock, "
+        "beside num_gpus.",
         examples=[16],
     )
+    # The server fills in num_gpus for a RESERVED cluster.
     num_reserved_gpus: NodeGpus | None = Field(
         default=None,
         description="Prepaid GPUs of a RESERVED cluster; all when not declared.",
@@ -211,11 +224,13 @@ class ClusterInputs(InputModel):
             examples=["2026-03-01T08:00:00Z"],
         )
     )
+    # An update can move the end of a prepaid cluster (ClusterUpdateParams).
     reservation_end_time: Annotated[Timestamp | None, EquivalentIf(is_same_moment)] = Field(
         default=None,
         description="End of SCHEDULED_CAPACITY, or of a RESERVED cluster.",
         examples=["2026-03-31T08:00:00Z"],
     )
+    # None, Immutable] = | The server fills in the project of the key.
     project_id: Annotated[str | None, Immutable] = Field(
         default=None,
         description="Project of the cluster; the key's own when not declared.",
@@ -245,6 +260,7 @@ class ClusterInputs(InputModel):
         description="What the platform installs in the cluster.",
         examples=[{"load_balancer": "NGINX", "observability": {"enabled": True}}],
     )
+    # Answers contain enabled add-ons only, and an update merges them by name.
     add_ons: Annotated[list[AddOnInputs] | None, KeyedBy("name", absent_when=is_add_on_off)] = (
         Field(
             default=None,
@@ -271,6 +287,7 @@ class ClusterInputs(InputModel):
         description="Image of a SLURM cluster.",
         examples=["registry.example.com/slurm:24.05"],
     )
+    # No field of the update request (ClusterUpdateParams).
     slurm_shm_size_gib: Annotated[int | None, Immutable] = Field(
         default=None,
         ge=1,
@@ -279,9 +296,9 @@ class ClusterInputs(InputModel):
     )
     on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: what to do while Together is out of stock. The "
-        "alternatives are tried in their order, then all again every minute for wait_minutes; "
-        "growing a cluster waits, too.",
+        description="A setting of gpuform, never sent: what to do while Together is out of "
+        "stock. The alternatives are tried in order, then all again every minute for "
+        "wait_minutes; growing a cluster waits, too.",
         examples=[
             {
                 "alternatives": [{"region": "us-central-4"}, {"gpu_type": "H200_SXM"}],
@@ -294,29 +311,29 @@ class ClusterInputs(InputModel):
 
     ssh_jump: Annotated[SshJump | None, Local, StateOnly] = Field(
         default=None,
-        description="gpuform's own, never sent: the jump host on the way to its machines, as the "
-        "cluster's page at Together shows it (ssh -J).",
+        description="A setting of gpuform, never sent: the jump host of the machines, as "
+        "Together's page of the cluster shows it (ssh -J).",
         examples=["ada@ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"],
     )
     drain: Annotated[ClusterDrainInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: what is done about jobs on nodes that go, with the "
-        "cluster or without it, and which go when num_gpus shrinks. They are cordoned first, and "
-        "taken when no job runs on them.",
+        description="A setting of gpuform, never sent: what to do about jobs on removed "
+        "nodes, with the cluster or without it, and which nodes to remove when num_gpus "
+        "shrinks. Nodes are cordoned first, and removed when no job runs on them.",
         examples=[{"nodes": ["train-worker-1"], "on_busy": "wait", "wait_minutes": 240}],
     )
     rollout: Annotated[ClusterRolloutInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: Together changes no driver and no GPU in place. "
-        "With it the new cluster is made before the old one goes, so that jobs can move; without "
-        "it the old one goes first.",
+        description="A setting of gpuform, never sent. Together changes no driver and no GPU "
+        "type in place: with rollout, the new cluster is created before the old one is "
+        "deleted, so that jobs can move; without it, the old one is deleted first.",
         examples=[{"strategy": "replace_cluster", "keep_volume": True}],
     )
 
     repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = Field(
         default=None,
-        description="gpuform's own, never sent: which broken nodes are repaired, and how. No job "
-        "runs on a node that is repaired, as `drain` has it.",
+        description="A setting of gpuform, never sent: which broken nodes are repaired, and "
+        "how, each while no job runs on it (see `drain`).",
         examples=[{"on": ["platform", "not_ready"], "max_parallel": 1, "max_unhealthy": "25%"}],
     )
 
@@ -359,6 +376,6 @@ class CertificationInputs(CertificationPolicy):
     num_gpus: Annotated[int, OutputOf("Cluster", "num_gpus")] = Field(
         ge=8,
         multiple_of=8,
-        description="How many GPUs the cluster has: with more of them the new nodes are tested.",
+        description="Number of GPUs of the cluster. When it grows, the new nodes are tested.",
         examples=["{{ clusters.train.num_gpus }}"],
     )

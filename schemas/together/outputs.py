@@ -20,7 +20,7 @@ class _OutputPart(BaseModel):
 class ControlPlaneNodeOutputs(_OutputPart):
     node_id: str = Field(description="Id of the node.")
     host_name: str = Field(description="Its host name.")
-    status: str = Field(description="Its status, in the platform's words.")
+    status: str = Field(description="Its status, as the platform reports it.")
     network: str = Field(default="", description="Its address inside the cluster.")
     public_ipv4: str | None = Field(default=None, description="Its public address.")
 
@@ -28,16 +28,16 @@ class ControlPlaneNodeOutputs(_OutputPart):
 class RemediationOutputs(_OutputPart):
     id: str = Field(description="Its id.")
     mode: str = Field(description="How, such as HOST_AWARE.")
-    state: str = Field(description="How far it is, such as PENDING_APPROVAL or SUCCEEDED.")
-    reason: str | None = Field(default=None, description="What it is for.")
-    error_message: str | None = Field(default=None, description="Why it has failed.")
+    state: str = Field(description="Its progress, such as PENDING_APPROVAL or SUCCEEDED.")
+    reason: str | None = Field(default=None, description="Its purpose.")
+    error_message: str | None = Field(default=None, description="Why it failed.")
     ended_at: str | None = Field(default=None, description="When it ended.")
 
 
 class GpuWorkerNodeOutputs(_OutputPart):
     node_id: str = Field(description="Id of the node.")
     host_name: str = Field(description="Its host name; also `<it>.cloud.together.ai` for SSH.")
-    status: str = Field(description="Its status, in the platform's words.")
+    status: str = Field(description="Its status, as the platform reports it.")
     num_gpus: int = Field(description="Its GPUs.")
     networks: list[str] = Field(default=[], description="Its addresses inside the cluster.")
     instance_id: str | None = Field(default=None, description="Its machine, for remediations.")
@@ -45,11 +45,12 @@ class GpuWorkerNodeOutputs(_OutputPart):
     slurm_worker_hostname: str | None = Field(default=None, description="Its name in Slurm.")
     kubernetes: str | None = Field(
         default=None,
-        description="Ready or not, by the cluster's Kubernetes; absent where that was not asked.",
+        description="Ready or not, as the cluster's Kubernetes reports it; absent if it was "
+        "not asked.",
     )
     slurm: str | None = Field(
         default=None,
-        description="Whether Slurm can use it; absent where Slurm was not asked.",
+        description="Whether Slurm can use it; absent if Slurm was not asked.",
     )
     unusable_since: str | None = Field(
         default=None, description="Since when its scheduler cannot use it, in UTC, if so."
@@ -63,19 +64,21 @@ class AttachedVolumeOutputs(_OutputPart):
     volume_id: str = Field(description="Id of the volume.")
     volume_name: str = Field(description="Name for Kubernetes claims.")
     size_tib: int = Field(description="Size in TiB.")
-    status: str = Field(description="Its status, in the platform's words.")
+    status: str = Field(description="Its status, as the platform reports it.")
 
 
 class ClusterOutputs(OutputModel):
     """A cluster as the platform reports it. Times are the platform's own text."""
 
-    status: str = Field(description="Status, in the platform's words.")
+    status: str = Field(description="Status, as the platform reports it.")
+    # Together may have been out of stock in the declared region.
     placed_region: str | None = Field(
         default=None, description="Region where it is: the declared one, or an alternative."
     )
     placed_gpu_type: str | None = Field(
         default=None, description="Type of its GPUs: the declared one, or an alternative."
     )
+    # Base64 in the answer, YAML here.
     kube_config: Annotated[str | None, Secret] = Field(
         default=None,
         repr=False,
@@ -89,26 +92,25 @@ class ClusterOutputs(OutputModel):
     )
     workers_not_asked: str | None = Field(
         default=None,
-        description="Why Kubernetes or Slurm could not be asked for the workers, if so.",
+        description="Why Kubernetes or Slurm could not report the workers, if so.",
     )
-    faults: list[NodeFault] = Field(
-        default=[], description="The nodes that are broken, as they were last seen."
-    )
+    faults: list[NodeFault] = Field(default=[], description="The broken nodes, as last observed.")
     acceptance: list[CategoryResult] = Field(
-        default=[], description="What Together's own tests say, by the phases of the cluster."
+        default=[], description="Results of Together's own tests, by the phases of the cluster."
     )
     volumes: list[AttachedVolumeOutputs] = Field(default=[], description="The attached volumes.")
+    # Answers contain the pair; people declare this form.
     driver_version: str | None = Field(
         default=None, description="CUDA and driver version in one, such as CUDA_12_6_560."
     )
     allocated_preemptible_gpus: int = Field(
-        default=0, description="GPUs at work that may be taken away again."
+        default=0, description="Running GPUs that the platform may take back."
     )
     duration_hours: int | None = Field(default=None, description="Length of the reservation.")
-    created_at: str | None = Field(default=None, description="When it was made.")
+    created_at: str | None = Field(default=None, description="When it was created.")
     first_ready_at: str | None = Field(default=None, description="When it was first Ready.")
     paused_at: str | None = Field(
-        default=None, description="Since when it is paused, while it is: for want of credit."
+        default=None, description="Since when it is paused for lack of credit; absent otherwise."
     )
     reserved_until: str | None = Field(
         default=None, description="When its reservation ends, if it has one."
@@ -118,4 +120,4 @@ class ClusterOutputs(OutputModel):
 class SharedVolumeOutputs(OutputModel):
     """A shared volume as the platform reports it."""
 
-    status: str = Field(description="Status, in the platform's words.")
+    status: str = Field(description="Status, as the platform reports it.")

@@ -3,8 +3,7 @@
 From the Together reference and the parameters of its SDK.
 
 Called by Together's lifecycles. A body has the declared fields and nothing else: the platform keeps
-what an
-update leaves out.
+what an update leaves out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ def build_cluster_create(inputs: ClusterInputs) -> Body:
     """Return the body of ``POST /compute/clusters``, always with the pair of driver versions."""
     rules = get_field_rules(ClusterInputs)
     body = {name: value for name, value in inputs.dump_declared().items() if not rules[name].local}
+    # the live service refuses driver_version alone (400)
     name = body.pop("driver_version", None)
     if name is not None:
         body["cuda_version"], body["nvidia_driver_version"] = parse_driver_version(name)
@@ -32,17 +32,18 @@ def build_cluster_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) 
     """Return the body of ``PUT /compute/clusters/{id}``: the changed fields only.
 
     A field that is no longer declared is sent with its default, an add-on that is no longer
-    declared is
-    disabled (the request has no way to remove one). An object is sent with everything declared in
-    it.
+    declared is disabled (the request has no way to remove one). An object is sent with everything
+    declared in it.
     """
     declared, rules = inputs.dump_declared(), get_field_rules(ClusterInputs)
     body: Body = {}
     for change in changes:
         name = change.path.split(".")[0].split("[")[0]
+        # omitted fields keep their values on the platform, so only changes are sent
         is_sent = change.action is not Action.KEEP and name in rules
         if is_sent and not rules[name].immutable:
             body[name] = declared.get(name, change.after)
+    # the change of one add-on needs the settings of the others, too
     if "add_ons" in body:
         body["add_ons"] = _build_add_ons(declared.get("add_ons", []), changes)
     return body
@@ -65,6 +66,7 @@ def _build_add_ons(declared: list[Body], changes: Sequence[FieldChange]) -> list
     """Return all declared add-ons, which the platform merges by name, and disable removed ones."""
     add_on_changes = [change for change in changes if change.path.startswith("add_ons[")]
     added = [change.after["name"] for change in add_on_changes if change.action is Action.ADD]
+    # a name that the request omits would stay enabled
     removed = [change.before for change in add_on_changes if change.action is Action.DELETE]
     return [
         *(_switch_on(add_on) if add_on["name"] in added else add_on for add_on in declared),
@@ -76,7 +78,7 @@ def _build_add_ons(declared: list[Body], changes: Sequence[FieldChange]) -> list
 
 
 def _switch_on(add_on: Body) -> Body:
-    """Return an add-on with its switch on, unless the declaration says otherwise.
+    """Return an add-on, switched on unless declared otherwise.
 
     The platform does not report disabled add-ons: one that is missing there may have been switched
     off.

@@ -12,6 +12,7 @@ from typing import Final
 class ClusterStatus(StrEnum):
     """The statuses of clusters: the SDK's enumeration, and Scheduled, which is sent first."""
 
+    # Absent from the SDK's enumeration; a new cluster begins with it.
     SCHEDULED = "Scheduled"
     WAITING_FOR_CONTROL_PLANE_NODES = "WaitingForControlPlaneNodes"
     WAITING_FOR_DATA_PLANE_NODES = "WaitingForDataPlaneNodes"
@@ -22,6 +23,7 @@ class ClusterStatus(StrEnum):
     READY = "Ready"
     DEGRADED = "Degraded"
     PAUSED = "Paused"
+    # Credit is exhausted: the cluster is decommissioned next ('Credit Exhaustion').
     ON_DEMAND_COMPUTE_PAUSED = "OnDemandComputePaused"
     DELETING = "Deleting"
 
@@ -81,6 +83,7 @@ class VolumeStatus(StrEnum):
     BOUND = "bound"
     DELETING = "deleting"
     FAILED = "failed"
+    # Credit is exhausted: storage is the last thing that the platform revokes.
     ACCESS_REVOKED = "access_revoked"
     UNKNOWN = "unknown"
 
@@ -105,7 +108,7 @@ PENDING_VOLUME_STATUSES: Final = (
 
 
 def validate_timestamp(value: str) -> str:
-    """Return ``value`` if it is a moment with an offset. Raises ValueError otherwise."""
+    """Return ``value`` if valid as a moment with an offset. Raises ValueError otherwise."""
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
@@ -116,19 +119,21 @@ def validate_timestamp(value: str) -> str:
 
 
 def to_unix_time(text: str | None) -> float | None:
-    """Return a time in Unix seconds, or None for text that is no time."""
+    """Return a time in Unix seconds, or None for other text."""
     try:
+        # the platform sends RFC 3339 with a zone
         return datetime.fromisoformat(text or "").timestamp()
     except ValueError:
         return None
 
 
 def is_same_moment(left: str, right: str) -> bool:
-    """Return True if two texts name the same moment.
+    """Return True if two texts name one moment.
 
     Texts that are no times are compared as texts.
     """
     try:
+        # servers answer in UTC whatever offset was declared
         return datetime.fromisoformat(left) == datetime.fromisoformat(right)
     except ValueError:
         return left == right

@@ -1,10 +1,8 @@
 """Define claims of pods on a cluster's storage, and parse Kubernetes' quantities of storage.
 
 Used by Together's VolumeClaim. Facts are from the Together reference, 'Kubernetes PVCs', and the
-Kubernetes
-API reference, 'Quantity'. Kubernetes' rule decides which fields change in place: of a claim's spec
-only the
-requested size, and it only grows.
+Kubernetes API reference, 'Quantity'. Kubernetes' rule decides which fields change in place: of a
+claim's spec only the requested size, and it only grows.
 """
 
 import re
@@ -41,11 +39,12 @@ def quantity_to_bytes(quantity: str) -> Decimal:
     if match is None:
         raise ValueError(f"{quantity!r} is no quantity: write a number with a unit, such as 10Gi")
     number, exponent, suffix = match.groups()
+    # Decimal: a float would round large quantities
     return Decimal(f"{number}e{exponent or 0}") * _FACTORS.get(suffix, 1)
 
 
 def validate_quantity(quantity: str) -> str:
-    """Return ``quantity`` if it is more than zero. Raises ValueError otherwise."""
+    """Return ``quantity`` if more than zero. Raises ValueError otherwise."""
     if quantity_to_bytes(quantity) <= 0:
         raise ValueError("is nothing: ask for some storage, such as 10Gi")
     return quantity
@@ -78,26 +77,29 @@ class VolumeClaimInputs(InputModel):
     namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
         default=None, description="Namespace of the pods that use it.", examples=["training"]
     )
+    # Kubernetes may answer in another unit than the declared one.
     storage: Annotated[Quantity, GrowOnly, ComparedBy(quantity_to_bytes)] = Field(
-        description="Size as Kubernetes writes it, such as 10Gi; only grows, once it is bound.",
+        description="Size in Kubernetes' notation, such as 10Gi; only grows, once the claim "
+        "is bound.",
         examples=["10Gi"],
     )
     volume_name: Annotated[str | None, Immutable, OutputOf("SharedVolume", "volume_name")] = Field(
         default=None,
         min_length=1,
-        description="Name of the cluster's shared volume that it is bound to.",
+        description="Name of the cluster's shared volume to bind.",
         examples=["{{ shared_volumes.data.volume_name }}"],
     )
     storage_class_name: Annotated[str | None, Immutable] = Field(
         default=None,
         min_length=1,
-        description="Storage class that makes a volume for it: local-storage-class is local NVMe.",
+        description="Storage class that creates the volume: local-storage-class is local NVMe.",
         examples=["local-storage-class"],
     )
+    # Immutable in Kubernetes, as the whole spec but the requested size.
     access_modes: Annotated[list[AccessMode] | None, Immutable, Unordered] = Field(
         default=None,
         min_length=1,
-        description="Who may mount it: by default ReadWriteMany with volume_name, else "
+        description="Who may mount it: ReadWriteMany with volume_name by default, else "
         "ReadWriteOnce.",
         examples=[["ReadWriteMany"]],
     )
@@ -125,18 +127,19 @@ class VolumeClaimInputs(InputModel):
 class VolumeClaimOutputs(OutputModel):
     """A claim as Kubernetes reports it."""
 
-    status: str = Field(description="Pending, Bound or Lost, in Kubernetes' words.")
-    uid: str = Field(description="Kubernetes' id of this very claim.")
-    capacity: str | None = Field(default=None, description="Size of what it is bound to.")
+    status: str = Field(description="Pending, Bound or Lost, as Kubernetes reports it.")
+    uid: str = Field(description="Kubernetes' id of the claim.")
+    capacity: str | None = Field(default=None, description="Size of the bound volume.")
     bound_volume: str | None = Field(
-        default=None, description="Name of the PersistentVolume that it is bound to."
+        default=None, description="Name of the bound PersistentVolume."
     )
-    created_at: str | None = Field(default=None, description="When it was made.")
+    created_at: str | None = Field(default=None, description="When it was created.")
 
 
 def build_manifest(claim: VolumeClaimInputs) -> dict[str, Any]:
     """Return the claim as a Kubernetes manifest, in the form of Together's reference."""
     metadata: dict[str, Any] = {"name": claim.name}
+    # the reference's manifests name no default namespace
     if claim.namespace not in {None, DEFAULT_NAMESPACE}:
         metadata["namespace"] = claim.namespace
     if claim.labels:

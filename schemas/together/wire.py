@@ -6,10 +6,8 @@ older and newer servers leave other fields out. Statuses are text, since servers
 enumeration has ("Scheduled"); `statuses.py` lists the known ones.
 
 Remediations are from the platform's SDKs (`clusters.remediations`); its reference lacks them. Modes
-and
-triggers are written without their common prefix, as in the platform's own command line: HOST_AWARE
-for
-REMEDIATION_MODE_HOST_AWARE.
+and triggers are written without their common prefix, as in the platform's own command line:
+HOST_AWARE for REMEDIATION_MODE_HOST_AWARE.
 """
 
 from functools import partial
@@ -26,6 +24,7 @@ _SEVERITY_PREFIX: Final = "PHC_SEVERITY_"
 
 
 def _remove_prefix(prefix: str, value: object) -> object:
+    # a value that is no text is left to pydantic, which reports the field
     return value.removeprefix(prefix) if isinstance(value, str) else value
 
 
@@ -106,6 +105,7 @@ class GpuWorkerNode(WireModel):
     """A machine with GPUs. ``deleted_at`` is set only for machines that were removed."""
 
     node_id: Line = ""
+    # Of older documents only; newer ones have host_name.
     node_name: Line | None = None
     host_name: Line = ""
     status: str = ""
@@ -113,7 +113,9 @@ class GpuWorkerNode(WireModel):
     num_cpu_cores: int = 0
     memory_gib: float = 0
     networks: tuple[str, ...] = ()
+    # A node that failed has NODE_PHASE_FAILED here.
     phase_transitions: tuple[PhaseTransition, ...] = ()
+    # Remediations address the machine by this id.
     instance_id: Line | None = None
     public_ipv4: str | None = None
     marked_for_deletion: bool | None = None
@@ -131,6 +133,7 @@ class GpuWorkerNode(WireModel):
 class NodeLifecycleEvent(WireModel):
     message: str = ""
     node_id: Line = ""
+    # TogetherScaledUp, TogetherScaledDown or TogetherPreempted.
     reason: str = ""
     timestamp: str = ""
 
@@ -209,24 +212,30 @@ class Cluster(WireModel):
     cuda_version: str = ""
     nvidia_driver_version: str = ""
     driver_version: str = Field(default="", description="The pair as older servers send it.")
+    # Newer servers only.
     nvidia_driver_version_id: str | None = None
+    # Servers send values that the SDK's enumeration lacks ("Scheduled").
     status: str = ""
     project_id: Line = ""
+    # An administrator's credential: a secret even inside an answer.
     kube_config: SecretStr = SecretStr("")
     control_plane_nodes: tuple[ControlPlaneNode, ...] = ()
     gpu_worker_nodes: tuple[GpuWorkerNode, ...] = ()
     deleted_gpu_worker_nodes: tuple[GpuWorkerNode, ...] = ()
     volumes: tuple[Volume, ...] = ()
     add_ons: tuple[AddOn, ...] = ()
+    # Failed acceptance tests appear in the phases alone: no status says "Failed".
     phase_transitions: tuple[PhaseTransition, ...] = ()
     node_lifecycle_events: tuple[NodeLifecycleEvent, ...] = ()
     num_cpu_workers: int = 0
+    # Filled in by the server for RESERVED clusters.
     num_reserved_gpus: int | None = None
     num_capacity_pool_gpus: int | None = None
     desired_preemptible_gpus: int | None = None
     allocated_preemptible_gpus: int = 0
     capacity_pool_id: Line | None = None
     control_plane_ready: bool | None = None
+    # The request's duration_days, in hours.
     duration_hours: int | None = None
     created_at: str | None = None
     first_ready_at: str | None = None
@@ -273,17 +282,19 @@ class RegionList(WireList):
 
 
 class ClusterDeleted(WireModel):
+    # The only member of the SDK's type.
     cluster_id: Line = ""
 
 
 class VolumeDeleted(WireModel):
+    # The only member of the SDK's type.
     success: bool = True
 
 
 class ListedVolume(Volume):
     """A shared volume, with its region and clusters as the clusters report them."""
 
-    region: str | None = Field(default=None, description="That of the clusters that mount it.")
+    region: str | None = Field(default=None, description="Region of the clusters that mount it.")
     cluster_ids: tuple[str, ...] = Field(default=(), description="The clusters that mount it.")
 
 

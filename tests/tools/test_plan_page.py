@@ -36,7 +36,7 @@ def test_every_field_of_the_schema_is_there_with_its_meaning() -> None:
 def test_what_is_said_of_a_field() -> None:
     assert "| `changes` | list of [Resource change](#resource-change) |" in PAGE
     assert "| `before` | [Resource usage](#resource-usage) or null |" in PAGE
-    assert "| `format_version` | `1` | Version of this form. | always |" in PAGE
+    assert "| `format_version` | `1` | Version of this format. | always |" in PAGE
     assert "| `drift` | Somebody changed it outside of the stack. |" in PAGE
 
 
