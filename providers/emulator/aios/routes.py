@@ -108,7 +108,6 @@ class AiosApi(PlatformApi):
 
     def _run_parser_action(self, records: RegistryRecords, action: str) -> Response:
         """Run `createCluster`: add a record of the passed values, with the Parser's status."""
-        # The Parser has more actions; none of the others concerns clusters.
         if action != "createCluster":
             message = f"Action {action} is not implemented"
             return answer_json({"success": False, "message": message}, 400)

@@ -192,7 +192,6 @@ def matches_labels(selector: str, labels: dict[str, str]) -> bool:
 
 def _matches_label_term(term: str, labels: dict[str, str]) -> bool:
     """Return whether labels match one requirement of a `labelSelector`. Raises `StatusError`."""
-    # Set-based requirements first: they contain the signs of the others.
     if match := _IN_TERM.match(term):
         key, operator, values = match.groups()
         is_in = labels.get(key) in {value.strip() for value in values.split(",")}

@@ -317,7 +317,7 @@ def modify_members(context: RequestContext, body: ModifyMembers) -> None:
             f"{node.name} is not a member of cluster fabric {before.name!r}",
         ),
     )
-    # Ours: the document does not say in which states a node moves.
+    # The states are ours: the document has none for a move.
     check_states(nodes, now, *_STABLE_STATES)
     for node in nodes:
         inventory.save_node(node.plan_move(context.start_change(), after.to_membership()))

@@ -62,7 +62,7 @@ def create_cluster(context: RequestContext, body: CreateCluster) -> Cluster:
         raise make_invalid_field("region", f"must be one of {', '.join(catalogue.REGIONS)}")
     if body.template_id is not None and body.template_id not in catalogue.TEMPLATES:
         raise make_invalid_field("template_id", "Unknown template")
-    # Ours: a template names its image, and the document shows no request with both.
+    # Ours: a template names an image of its own.
     if body.template_id is not None and body.docker_image is not None:
         raise make_invalid_field("docker_image", "Not with a template")
     spec = Spec(
@@ -74,7 +74,7 @@ def create_cluster(context: RequestContext, body: CreateCluster) -> Cluster:
         region=body.region,
     )
     _check_stock(context, spec)
-    # The lowest number that was never given to a present cluster: addresses and ports come from it.
+    # One more than the highest present number: addresses and ports come from it.
     number = 1 + max((other.number for other in context.inventory.list_clusters()), default=0)
     template = catalogue.TEMPLATES.get(body.template_id or "")
     image = template.docker_image if template else body.docker_image or catalogue.DEFAULT_IMAGE

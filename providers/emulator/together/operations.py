@@ -266,7 +266,7 @@ class TogetherOperations:
         size = get_value_at(volume.sizes, now)
         if body.size_tib is None or body.size_tib == size:
             return volume
-        # The document knows only growth; the refusal's words are ours.
+        # Ours: a volume only grows.
         if body.size_tib < size:
             raise ApiError(400, f"a volume cannot shrink: {size} TiB to {body.size_tib} TiB")
         if not volume.is_settled(now):

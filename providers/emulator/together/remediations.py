@@ -112,7 +112,7 @@ class Remediation(BaseModel, frozen=True):
             "start_time": _format_optional_time(started),
             "end_time": _format_optional_time(ended),
         }
-        # The SDK names a passive health check or a run of an active one as the source, never both.
+        # The source is an event of a passive health check or a run of an active one.
         is_checked = bool(self.alerts)
         return {
             "id": self.id,

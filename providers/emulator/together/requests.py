@@ -243,7 +243,7 @@ def _format_problem(model: type[BaseModel], problem: dict[str, Any]) -> str:
         return f"{path} is required"
     if problem["type"] != "extra_forbidden":
         return f"{path}: {problem['msg']}"
-    # A key that only a create knows is a frequent slip, and gets words of its own.
+    # A key that only a create knows gets words of its own.
     if model is UpdateCluster and path in CreateCluster.model_fields:
         return f"{path} cannot be changed after the cluster is created"
     if model is UpdateVolume and path in CreateVolume.model_fields:
