@@ -39,7 +39,7 @@ _ACCESS_MODES = {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnc
 
 
 def complete_new_object(objects: ClusterObjects, kind: Kind, new: Object, namespace: str) -> Object:
-    """Return a new object with an API server's additions. Raises `StatusError`."""
+    """Return a checked new object with the API server's additions. Raises `StatusError`."""
     metadata = {**new.get("metadata", {})}
     name = metadata.get("name", "")
     if kind.is_namespaced:

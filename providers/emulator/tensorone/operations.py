@@ -159,7 +159,7 @@ def start_cluster(context: RequestContext, cluster_id: str, body: StartCluster) 
 
 
 def stop_cluster(context: RequestContext, cluster_id: str, body: StopCluster) -> Cluster:
-    """Stop a cluster; one in error can be stopped, too, which nothing documents (ours)."""
+    """Stop a running, starting or pending cluster, or a cluster in error (the latter is ours)."""
     cluster = context.inventory.get_cluster(cluster_id)
     status = cluster.get_status(context.now)
     if status not in {"running", "starting", "pending", "error"}:

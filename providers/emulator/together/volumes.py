@@ -102,7 +102,7 @@ class Volume(BaseModel, frozen=True):
         )
 
     def to_json(self, now: float) -> dict[str, Any]:
-        """Return the SDK's ClusterStorage, which a cluster shows, too. It has no region."""
+        """Return the SDK's ClusterStorage, without a region; clusters show their volumes alike."""
         return {
             "volume_id": self.volume_id,
             "volume_name": self.volume_name,
