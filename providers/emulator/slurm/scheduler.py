@@ -147,7 +147,7 @@ class SlurmCluster:
         return [job for job in self._state.jobs if label in (job.label, job.label.split("_")[0])]
 
     def end_jobs(self, jobs: Iterable[Job], end: str, next_state: State) -> None:
-        """End jobs with the word `end`: runs complete first, waiting jobs become `next_state` at once."""
+        """End jobs as `end` says: runs complete first, waiting jobs enter `next_state`."""
         numbers = {job.number for job in jobs}
         self._state.jobs = [
             self._end_job(job, end, next_state) if job.number in numbers else job
