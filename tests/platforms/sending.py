@@ -59,8 +59,8 @@ CALLS: Final[Mapping[str, Calls]] = {
     },
     "scp": {
         "create_nodes": lambda it: it.create_nodes(_CREATE),
-        "nodes": lambda it: it.nodes(),
-        "node": lambda it: it.node(ID),
+        "list_nodes": lambda it: it.list_nodes(),
+        "get_node": lambda it: it.get_node(ID),
         "delete_nodes": lambda it: it.delete_nodes([ID]),
         "start_nodes": lambda it: it.start_nodes([ID]),
         "stop_nodes": lambda it: it.stop_nodes([ID]),
@@ -69,11 +69,11 @@ CALLS: Final[Mapping[str, Calls]] = {
         "assign_nat": lambda it: it.assign_nat(ID, "ip"),
         "release_nat": lambda it: it.release_nat(ID),
         "modify_members": lambda it: it.modify_members(ID, "other", [ID]),
-        "fabric": lambda it: it.fabric(ID),
-        "fabrics": lambda it: it.fabrics(),
-        "images": lambda it: it.images("kr-west1"),
-        "products": lambda it: it.products(),
-        "node_pools": lambda it: it.node_pools(),
+        "get_fabric": lambda it: it.get_fabric(ID),
+        "list_fabrics": lambda it: it.list_fabrics(),
+        "list_images": lambda it: it.list_images("kr-west1"),
+        "list_products": lambda it: it.list_products(),
+        "list_node_pools": lambda it: it.list_node_pools(),
         "probe": lambda it: it.probe(),
     },
     "tensorone": {
@@ -106,7 +106,15 @@ CALLS: Final[Mapping[str, Calls]] = {
 """Every method of a client that sends something."""
 
 SILENT: Final = frozenset(
-    {"close", "editing", "get_poll_schedule", "last_answered", "require_address", "rhythm"}
+    {
+        "close",
+        "editing",
+        "get_node_listing",
+        "get_poll_schedule",
+        "last_answered",
+        "require_address",
+        "rhythm",
+    }
 )
 """Methods that send nothing of their own, beside those that return a shared listing."""
 
