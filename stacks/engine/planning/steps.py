@@ -336,9 +336,7 @@ def _replacing(
         for path in changed
         if any(property_paths.contains(pattern, path) for pattern in patterns)
     ]
-    unfinished = broken and any(
-        property_paths.contains(each, (_INIT_ERROR,)) for each in patterns
-    )
+    unfinished = broken and any(property_paths.contains(each, (_INIT_ERROR,)) for each in patterns)
     if unfinished:
         keys.append(_INIT_ERROR)
     if not keys:
