@@ -98,7 +98,7 @@ def resting(power: Power, declared: Values) -> FieldChange:
     hours, because = read_running_hours(declared), "outside of its running hours"
     begin = hours.find_next_change(get_current_context().clock.now()) if hours else None
     if hours and begin is not None:
-        because += f", until {hours.written(begin)}"
+        because += f", until {hours.format_moment(begin)}"
     return FieldChange(power.field, Action.KEEP, power.off, power.off, because=because)
 
 

@@ -101,7 +101,7 @@ class Host(_AccessModel):
     because: VisibleText = Field(default="", description="Why nobody can log in to it now.")
 
     @classmethod
-    def of(
+    def from_address(
         cls, node: str, address: str, *, user: str = "", jump: str = "", because: str = ""
     ) -> Self:
         """Return a worker with this address.
@@ -114,7 +114,7 @@ class Host(_AccessModel):
         return cls(node=node, address=address, user=user, jump=jump, because=because)
 
     @property
-    def way(self) -> str:
+    def jump_with_user(self) -> str:
         """The jump host with its user.
 
         Without one of its own, the jump host has the user of the host.
@@ -132,7 +132,7 @@ class Port(_AccessModel):
     )
 
     @classmethod
-    def of(cls, number: int, url: str) -> Self:
+    def from_url(cls, number: int, url: str) -> Self:
         """Return the port with the address from outside. An address that is no page is dropped."""
         return cls(number=number, url=url if is_page_url(url) else "")
 

@@ -308,6 +308,7 @@ def _has_distinct_keys(key: KeyedBy, value: Any) -> bool:
 
 def _is_smaller(rules: FieldRules, after: Any, before: Any) -> bool:
     if rules.compared_by is not None:
+        # a text without a known amount is not refused: it may be a new unit
         return rules.compared_by.compare(after, before) == -1
     are_numbers = isinstance(after, int | float) and isinstance(before, int | float)
     return are_numbers and after < before
@@ -323,6 +324,7 @@ def _select_fields(
 
 
 def _select_value(rules: FieldRules, observed: Any, declared: Any) -> Any:
+    # a value that the platform does not return cannot contradict the declaration
     if observed is None or declared is None or rules.write_only:
         return declared
     if isinstance(observed, Mapping) and isinstance(declared, Mapping):

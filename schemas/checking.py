@@ -176,8 +176,10 @@ def validate_inputs(
         The typed values and the problems. With problems, the values are not normalized.
     """
     reader = _InputReader(refuses_null=model.refuses_null)
-    typed_values = reader.read(model, values, ())
+    typed_values = reader.read_object(model, values, ())
     problems = reader.problems
+    # a value with a problem becomes unknown, so that rules over several fields do not report the
+    # same problem again
     masked_values = typed_values
     for location in reader.assumed:
         masked_values = _replace_value(masked_values, location, UNKNOWN)
@@ -207,7 +209,7 @@ class _InputReader:
         self.assumed: list[ErrorLocation] = []
         """Fields that are not missing, and not known: meant by a wrong name, or without a value."""
 
-    def read(
+    def read_object(
         self, model: type[InputModel], values: Mapping[str, Any], location: ErrorLocation
     ) -> dict[str, Any]:
         """Return the fields of one object in declared types, and add to ``self.problems``."""
@@ -222,7 +224,7 @@ class _InputReader:
             name: value for name, value in values.items() if value is not None or self._refuses_null
         }
         typed_values = {
-            name: self._value(rules[name], given_values[name], (*location, name))
+            name: self._read_value(rules[name], given_values[name], (*location, name))
             for name in rules
             if name in given_values
         }
@@ -235,17 +237,17 @@ class _InputReader:
                     self.assumed.append((*location, suggested_field))
         return typed_values
 
-    def _value(self, rules: FieldRules, value: Any, location: ErrorLocation) -> Any:
+    def _read_value(self, rules: FieldRules, value: Any, location: ErrorLocation) -> Any:
         if isinstance(value, list | tuple):
-            return [self._value(rules, item, (*location, at)) for at, item in enumerate(value)]
+            return [self._read_value(rules, item, (*location, at)) for at, item in enumerate(value)]
         if isinstance(value, Mapping):
             nested = rules.nested
             if nested is None or not issubclass(nested, InputModel):
                 return dict(value)
             if rules.is_map:
                 item = replace(rules, is_map=False)
-                return {key: self._value(item, value[key], (*location, key)) for key in value}
-            return self.read(nested, value, location)
+                return {key: self._read_value(item, value[key], (*location, key)) for key in value}
+            return self.read_object(nested, value, location)
         if value is None and self._refuses_null:
             self.problems.append(
                 Problem(format_path(location), "has no value: give it one, or remove it")

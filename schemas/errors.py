@@ -38,5 +38,6 @@ class UserError(Exception):
         for name, value in vars(self).items():
             if isinstance(value, str):
                 setattr(self, name, redact_text(value))
+            # a cause is shown with the error, so secrets must not survive in the cause either
             elif isinstance(value, UserError):
                 value.redact(redact_text)

@@ -17,6 +17,7 @@ from gpuform.schemas.ids import Line
 _SERVER: Final = re.compile(
     r"https?://([A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~:@%+-]*)*"
 )
+# A platform has no reason to set any of these for its own cluster.
 _REFUSED_KEYS: Final = {
     "exec": "runs a program on this machine",
     "auth-provider": "runs a program on this machine",
@@ -71,7 +72,7 @@ class _KubeconfigPart(BaseModel):
         alias_generator=_to_kubeconfig_key, extra="forbid", frozen=True, hide_input_in_errors=True
     )
 
-    def said(self) -> dict[str, Any]:
+    def to_kubeconfig(self) -> dict[str, Any]:
         """Return the part in the form of a kubeconfig."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
@@ -116,7 +117,7 @@ class Kubeconfig(BaseModel):
     context: ContextPart
 
     @classmethod
-    def read(cls, document: Any) -> Self:
+    def parse(cls, document: Any) -> Self:
         """Read a parsed YAML document.
 
         Raises:

@@ -104,7 +104,7 @@ class PropertyChange(_ValueChange):
         return True
 
     @classmethod
-    def of(cls, change: FieldChange, *, secret: bool = False) -> "PropertyChange":
+    def from_field_change(cls, change: FieldChange, *, secret: bool = False) -> "PropertyChange":
         """Return a field's change in the form of the plan.
 
         With ``secret`` the program has declared the value secret, whatever the field's rules say.
@@ -215,7 +215,7 @@ class StackCost(_PlanModel):
         default=(), description="Parts with an unknown cost, and why it is unknown."
     )
 
-    def hourly(self) -> Mapping[str, float]:
+    def sum_hourly_costs(self) -> Mapping[str, float]:
         """Return the known cost of an hour by currency, rounded to six digits after the point."""
         sums: dict[str, float] = {}
         for amount in self.amounts:
@@ -302,6 +302,7 @@ class Plan(_PlanModel):
         default=None,
         description="The digests that the plan is based on; null in a plan that was not saved.",
     )
+    # A failed preview still yields a plan, so that people see the part that is known.
     errors: tuple[str, ...] = Field(
         default=(),
         description="Errors of the preview. With errors the plan is incomplete: do not decide "
@@ -347,7 +348,7 @@ class Plan(_PlanModel):
     )
 
     @classmethod
-    def of(
+    def from_changes(
         cls,
         project: str,
         stack: str,

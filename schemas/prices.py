@@ -109,6 +109,7 @@ class PriceBookInputs(InputModel):
                 key_values = {name: price.get(name) for name in names}
                 if "billing" in key_values:
                     key_values["billing"] = key_values["billing"] or "on_demand"
+                # no billing means on_demand: both spellings are the price of the same thing
                 key = tuple(map(str, key_values.values()))
                 if key in known_keys:
                     yield Problem(f"{section}[{index}]", "has a price already: give each one once")

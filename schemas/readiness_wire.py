@@ -73,7 +73,7 @@ class Certification(WireModel):
     spec: dict[str, Any] = Field(default_factory=dict)
     status: CertificationStatus = CertificationStatus()
 
-    def condition(self, kind: str) -> Condition | None:
+    def find_condition(self, kind: str) -> Condition | None:
         """Return the present condition of a type with status True, or None."""
         return find_true_condition(self.status.conditions, kind)
 
@@ -139,7 +139,7 @@ class Measurement(WireModel):
     spec: MeasurementSpec = MeasurementSpec()
     status: MeasurementStatus = MeasurementStatus()
 
-    def figure(self, metric: str) -> float | None:
+    def get_value(self, metric: str) -> float | None:
         """Return the final value of a metric, or None while the measurement is not final.
 
         The value is the greatest of all message sizes, as the engine judges it

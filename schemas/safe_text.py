@@ -75,6 +75,7 @@ def _escape_character(match: re.Match[str]) -> str:
     )
 
 
+# the second of two `#`: some CI systems read commands behind `##`
 _NEEDS_JSON_ESCAPE: Final = re.compile(r"[^ -~\n\t]|(?<=#)#")
 
 
@@ -94,6 +95,7 @@ def iterate_json_parts(value: Any, *, indent: int) -> Iterator[str]:
     chunks: list[str] = []
     for chunk in encoder.iterencode(value):
         chunks.append(chunk)
+        # cut at the end of a line only, so that every part has complete lines
         if len(chunks) >= _CHUNKS_PER_PART and "\n" in chunk:
             complete_lines, _, rest = "".join(chunks).rpartition("\n")
             yield _NEEDS_JSON_ESCAPE.sub(_escape_json_character, complete_lines + "\n")

@@ -144,7 +144,7 @@ def plans(draw: st.DrawFn) -> Plan:
     """A plan, counted as the engine counts it."""
     changes = draw(st.lists(resource_changes, max_size=5))
     unchecked = draw(st.lists(texts, max_size=2))
-    made = Plan.of(draw(texts), draw(texts), changes, unchecked=unchecked)
+    made = Plan.from_changes(draw(texts), draw(texts), changes, unchecked=unchecked)
     basis = Basis(state={}, config={}, program={}) if draw(st.booleans()) else None
     return made.model_copy(
         update={

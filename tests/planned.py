@@ -16,7 +16,7 @@ def planned(lab: Any, program: str, **options: Any) -> PlanConstraint:
     outcome = lab.preview(program, **options)
     assert outcome.succeeded, lab.errors
     basis = basis_after(before, outcome, digest)
-    plan = Plan.of("lab", "dev", outcome.planned).model_copy(update={"basis": basis})
+    plan = Plan.from_changes("lab", "dev", outcome.planned).model_copy(update={"basis": basis})
     text = seal_plan(plan, digest).model_dump_json()
     return PlanConstraint.of(Plan.model_validate_json(text), digest)
 

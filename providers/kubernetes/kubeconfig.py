@@ -42,7 +42,7 @@ def parts_of(kubeconfig: str, cluster: str) -> Kubeconfig:
     import yaml  # noqa: PLC0415 - slow
 
     try:
-        return Kubeconfig.read(yaml.safe_load(kubeconfig))
+        return Kubeconfig.parse(yaml.safe_load(kubeconfig))
     except yaml.YAMLError:
         why = "is no YAML"
     except RecursionError:

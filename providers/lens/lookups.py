@@ -22,7 +22,7 @@ def capacity() -> Capacity:
     Lens tells no history, so there is no trend.
     """
     client = _client()
-    return Capacity.of(client.overview(), client.consumers())
+    return Capacity.from_overview(client.overview(), client.consumers())
 
 
 def get_overview() -> Overview:

@@ -96,7 +96,7 @@ class _Source:
 
     def figure(self, job: str, metric: str) -> float | None:
         """What was measured of a job; the least, where several measurements tell one."""
-        told = (each.figure(metric) for each in self._measured.get(job, ()))
+        told = (each.get_value(metric) for each in self._measured.get(job, ()))
         return min((value for value in told if value is not None), default=None)
 
     def nodes_by_group(self) -> dict[str, list[str]]:
@@ -320,8 +320,8 @@ class EngineTester:
 
 
 def _run(found: Certification, purpose: str) -> Run:
-    failed = found.condition("Failed") or found.condition("ValidationFailed")
-    ended = found.condition("Failed") or found.condition("Succeeded")
+    failed = found.find_condition("Failed") or found.find_condition("ValidationFailed")
+    ended = found.find_condition("Failed") or found.find_condition("Succeeded")
     leaving = found.metadata.deleted_at is not None
     problem = ""
     if failed is not None:

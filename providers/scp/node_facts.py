@@ -179,6 +179,6 @@ def _build_host(node: Mapping[str, Any], declared: Mapping[str, Any]) -> Host:
     elif state != _RUNNING:
         reason = f"it is {state or 'in no known state'}"
     # A value that is no user name must not become part of an ssh command.
-    return Host.of(
+    return Host.from_address(
         name, address, user=user if is_valid_user(user) else _DEFAULT_USER, because=reason
     )

@@ -120,7 +120,7 @@ class ClusterActions:
                     placed.gpu_type,
                     {name: getattr(placed, name) for name in SHOWN},
                 )
-                for placed in inputs.placements()
+                for placed in inputs.iterate_placements()
             ],
             patience=get_capacity_wait(inputs),
             clock_ahead=lambda: self._client.clock_ahead,
@@ -129,7 +129,7 @@ class ClusterActions:
             with call.extend_deadline(creation.patience):
                 return create_once(call, creation)
         except OutOfCapacity as error:
-            places = [(each.gpu_type, each.region) for each in inputs.placements()]
+            places = [(each.gpu_type, each.region) for each in inputs.iterate_placements()]
             raise build_out_of_stock_error(error, inputs, places, "created") from None
 
     def wait_until_ready(

@@ -51,7 +51,7 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
         hosts=(host,) if host else (),
         no_hosts=_explain_missing_host(outputs),
         ports=tuple(
-            Port.of(number, str(url))
+            Port.from_url(number, str(url))
             for number, url in sorted(
                 (int(internal_port), url)
                 for internal_port, url in urls.items()
@@ -243,7 +243,7 @@ def read_live_figures(client: TensorOneClient, ids: Sequence[str]) -> Mapping[st
                 cluster = client.get_cluster(id_).cluster
             except NotFound:
                 continue
-        metrics = ClusterMetrics.of(cluster)
+        metrics = ClusterMetrics.from_cluster(cluster)
         is_running = cluster.status == ClusterStatus.RUNNING
         lines = (
             "; ".join(_format_use(metrics, is_running=is_running)),

@@ -96,7 +96,7 @@ def metrics(cluster_id: str, window: str = "1h") -> ClusterMetrics:
     if window not in WINDOWS:
         raise GpuformError(f"tensorone: {window!r} is no window: give one of {', '.join(WINDOWS)}")
     cluster = client_for(lookup_settings()).get_cluster(cluster_id, window).cluster
-    return ClusterMetrics.of(cluster)
+    return ClusterMetrics.from_cluster(cluster)
 
 
 def _list_clusters() -> Iterator[Cluster]:

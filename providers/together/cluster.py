@@ -128,7 +128,7 @@ class ClusterActions:
             exists=lambda id_: self._find(id_, inputs.project_id) is not None,
             attempts=[
                 Attempt(partial(self._send, placed), placed.region, placed.gpu_type, _sent(placed))
-                for placed in inputs.placements()
+                for placed in inputs.iterate_placements()
             ],
             before=lambda: reject_unusable_volume(self._client, inputs),
             patience=_patience(inputs),
@@ -138,7 +138,10 @@ class ClusterActions:
             with call.extend_deadline(creation.patience):
                 return create_once(call, creation)
         except OutOfCapacity as error:
-            wanted = [_capacity(inputs, each.gpu_type, each.region) for each in inputs.placements()]
+            wanted = [
+                _capacity(inputs, each.gpu_type, each.region)
+                for each in inputs.iterate_placements()
+            ]
             raise _out_of_stock(error, inputs, wanted, "created") from None
 
     def wait_until_ready(

@@ -82,7 +82,9 @@ def _build_worker_hosts(outputs: Mapping[str, Any], jump_host: str) -> Iterator[
         address = to_ssh_address(name)
         # the platform's phases begin with NODE_PHASE_, which people need not read
         reason = f"it is {phase}" if phase.lower() in _DOWN_PHASES else ""
-        yield Host.of(name or text_of(node, "node_id"), address, jump=jump_host, because=reason)
+        yield Host.from_address(
+            name or text_of(node, "node_id"), address, jump=jump_host, because=reason
+        )
 
 
 _BILLING: Final = {

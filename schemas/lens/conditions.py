@@ -192,7 +192,7 @@ class Capacity(WireModel):
     storage_available_tb: float | None = Field(default=None, description="Free storage, in TB.")
 
     @classmethod
-    def of(cls, overview: Overview, consumers: Sequence[Consumer]) -> Self:
+    def from_overview(cls, overview: Overview, consumers: Sequence[Consumer]) -> Self:
         """Return the capacity reported by an overview and the workloads.
 
         A workload without a reported utilization is not idle. An impossible number counts as not

@@ -41,12 +41,12 @@ class RunningHours:
 
     def contains_moment(self, now: float) -> bool:
         """Return True if the moment `now` (Unix seconds) is within the running hours."""
-        return any(start <= now < stop for start, stop in self._windows(now))
+        return any(start <= now < stop for start, stop in self._iterate_windows(now))
 
     def find_next_change(self, now: float) -> float | None:
         """Return when the running hours next begin or end, or None for all day every day."""
         merged: list[tuple[float, float]] = []
-        for start, stop in self._windows(now):
+        for start, stop in self._iterate_windows(now):
             # windows that touch have no change between them, as on weekdays around the clock
             if merged and start <= merged[-1][1]:
                 merged[-1] = merged[-1][0], max(stop, merged[-1][1])
@@ -56,11 +56,11 @@ class RunningHours:
         next_moments = (moment for window in merged for moment in window if now < moment < last)
         return next(next_moments, None)
 
-    def written(self, moment: float) -> str:
+    def format_moment(self, moment: float) -> str:
         """Return a moment by the zone's clock: `Mon 2026-03-02 08:00 Europe/Berlin`."""
         return f"{datetime.fromtimestamp(moment, self.zone):%a %Y-%m-%d %H:%M} {self.zone.key}"
 
-    def _windows(self, now: float) -> Iterator[tuple[float, float]]:
+    def _iterate_windows(self, now: float) -> Iterator[tuple[float, float]]:
         """Yield start and stop of each window in order, from the day before yesterday on."""
         today = datetime.fromtimestamp(now, self.zone).date()
         # a window may have begun yesterday; one more day in case the zone's offset moves the date

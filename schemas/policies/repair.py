@@ -248,7 +248,7 @@ class RolloutInputs(InputModel):
         examples=["stop"],
     )
 
-    def room(self, nodes: int) -> int:
+    def compute_max_unavailable(self, nodes: int) -> int:
         """Return how many of ``nodes`` nodes may be unavailable at once."""
         return resolve_node_count(self.max_unavailable or 1, nodes)
 
@@ -274,6 +274,7 @@ def find_no_capacity_problems(values: Values, alternatives_text: str) -> Iterato
     if not search.get("alternatives") and search.get("wait_minutes") is None:
         yield Problem("on_no_capacity", "says nothing: declare alternatives, wait_minutes, or both")
     for path, alternative in iterate_alternatives(values):
+        # the declared region and type are tried first anyway
         if all(_is_as_declared(values, *field) for field in alternative.items()):
             yield Problem(path, f"is what is declared anyway: declare {alternatives_text}")
 

@@ -280,6 +280,7 @@ class _PoolInputs(InputModel):
 class NodePoolInputs(_MadeInputs, _PoolInputs):
     """GPU nodes that are created and managed as a group, in one fabric of one vendor pool."""
 
+    # `drain` was called scale_down in earlier releases.
     former_names: ClassVar[Mapping[str, str]] = {"scale_down": "drain"}
     retired_names: ClassVar[Mapping[str, str]] = {
         "name": "gpu_node_name_prefix",

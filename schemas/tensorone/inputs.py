@@ -138,6 +138,8 @@ UPDATE_FIELDS: Final = (
 class ClusterInputs(InputModel):
     """A GPU cluster: one host with up to 8 GPUs."""
 
+    # imageName, gpuType and env are names of TensorOne's v2 API; the others are outputs, request
+    # fields or names of other platforms.
     retired_names: ClassVar[Mapping[str, str]] = {
         "cluster_name": "name",
         "num_gpus": "gpu_count",
@@ -308,7 +310,7 @@ class ClusterInputs(InputModel):
             find_idle_problems(values),
         )
 
-    def placements(self) -> "Iterator[ClusterInputs]":
+    def iterate_placements(self) -> "Iterator[ClusterInputs]":
         """Yield the inputs of each create attempt: as declared, then with each alternative."""
         yield self
         policy = self.on_no_capacity

@@ -344,7 +344,7 @@ class ClusterMetrics(WireModel):
     last_connection: LenientText = None
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Self:
+    def from_cluster(cls, cluster: Cluster) -> Self:
         """Return the metrics of a cluster. A part that the answer leaves out is empty."""
         network = cluster.network
         return cls(

@@ -110,6 +110,7 @@ class ClusterInputs(InputModel):
     """A GPU cluster: one node for every 8 GPUs."""
 
     former_names: ClassVar[Mapping[str, str]] = {"scale_down": "drain"}
+    # auto_scaled is deprecated in the SDK; the others are outputs or names of other platforms.
     retired_names: ClassVar[Mapping[str, str]] = {
         "instance_type": "gpu_type",
         "name": "cluster_name",
@@ -119,6 +120,7 @@ class ClusterInputs(InputModel):
     retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "billing_type": {"prepaid": "RESERVED"}
     }
+    # People copy `schedule` from declarations of other platforms.
     system_names: ClassVar[Mapping[str, str]] = {
         "schedule": "is not known to Together, which cannot stop a cluster and start it again: "
         "remove it, declare expires or ttl, or use tensorone.Cluster, scp.NodePool or scp.GpuNode"
@@ -351,7 +353,7 @@ class ClusterInputs(InputModel):
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
         return expand_driver_version(values)
 
-    def placements(self) -> "Iterator[ClusterInputs]":
+    def iterate_placements(self) -> "Iterator[ClusterInputs]":
         """Yield the inputs of each create attempt: as declared, then with each alternative."""
         yield self
         policy = self.on_no_capacity

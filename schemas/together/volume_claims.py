@@ -117,7 +117,7 @@ class VolumeClaimInputs(InputModel):
                 f"(local-storage-class for local NVMe), {'not both' if sources else 'one of them'}",
             )
 
-    def modes(self) -> list[str]:
+    def get_access_modes(self) -> list[str]:
         """Return who may mount the volume, as declared or by default."""
         if self.access_modes:
             return list(self.access_modes)
@@ -145,7 +145,7 @@ def build_manifest(claim: VolumeClaimInputs) -> dict[str, Any]:
     if claim.labels:
         metadata["labels"] = dict(claim.labels)
     spec: dict[str, Any] = {
-        "accessModes": claim.modes(),
+        "accessModes": claim.get_access_modes(),
         "resources": {"requests": {"storage": claim.storage}},
     }
     if claim.volume_name is not None:

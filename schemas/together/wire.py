@@ -265,6 +265,7 @@ class Region(WireModel):
     """The hardware and drivers that a region supports. Free capacity is not reported."""
 
     name: Id
+    # GPU types of requests, under another name; free capacity is not reported.
     supported_instance_types: tuple[str, ...] = ()
     driver_versions: tuple[DriverVersion, ...] = ()
 

@@ -175,7 +175,7 @@ def _kubectl(cluster: Cluster, wish: Wish, contexts: Mapping[str, Mark]) -> list
 def _ssh(host: Host, wish: Wish) -> list[str]:
     user = wish.user or host.user
     told = host.model_copy(update={"user": user, "jump": wish.jump or host.jump})
-    jump = ["-J", told.way] if told.jump else []
+    jump = ["-J", told.jump_with_user] if told.jump else []
     port = ["-p", str(host.port)] if host.port != 22 else []
     place = f"{user}@{host.address}" if user else host.address
     return ["ssh", *jump, *port, place, *(["--", *wish.command] if wish.command else [])]

@@ -44,9 +44,9 @@ class Credential:
         except MissingCredentials as error:
             raise NoAccess(error.message, hint=f"Nothing was written. {error.hint}") from None
         held = {
-            "clusters": parts.cluster.said(),
-            "users": parts.user.said(),
-            "contexts": {**parts.context.said(), "cluster": name, "user": name},
+            "clusters": parts.cluster.to_kubeconfig(),
+            "users": parts.user.to_kubeconfig(),
+            "contexts": {**parts.context.to_kubeconfig(), "cluster": name, "user": name},
         }
         return cls(name, mark, held)
 

@@ -142,7 +142,7 @@ def config_text(hosts: Sequence[SshHost], project: str, stack: str) -> str:
         lines += [f"Host {each.alias}", f"    HostName {host.address}"]
         lines += [f"    Port {host.port}"] if host.port != 22 else []
         lines += [f"    User {host.user}"] if host.user else []
-        lines += [f"    ProxyJump {host.way}"] if host.jump else []
+        lines += [f"    ProxyJump {host.jump_with_user}"] if host.jump else []
     return "\n".join(lines) + "\n"
 
 

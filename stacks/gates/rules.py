@@ -30,7 +30,7 @@ def max_hourly_cost(
         yield "the plan does not tell the cost: there is no prices.yaml, or it is a preview's JSON"
         return
     currency, limit = most["currency"], most["amount"]
-    now, then = plan.cost.before.hourly(), plan.cost.after.hourly()
+    now, then = plan.cost.before.sum_hourly_costs(), plan.cost.after.sum_hourly_costs()
     for text in unpriced_growth(plan):
         yield f"the cost is not known: {text}"
     for other in then:
@@ -46,7 +46,7 @@ def unpriced_growth(plan: Plan) -> list[str]:
     if plan.cost is None:
         return []
     before, after = plan.cost.before, plan.cost.after
-    now, then = before.hourly(), after.hourly()
+    now, then = before.sum_hourly_costs(), after.sum_hourly_costs()
     is_more = any(then[each] > now.get(each, 0) for each in then)
     lowered = tuple(f"{each.name}: " for each in plan.changes if only_lowers(each))
     return [

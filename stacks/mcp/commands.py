@@ -199,7 +199,9 @@ def _answer(report: Report) -> Answer:
         if plan is not None
         else None,
         "gates": dict(exercised(plan)),
-        "hourly_cost": dict(plan.cost.after.hourly()) if plan is not None and plan.cost else {},
+        "hourly_cost": dict(plan.cost.after.sum_hourly_costs())
+        if plan is not None and plan.cost
+        else {},
         "events_that_did_not_happen": _missed(report),
     }
     data = {

@@ -123,7 +123,7 @@ def cost_text(cost: StackCost) -> str:
     """`95.84 USD/h (69,963.20 USD/month) and what is unknown`."""
     texts = [
         f"{money(hourly, currency)}/h ({money(hourly * HOURS_PER_MONTH, currency)}/month)"
-        for currency, hourly in cost.hourly().items()
+        for currency, hourly in cost.sum_hourly_costs().items()
     ]
     if not texts:
         return UNKNOWN if cost.unknown else "nothing"

@@ -207,7 +207,7 @@ class _Comparison:
     def _cost(self, wanted: Mapping[str, float]) -> Iterator[Finding]:
         plan = self.report.plan
         after = plan.cost.after if plan is not None and plan.cost is not None else None
-        cost = {} if after is None else after.hourly()
+        cost = {} if after is None else after.sum_hourly_costs()
         is_free = after is not None and not cost and not after.unknown
         for currency, amount in wanted.items():
             given = cost.get(currency, 0.0 if is_free else None)

@@ -176,7 +176,7 @@ def content_of(report: Report) -> Any:
             _address(each): values for each in plan.changes if (values := _properties(each))
         }
         content["gates"] = dict(exercised(plan))
-        content["hourly_cost"] = dict(plan.cost.after.hourly()) if plan.cost else {}
+        content["hourly_cost"] = dict(plan.cost.after.sum_hourly_costs()) if plan.cost else {}
     content["outputs"] = {name: _shown(each) for name, each in report.left.outputs.items()}
     content["objects"] = {
         f"{platform}/{kind}": [

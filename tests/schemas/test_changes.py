@@ -105,7 +105,7 @@ def test_equal_numbers_are_no_change():
     assert compute_changes(Machine, {"cpus": 16, "share": 1.0}, {"cpus": 16.0, "share": 1}) == []
 
 
-def test_true_is_not_one():
+def test_true_and_one_are_different_values():
     assert only({"fixed": 1}, {"fixed": True}).replaces
 
 
@@ -119,7 +119,7 @@ def test_an_immutable_change_replaces():
     assert (change.replaces, change.because) == (True, "cannot be changed in place")
 
 
-def test_immutability_holds_inside():
+def test_immutability_is_inherited_by_nested_fields():
     change = only({"origin": {"user": "a"}}, {"origin": {"user": "b"}})
     assert (change.path, change.replaces) == ("origin.user", True)
 
@@ -215,7 +215,7 @@ def test_keyed_items_are_matched_by_their_key():
     assert compute_changes(Machine, observed, declared)[-1].because == "no longer declared"
 
 
-def test_removing_an_item_that_is_off_is_no_change():
+def test_removing_a_disabled_item_is_no_change():
     assert (
         compute_changes(Machine, {"disks": [{"name": "a", "enabled": False}]}, {"disks": []}) == []
     )
@@ -229,7 +229,7 @@ def test_removing_an_item_that_is_off_is_no_change():
         [{"name": "a"}, {"name": "a"}],
     ],
 )
-def test_items_that_cannot_be_told_apart_are_one_change(declared: Any):
+def test_items_without_distinct_keys_are_one_change(declared: Any):
     assert only({"disks": [{"name": "a"}]}, {"disks": declared}).path == "disks"
 
 
@@ -249,7 +249,7 @@ def test_another_spelling_is_no_change():
     assert only({"version": "V1"}, {"version": "v2"}).replaces
 
 
-def test_an_unknown_value_has_no_other_spelling():
+def test_an_unknown_value_is_never_equivalent_to_another_spelling():
     assert only({"version": "v1"}, {"version": UNKNOWN}).replaces
     assert only({"version": UNKNOWN}, {"version": "v1"}).replaces
 
@@ -312,7 +312,7 @@ def test_a_replacement_may_shrink():
     assert find_refused_changes(Machine, {"name": "a", "size": 3}, {"name": "b", "size": 2}) == []
 
 
-def test_project_leaves_out_what_the_platform_fills_in():
+def test_selecting_declared_fields_leaves_out_platform_values():
     observed = {
         "cpus": 8,
         "mode": "fast",
@@ -351,13 +351,13 @@ def test_project_leaves_out_what_the_platform_fills_in():
     }
 
 
-def test_project_takes_an_object_that_the_platform_shows_in_place_of_a_text():
+def test_selecting_declared_fields_takes_an_object_in_place_of_a_text():
     assert select_declared_fields(Machine, {"mode": {"speed": 1}}, {"mode": "slow"}) == {
         "mode": {"speed": 1}
     }
 
 
-def test_unknown_is_one_object_that_is_false():
+def test_unknown_is_a_singleton_and_false():
     assert not UNKNOWN
     assert repr(UNKNOWN) == "[unknown]"
     assert copy.deepcopy({"a": [UNKNOWN]})["a"][0] is UNKNOWN
@@ -490,13 +490,17 @@ def _at(values: Any, steps: list[str]) -> Any:
 
 
 @given(KNOWN, KNOWN)
-def test_projecting_on_itself_is_what_was_declared(observed: dict[str, Any], like: dict[str, Any]):
+def test_selecting_declared_fields_from_the_declaration_returns_it(
+    observed: dict[str, Any], like: dict[str, Any]
+):
     assert select_declared_fields(Machine, like, like) == like
     assert set(select_declared_fields(Machine, observed, like)) == set(like)
 
 
 @given(KNOWN, KNOWN)
-def test_what_a_platform_fills_in_is_no_change(filled_in: dict[str, Any], declared: dict[str, Any]):
+def test_values_filled_in_by_the_platform_are_no_change(
+    filled_in: dict[str, Any], declared: dict[str, Any]
+):
     answer = {**filled_in, **declared}
     if "login" in declared:
         answer["login"] = {**filled_in.get("login", {}), **declared["login"]}
@@ -508,7 +512,7 @@ class Rack(InputModel):
     disks: Annotated[list[Disk], KeyedBy("name", closed=True)] = Field(description="All disks.")
 
 
-def test_an_item_that_nobody_declared_changes_a_list_that_is_declared_as_a_whole():
+def test_an_undeclared_item_changes_a_closed_list():
     declared = {"disks": [{"name": "a", "size": 1}]}
     theirs = {"name": "b", "size": 2, "kind": "fast"}
     seen = select_declared_fields(

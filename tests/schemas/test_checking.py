@@ -97,7 +97,7 @@ def test_good_values_come_back_with_declared_types():
     assert isinstance(values["ports"][0]["number"], int)
 
 
-def test_values_come_back_in_one_spelling():
+def test_values_are_normalized():
     assert validate_inputs(Server, {"name": "web", "alias": "other"}) == ({"name": "other"}, [])
 
 
@@ -139,42 +139,42 @@ def test_values_come_back_in_one_spelling():
         ({"size": 42}, "size", "must be one of SMALL, LARGE"),
     ],
 )
-def test_what_is_wrong_with_one_field(values: dict[str, Any], path: str, reason: str):
+def test_the_problem_of_a_single_field_is_described(values: dict[str, Any], path: str, reason: str):
     assert problems(**{"name": "web", **values}) == {path: reason}
 
 
-def test_missing_fields_say_what_they_are():
+def test_missing_fields_are_reported_with_their_description():
     assert problems(ports=[{}]) == {
         "name": "is required: Name of the server.",
         "ports[0].number": "is required: Number of the port.",
     }
 
 
-def test_unknown_names_get_the_nearest_one_and_stand_for_it():
+def test_unknown_names_are_reported_with_the_nearest_field():
     assert problems(nmae="web", ports=[{"numbr": 1}]) == {
         "nmae": "is not known: did you mean name?",
         "ports[0].numbr": "is not known: did you mean number?",
     }
 
 
-def test_names_of_elsewhere_are_answered_with_ours():
+def test_retired_names_are_reported_with_the_present_name():
     assert problems(title="web", ports=[{"port": 80}]) == {
         "title": "is called name here: write name: web",
         "ports[0].port": "is called number here: write number: 80",
     }
 
 
-def test_names_near_none_get_the_whole_list():
+def test_names_without_a_near_field_are_reported_with_all_fields():
     found = problems(name="web", main={"number": 1, "qqq": 1})
     assert found == {"main.qqq": "is not known: remove it, or use one of number, label"}
 
 
-def test_everything_is_said_at_once():
+def test_all_problems_are_reported_at_once():
     found = problems(nam="web", cpus=6, size="small", ports=[{"number": 0}], weight=UNKNOWN)
     assert list(found) == ["nam", "cpus", "size", "ports[0].number"]
 
 
-def test_rules_over_fields_need_right_and_known_values():
+def test_rules_over_fields_run_only_with_valid_and_known_values():
     assert problems(name="web", cpus=4, weight=5.0) == {
         "weight": "5.0 is more than cpus: declare at most 4"
     }
@@ -196,7 +196,7 @@ def test_rules_of_inner_objects_have_their_path():
         {"name": "web", "cpus": UNKNOWN, "size": UNKNOWN, "password": UNKNOWN},
     ],
 )
-def test_unknown_values_are_kept_and_not_judged(values: dict[str, Any]):
+def test_unknown_values_are_kept_and_not_checked(values: dict[str, Any]):
     assert validate_inputs(Server, values) == (values, [])
 
 

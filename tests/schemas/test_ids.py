@@ -17,18 +17,18 @@ class Sent(BaseModel):
 
 
 @given(SEEN.filter(lambda text: text not in ("", ".", "..") and len(text) <= MAX_LENGTH))
-def test_what_people_see_as_it_is_can_be_an_id(text: str) -> None:
+def test_visible_text_is_a_valid_id(text: str) -> None:
     assert Sent.model_validate({"id": text, "name": text}).id == text
 
 
 @given(SEEN, UNSEEN, SEEN)
-def test_what_they_do_not_see_can_be_neither_id_nor_name(a: str, hidden: str, b: str) -> None:
+def test_invisible_characters_are_refused_in_ids_and_names(a: str, hidden: str, b: str) -> None:
     for field in ("id", "name"):
         with pytest.raises(ValidationError):
             Sent.model_validate({field: a + hidden + b})
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "x" * (MAX_LENGTH + 1), "a\ud800"])
-def test_what_can_name_no_object_is_no_id(text: str) -> None:
+def test_empty_and_dot_ids_are_refused(text: str) -> None:
     with pytest.raises(ValidationError):
         Sent.model_validate({"id": text})

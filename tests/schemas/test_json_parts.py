@@ -18,7 +18,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.integers(1, 6), st.sampled_from([2, 4]))
-def test_they_are_the_text_in_whole_lines(value, pieces, indent):
+def test_json_parts_are_complete_lines_of_the_whole_text(value, pieces, indent):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(safe_text, "_CHUNKS_PER_PART", pieces)
         parts = [*iterate_json_parts(value, indent=indent)]
@@ -26,7 +26,7 @@ def test_they_are_the_text_in_whole_lines(value, pieces, indent):
     assert all(part.endswith("\n") for part in parts[:-1])
 
 
-def test_none_of_them_is_large():
+def test_json_parts_of_a_large_value_are_small():
     parts = [*iterate_json_parts([{"number": number} for number in range(100_000)], indent=2)]
     assert max(map(len, parts)) < 1_000_000 < sum(map(len, parts))
     assert len(json.loads("".join(parts))) == 100_000

@@ -65,7 +65,7 @@ def test_a_time_to_live_is_the_sum_of_its_parts(weeks: int, days: int, hours: in
 @pytest.mark.parametrize(
     "ttl", ["", "0d", "0h0m", "14", "d", "14 d", "-1d", "1.5d", "1h1d", "1y", "\u0661d", "999999d"]
 )
-def test_what_is_no_time_to_live(ttl: str) -> None:
+def test_invalid_times_to_live_are_refused(ttl: str) -> None:
     (problem,) = found(ttl=ttl)
     assert problem == (
         f"ttl: {ttl} is no time to live: write weeks, days, hours and minutes, such as 14d, 36h or "
@@ -77,12 +77,12 @@ def test_what_is_no_time_to_live(ttl: str) -> None:
     "expires",
     ["", "soon", "2026-13-01", "2026-02-30", "20261231", "2026-12-31T10:00", "9999-12-31T"],
 )
-def test_what_is_no_end(expires: str) -> None:
+def test_invalid_expiries_are_refused(expires: str) -> None:
     (problem,) = found(expires=expires)
     assert problem.startswith(f"expires: {expires} is no end: write a date such as 2026-12-31")
 
 
-def test_one_end_is_enough() -> None:
+def test_expires_and_ttl_exclude_each_other() -> None:
     both = found(expires="2026-12-31", ttl="14d")
     assert both == ["ttl: does not go with expires, which says the end: keep one of them"]
     assert found(expires="2026-12-31") == found(ttl="14d", schedule=HOURS) == []
@@ -103,7 +103,7 @@ def test_one_end_is_enough() -> None:
         ({"from": "09:00"}, "from: is called start here: write start: 09:00"),
     ],
 )
-def test_what_are_no_hours(changed: dict[str, Any], problem: str) -> None:
+def test_invalid_running_hours_are_refused(changed: dict[str, Any], problem: str) -> None:
     problems = found(schedule={**HOURS, **changed})
     assert any(each.startswith(f"schedule.{problem}") for each in problems), problems
 
@@ -131,7 +131,7 @@ def test_a_change_of_them_is_one_and_nothing_of_it_is_sent() -> None:
     assert build_create(ClusterInputs.model_validate(after)) == CLUSTER
 
 
-def test_an_end_that_is_not_known_yet_is_one() -> None:
+def test_an_unknown_expiry_counts_as_an_expiry() -> None:
     assert has_expiry({"expires": UNKNOWN})
     assert not has_expiry({"schedule": HOURS})
     assert compute_expiry({"expires": UNKNOWN}, 0.0) is None

@@ -69,7 +69,7 @@ def test_what_is_wrong_with_a_part_has_its_path(part: Any, path: str, said: str)
     assert said in found[path]
 
 
-def test_a_secret_of_a_part_is_not_told() -> None:
+def test_a_secret_of_a_part_is_not_shown() -> None:
     (reason,) = told({"parts": {"token": {"token": 4711}}}).values()
     assert "4711" not in reason
 
@@ -100,7 +100,7 @@ def test_parts_are_compared_by_their_keys() -> None:
     assert (change.before, change.after) == (before["a"], UNKNOWN)
 
 
-def test_parts_are_projected_by_their_keys() -> None:
+def test_declared_parts_are_selected_by_their_keys() -> None:
     like = {"a": {"size": 1}, "gone": {"size": 1}}
     seen = {"a": {"size": 2, "place": "filled in"}, "other": {"size": 3}}
     assert select_declared_fields(Whole, {"parts": seen}, {"parts": like}) == {
@@ -108,6 +108,6 @@ def test_parts_are_projected_by_their_keys() -> None:
     }
 
 
-def test_what_holds_for_new_ones_is_never_a_change() -> None:
+def test_create_only_fields_are_never_a_change() -> None:
     assert compute_changes(Whole, {"note": "a"}, {"note": "b"}) == []
     assert compute_changes(Whole, {}, {"note": "b"}) == []

@@ -32,7 +32,7 @@ def _change(action: PlanAction, reason: PlanReason, *found: FieldChange) -> Reso
         action=action,
         reason=reason,
         replace_paths=tuple(change.path for change in found if change.replaces),
-        changes=tuple(PropertyChange.of(change) for change in found),
+        changes=tuple(PropertyChange.from_field_change(change) for change in found),
     )
 
 
@@ -43,7 +43,7 @@ def _plan() -> Plan:
     token = FieldChange("token", Action.UPDATE, "hunter1", "hunter2", secret=True)
     volume = FieldChange("volume_id", Action.ADD, None, UNKNOWN, because="known after apply")
     part = FieldChange("config", Action.ADD, None, {"names": ["a", UNKNOWN], "size": 2.5})
-    return Plan.of(
+    return Plan.from_changes(
         "training",
         "dev",
         [
@@ -68,13 +68,15 @@ def test_counts():
     assert plan.format_version == FORMAT_VERSION
     assert plan.summary == {"create": 1, "replace": 1, "same": 1, "delete": 1}
     assert plan.has_changes
-    assert not Plan.of("p", "s", [_change(PlanAction.SAME, PlanReason.UNCHANGED)]).has_changes
+    assert not Plan.from_changes(
+        "p", "s", [_change(PlanAction.SAME, PlanReason.UNCHANGED)]
+    ).has_changes
 
 
 def test_secrets_are_masked():
     assert "hunter" not in _plan().model_dump_json()
     change = FieldChange("name", Action.DELETE, "hunter2", None)
-    shown = PropertyChange.of(change, secret=True)
+    shown = PropertyChange.from_field_change(change, secret=True)
     assert (shown.before, shown.after, shown.secret) == ("[secret]", None, True)
 
 
@@ -86,23 +88,25 @@ def test_an_object_with_a_secret_inside_is_masked():
         logins: list[Login] | None = Field(default=None, description="Logins.")
 
     (change,) = compute_changes(Server, {}, {"logins": [{"password": "hunter2"}]})
-    assert PropertyChange.of(change).after == "[secret]"
+    assert PropertyChange.from_field_change(change).after == "[secret]"
 
 
-def test_unknown_values_are_said_to_be_unknown():
-    shown = PropertyChange.of(FieldChange("a", Action.UPDATE, 1, UNKNOWN))
+def test_unknown_values_are_marked_as_unknown():
+    shown = PropertyChange.from_field_change(FieldChange("a", Action.UPDATE, 1, UNKNOWN))
     assert (shown.after, shown.unknown) == (None, True)
-    assert not PropertyChange.of(FieldChange("a", Action.UPDATE, 1, 2)).unknown
+    assert not PropertyChange.from_field_change(FieldChange("a", Action.UPDATE, 1, 2)).unknown
 
 
 @pytest.mark.parametrize(
     ("action", "only_recorded", "is_sent"),
     [(Action.UPDATE, False, True), (Action.UPDATE, True, False), (Action.KEEP, False, False)],
 )
-def test_whether_a_change_is_sent_is_told_apart_from_its_json(
+def test_is_sent_is_no_part_of_the_json_of_a_change(
     action: Action, only_recorded: bool, is_sent: bool
 ) -> None:
-    found = PropertyChange.of(FieldChange("a", action, 1, 2, state_only=only_recorded))
+    found = PropertyChange.from_field_change(
+        FieldChange("a", action, 1, 2, state_only=only_recorded)
+    )
     assert found.is_sent is is_sent
     assert not any("sent" in name for name in found.model_dump())
 
@@ -119,7 +123,7 @@ MARKED = {
 
 
 @pytest.mark.parametrize("model", [PropertyChange, OutputChange])
-def test_a_secret_does_not_get_in_whoever_makes_the_change(
+def test_a_plan_never_contains_a_secret_however_it_is_built(
     model: type[PropertyChange | OutputChange],
 ) -> None:
     name = {"path": "token"} if model is PropertyChange else {"name": "token"}
@@ -137,6 +141,6 @@ def test_a_secret_does_not_get_in_whoever_makes_the_change(
 
 @pytest.mark.parametrize("value", [0, False, "", [], {}, 0.0])
 def test_a_value_that_is_empty_is_a_value(value: object) -> None:
-    change = PropertyChange.of(FieldChange("size", Action.UPDATE, value, value))
+    change = PropertyChange.from_field_change(FieldChange("size", Action.UPDATE, value, value))
     assert (change.before, change.after) == (value, value)
     assert type(change.after) is type(value)

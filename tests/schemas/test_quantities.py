@@ -31,14 +31,14 @@ CLAIM = {"cluster_id": "c", "name": "shared-pvc", "volume_name": "data"}
         (".5M", 500000),
     ],
 )
-def test_how_much_a_quantity_is(text: str, expected: int) -> None:
+def test_quantities_are_converted_to_bytes(text: str, expected: int) -> None:
     assert quantity_to_bytes(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "Gi", "10GB", "10 Gi", "-1Gi", "1e", "ten", "1Gi1", "\uff11Gi"]
 )
-def test_what_is_no_quantity(text: str) -> None:
+def test_invalid_quantities_are_refused(text: str) -> None:
     _, problems = validate_inputs(VolumeClaimInputs, {**CLAIM, "storage": text})
     assert [problem.path for problem in problems] == ["storage"]
 
@@ -77,7 +77,7 @@ def test_a_claim_grows_in_place_and_is_never_shrunk(one: str, other: str) -> Non
         ({"volume_name": "data", "namespace": "a.b"}, "namespace"),
     ],
 )
-def test_what_a_claim_cannot_be(fields: dict[str, Any], path: str) -> None:
+def test_invalid_claims_are_refused(fields: dict[str, Any], path: str) -> None:
     declared = {"cluster_id": "c", "name": "n", "storage": "1Gi", **fields}
     assert [problem.path for problem in validate_inputs(VolumeClaimInputs, declared)[1]] == [path]
 

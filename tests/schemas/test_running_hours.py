@@ -141,7 +141,9 @@ def test_working_days() -> None:
     saturday = at("2026-11-21T12:00:00+01:00")
     assert not found.contains_moment(saturday)
     assert found.find_next_change(saturday) == at("2026-11-23T08:00:00+01:00")
-    assert found.written(at("2026-11-23T08:00:00+01:00")) == "Mon 2026-11-23 08:00 Europe/Berlin"
+    assert (
+        found.format_moment(at("2026-11-23T08:00:00+01:00")) == "Mon 2026-11-23 08:00 Europe/Berlin"
+    )
 
 
 def test_whole_days_run_through() -> None:

@@ -21,7 +21,7 @@ def test_nothing_declared_is_slinky() -> None:
         ({"via": "local", "port": 22}, "port"),
     ],
 )
-def test_a_setting_of_another_way_is_told(declared: dict[str, object], path: str) -> None:
+def test_a_setting_of_another_method_is_reported(declared: dict[str, object], path: str) -> None:
     SlurmInputs.model_validate(declared)
     (problem,) = SlurmInputs.find_problems(declared)
     assert problem.path == path
@@ -50,6 +50,6 @@ def test_settings_of_the_chosen_way_are_right(declared: dict[str, object]) -> No
         {"hosts": "x"},
     ],
 )
-def test_what_ssh_could_take_for_an_option_is_refused(declared: dict[str, object]) -> None:
+def test_hosts_and_users_like_ssh_options_are_refused(declared: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         SlurmInputs.model_validate(declared)

@@ -40,7 +40,7 @@ def test_a_script_needs_a_shebang(name: str) -> None:
     "text",
     ["", "\n#!/bin/sh\n", " #!/bin/sh\n", "\ufeff#!/bin/sh\n", "#!\n", "#!bash\n", "#/bin/sh"],
 )
-def test_what_is_no_shebang(text: str) -> None:
+def test_invalid_shebangs_are_refused(text: str) -> None:
     (problem,) = problems(worker_epilog=text)
     assert "#!/bin/bash" in problem
 
@@ -87,15 +87,15 @@ def test_a_prolog_calls_no_slurm(line: str) -> None:
         "nvidia-smi  # not scontrol",
     ],
 )
-def test_what_is_no_call(line: str) -> None:
+def test_similar_text_is_no_call_of_slurm(line: str) -> None:
     assert problems(worker_prolog=f"#!/bin/bash\n{line}\n") == []
 
 
-def test_another_language_is_not_read() -> None:
+def test_scripts_of_other_languages_are_not_searched() -> None:
     assert problems(worker_prolog="#!/usr/bin/env python3\nsqueue = 1\n") == []
 
 
-def test_what_is_not_known_yet_is_not_checked() -> None:
+def test_unknown_scripts_are_not_checked() -> None:
     assert problems(worker_prolog=UNKNOWN) == []
 
 

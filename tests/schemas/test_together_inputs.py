@@ -112,7 +112,7 @@ def test_the_documented_volume_is_right(volume: dict[str, Any]):
         {"install_traefik": True, "project_id": "p"},
     ],
 )
-def test_right_values(cluster: dict[str, Any], values: dict[str, Any]):
+def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, Any]):
     assert found(cluster, **values) == {}
 
 
@@ -276,7 +276,9 @@ def test_right_values(cluster: dict[str, Any], values: dict[str, Any]):
         ({"num_gpu": 8}, "num_gpu", "did you mean num_gpus?"),
     ],
 )
-def test_wrong_values(cluster: dict[str, Any], values: dict[str, Any], path: str, reason: str):
+def test_invalid_values_are_refused(
+    cluster: dict[str, Any], values: dict[str, Any], path: str, reason: str
+):
     problems = found(cluster, **values)
     assert list(problems) == [path]
     assert reason in problems[path]
@@ -309,7 +311,7 @@ def test_the_terraform_block_is_answered_in_our_names():
     }
 
 
-def test_everything_wrong_is_said_at_once(cluster: dict[str, Any]):
+def test_all_problems_are_reported_at_once(cluster: dict[str, Any]):
     problems = found(
         cluster, num_gpus=12, gpu_type="H100-SXM", duration_days=3, cluster_type="SLURM"
     )
@@ -359,7 +361,7 @@ def test_an_unknown_driver_version_makes_an_unknown_pair(cluster: dict[str, Any]
         ("reservation_start_time", "2026-04-01T08:00:00Z"),
     ],
 )
-def test_what_replaces_a_cluster(field: str, value: Any):
+def test_immutable_changes_replace_a_cluster(field: str, value: Any):
     (change,) = compute_changes(
         ClusterInputs, {field: _BEFORE.get(field, "before")}, {field: value}
     )
@@ -393,7 +395,7 @@ _BEFORE: dict[str, Any] = {
         ("cluster_config", {"load_balancer": "NONE"}, {"load_balancer": "NGINX"}),
     ],
 )
-def test_what_changes_in_place(field: str, before: Any, after: Any):
+def test_mutable_changes_happen_in_place(field: str, before: Any, after: Any):
     (change,) = compute_changes(ClusterInputs, {field: before}, {field: after})
     assert (change.action, change.replaces) == (Action.UPDATE, False)
     assert find_refused_changes(ClusterInputs, {field: before}, {field: after}) == []
@@ -428,7 +430,7 @@ def test_a_volume_grows_in_place_and_never_shrinks(volume: dict[str, Any]):
 
 
 @pytest.mark.parametrize("field", ["volume_name", "region", "project_id", "instance_cluster_id"])
-def test_what_replaces_a_volume(volume: dict[str, Any], field: str):
+def test_immutable_changes_replace_a_volume(volume: dict[str, Any], field: str):
     (change,) = compute_changes(SharedVolumeInputs, {field: "a"}, {field: "b"})
     assert change.replaces
 
@@ -510,7 +512,7 @@ def test_the_system_after_a_cuda_version_is_not_in_the_name():
 
 
 @pytest.mark.parametrize("name", ["", "CUDA", "CUDA_12_6", "CUDA_12.6_560", "CUDA_12_6_560 "])
-def test_wrong_driver_names(name: str):
+def test_invalid_driver_versions_are_refused(name: str):
     with pytest.raises(ValueError, match="is not a driver version"):
         parse_driver_version(name)
 
@@ -602,7 +604,7 @@ def test_placements_are_the_declared_one_and_its_alternatives(cluster: dict[str,
     alternatives = [{"region": "eu-north-1"}, {"gpu_type": "H200_SXM"}]
     search = {"alternatives": alternatives, "wait_minutes": 1}
     want = ClusterInputs.model_validate({**cluster, "on_no_capacity": search})
-    bodies = [build_cluster_create(placed) for placed in want.placements()]
+    bodies = [build_cluster_create(placed) for placed in want.iterate_placements()]
     first = build_cluster_create(ClusterInputs.model_validate(cluster))
     assert bodies == [first, *({**first, **alternative} for alternative in alternatives)]
 

@@ -158,7 +158,7 @@ def test_every_field_of_the_sdk_is_read(ours: Any, sdk: Any):
     assert set(sdk.model_fields) <= set(ours.model_fields)
 
 
-def test_an_old_or_poor_answer_is_read():
+def test_answers_of_older_servers_and_with_few_fields_are_read():
     read = Cluster.model_validate(
         {"cluster_id": "c-1", "driver_version": "CUDA_12_6_560", "gpu_worker_nodes": None}
     )
@@ -247,13 +247,13 @@ def test_inputs_and_outputs_have_no_name_in_common():
     assert not set(SharedVolumeInputs.model_fields) & set(SharedVolumeOutputs.model_fields)
 
 
-def test_what_a_platform_fills_in_is_no_change(declared: dict[str, Any]):
+def test_values_filled_in_by_the_platform_are_no_change(declared: dict[str, Any]):
     echo = select_declared_fields(ClusterInputs, CLUSTER, declared)
     assert echo == declared
     assert compute_changes(ClusterInputs, echo, declared) == []
 
 
-def test_somebody_elses_change_is_drift_of_that_field_alone(declared: dict[str, Any]):
+def test_a_foreign_change_is_drift_of_its_field_only(declared: dict[str, Any]):
     answer = {**CLUSTER, "num_gpus": 32, "volumes": [], "project_id": "other"}
     echo = select_declared_fields(ClusterInputs, answer, declared)
     assert [change.path for change in compute_changes(ClusterInputs, echo, declared)] == [
@@ -261,7 +261,7 @@ def test_somebody_elses_change_is_drift_of_that_field_alone(declared: dict[str, 
     ]
 
 
-def test_disabled_add_ons_are_not_missed(declared: dict[str, Any]):
+def test_disabled_add_ons_missing_in_the_answer_are_no_change(declared: dict[str, Any]):
     off = {"add_on_type": "dashboard", "name": "d", "config": {"dashboard": {"enabled": False}}}
     on = {"add_on_type": "ingress", "name": "in", "config": {"ingress": {"enabled": True}}}
     declared = {**declared, "add_ons": [off, on]}
@@ -313,7 +313,7 @@ def test_a_field_no_longer_declared_is_sent_with_its_default(declared: dict[str,
     assert update({**declared, "cluster_type": "SLURM"}, declared) == {"cluster_type": "KUBERNETES"}
 
 
-def test_what_the_platform_keeps_and_what_replaces_is_not_sent(declared: dict[str, Any]):
+def test_kept_values_and_immutable_fields_are_not_sent(declared: dict[str, Any]):
     before = {**declared, "num_preemptible_gpus": 8, "region": "elsewhere"}
     assert update(before, declared) == {}
 
@@ -353,7 +353,7 @@ def test_volume_requests(volume: dict[str, Any]):
 # Statuses
 
 
-def test_statuses_are_the_sdks():
+def test_statuses_equal_the_enumeration_of_the_sdk():
     sdk = set(get_args(SdkCluster.model_fields["status"].annotation))
     assert set(statuses.ClusterStatus) == {*sdk, "Scheduled"}
     sdk = set(get_args(ClusterStorage.model_fields["status"].annotation))

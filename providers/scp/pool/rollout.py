@@ -51,7 +51,7 @@ class RolloutLimits:
 
     def get_max_unavailable(self, node_count: int) -> int:
         """Return how many of `node_count` nodes may be unavailable at a time."""
-        limits = [] if self.rollout is None else [self.rollout.room(node_count)]
+        limits = [] if self.rollout is None else [self.rollout.compute_max_unavailable(node_count)]
         return min([*limits, *([] if self.parallel_repairs is None else [self.parallel_repairs])])
 
     @property
@@ -283,7 +283,7 @@ def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: in
     rollout = RolloutInputs.model_validate(declared["rollout"])
     drain = PoolDrainInputs.model_validate(declared.get("drain") or {})
     names = [replacement.name for replacement in plan.replace]
-    step_size = min(rollout.room(node_count), len(names))
+    step_size = min(rollout.compute_max_unavailable(node_count), len(names))
     step_count, has_scheduler = -(-len(names) // step_size), drain.has_scheduler
     # A policy of `fail` does not wait for jobs.
     drain_wait = drain.patience if has_scheduler and drain.policy != "fail" else 0.0

@@ -340,7 +340,7 @@ def _document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, object]:
                 "cluster": each.cluster,
                 "node": each.host.node,
                 "role": each.host.role,
-                "jump": each.host.way,
+                "jump": each.host.jump_with_user,
                 "problem": each.host.because,
             }
             for each in hosts

@@ -308,7 +308,7 @@ def _property_changes(
         root = property_paths.root_of(change.path)
         holders = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
         secret = any(values.contains_secret(holder.get(root)) for holder in holders)
-        yield PropertyChange.of(change, secret=secret)
+        yield PropertyChange.from_field_change(change, secret=secret)
 
 
 def _plain(value: Any) -> Any:

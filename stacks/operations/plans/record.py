@@ -88,7 +88,7 @@ class RunRecord:
             changes = [change.model_copy(update=reason) for change in changes]
         if self._operation == "expire":
             changes = [_expired(change) for change in changes]
-        plan = Plan.of(project, stack, changes, unchecked=self.unchecked)
+        plan = Plan.from_changes(project, stack, changes, unchecked=self.unchecked)
         notices = tuple(Notice(kind=NoticeKind.SELECTION, text=text) for text in outcome.scope)
         outputs: tuple[OutputChange, ...] = ()
         if self._operation == "update":

@@ -224,7 +224,7 @@ class _Several:
             if name not in plans:  # a plan that is not whole is not applied: it says why
                 project, _, stack = name.rpartition("/")
                 told = {"errors": (each.text,), "operation": self.options.run.operation}
-                plans[name] = Plan.of(project, stack, ()).model_copy(update=told)
+                plans[name] = Plan.from_changes(project, stack, ()).model_copy(update=told)
                 found.append(name)
         return StacksPlan(name=root, plans=tuple(plans[name] for name in found))
 

@@ -106,7 +106,7 @@ def _as_one(plans: Sequence[Plan], resting: Sequence[tuple[str, StackCost]]) -> 
         before=_sum((name, each.before) for name, each in costs),
         after=_sum((name, each.after) for name, each in costs),
     )
-    whole = Plan.of("", "", changes, unchecked=())
+    whole = Plan.from_changes("", "", changes, unchecked=())
     is_told = any(plan.cost is not None for plan in plans)
     told = {"operation": plans[0].operation, "cost": cost if is_told else None}
     return whole.model_copy(update=told)

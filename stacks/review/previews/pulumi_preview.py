@@ -147,7 +147,7 @@ def plan_of(name: str, preview: Preview) -> Plan:
     ]
     if operation == "destroy":
         changes = [each.model_copy(update={"reason": PlanReason.DESTROYED}) for each in changes]
-    plan = Plan.of(project, stack, changes)
+    plan = Plan.from_changes(project, stack, changes)
     summary, more = _summary(preview, plan, ops, operation)
     notes += [*more, *_unchecked(preview.document), _NOT_TOLD]
     return plan.model_copy(

@@ -57,7 +57,9 @@ class Monitoring:
     @property
     def capacity(self) -> Capacity | None:
         """What is free, and who has asked for the rest."""
-        return None if self.overview is None else Capacity.of(self.overview, self.consumers)
+        return (
+            None if self.overview is None else Capacity.from_overview(self.overview, self.consumers)
+        )
 
     @property
     def top_consumers(self) -> list[Consumer]:

@@ -197,13 +197,13 @@ def test_a_workload_that_does_not_tell_its_use_uses_its_gpus(odd: Any) -> None:
     (one, _) = CONSUMERS["data"]["data"]
     stat = {"gpuRequest": 8, "gpuUtilization": odd}
     consumer = wire.Consumer.model_validate({**one, "stat": stat})
-    assert Capacity.of(wire.Overview(), [consumer]).idle_gpus == 0
+    assert Capacity.from_overview(wire.Overview(), [consumer]).idle_gpus == 0
 
 
 def test_what_cannot_be_is_no_capacity() -> None:
     told = wire.Overview(total_nodes=-1, allocation_rate=1.5, utilization=0.5)
     (one, _) = CONSUMERS["data"]["data"]
     consumer = wire.Consumer.model_validate({**one, "stat": {"gpuRequest": "8"}})
-    found = Capacity.of(told, [consumer])
+    found = Capacity.from_overview(told, [consumer])
     assert (found.nodes, found.allocation_rate, found.utilization) == (None, None, 0.5)
     assert (found.workloads, found.requested_gpus) == (1, None)

@@ -32,7 +32,7 @@ def test_the_example_is_read_field_by_field_with_its_types() -> None:
     assert typed(shown) == typed(CLUSTER)
 
 
-def test_what_mongo_adds_is_ignored_and_a_strange_id_too() -> None:
+def test_fields_added_by_mongo_and_odd_ids_are_ignored() -> None:
     given = copy.deepcopy(CLUSTER)
     given["_id"], given["__v"] = {"$oid": "65a"}, 7
     given["nodes"]["nodeData"][0]["_id"] = "65a0f00000aaaaaaaaaaaaaa"
@@ -43,7 +43,7 @@ def test_what_mongo_adds_is_ignored_and_a_strange_id_too() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "65a", "65a0f00000aaaaaaaaaaaaaaa", "z" * 24, None, 7])
-def test_what_is_no_object_id_has_no_time(text: object) -> None:
+def test_other_values_than_object_ids_have_no_time(text: object) -> None:
     assert wire.parse_object_id_time(text) is None
 
 
@@ -64,7 +64,7 @@ def test_nothing_differs_between_the_example_and_its_declaration() -> None:
     assert compute_changes(ClusterInputs, observed, declared) == []
 
 
-def test_without_nodes_every_sum_is_nought() -> None:
+def test_a_record_without_nodes_has_zero_sums() -> None:
     alone = {name: value for name, value in DECLARED.items() if name != "nodes"}
     made = build_cluster_document(
         validate_inputs(ClusterInputs, doubles(alone))[0], with_status=False

@@ -35,7 +35,7 @@ def test_the_example_query_finds_the_example() -> None:
         ({"a": "x"}, {"a": {"$gt": 1}}, False),
     ],
 )
-def test_it_is_as_mongodb(document: Any, wanted: Any, passes: bool) -> None:
+def test_filters_match_like_mongodb(document: Any, wanted: Any, passes: bool) -> None:
     assert matches(document, wanted) is passes
 
 
@@ -51,6 +51,6 @@ def test_it_is_as_mongodb(document: Any, wanted: Any, passes: bool) -> None:
         (["a"], "filter"),
     ],
 )
-def test_what_cannot_be_checked_is_named(wanted: Any, path: str) -> None:
+def test_unsupported_operators_are_reported(wanted: Any, path: str) -> None:
     (problem,) = find_filter_problems(wanted)
     assert problem.path == path

@@ -62,7 +62,7 @@ def test_a_sum_that_is_not_that_of_the_nodes_is_refused(path: str) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=4), st.integers(-3, 3))
-def test_of_any_nodes_only_the_true_sum_is_accepted(sizes: list[int], error: int) -> None:
+def test_only_the_computed_sum_is_accepted_for_any_nodes(sizes: list[int], error: int) -> None:
     template = DECLARED["nodes"]["node_data"][1]
     entries = [{**template, "id": f"n{at}", "swap": size} for at, size in enumerate(sizes)]
     total = sum(sizes) + error
@@ -113,13 +113,15 @@ def test_of_any_nodes_only_the_true_sum_is_accepted(sizes: list[int], error: int
         ({"tags": "gpu"}, "tags", "must be a list"),
     ],
 )
-def test_what_is_refused_and_where(changes: dict[str, Any], path: str, said: str) -> None:
+def test_invalid_inputs_are_reported_at_their_path(
+    changes: dict[str, Any], path: str, said: str
+) -> None:
     found = problems(**changes)
     assert list(found) == [path]
     assert said in found[path]
 
 
-def test_what_is_not_known_makes_its_sums_unknown_and_no_other() -> None:
+def test_unknown_numbers_make_only_their_own_sums_unknown() -> None:
     declared, found = validate_inputs(
         ClusterInputs, {**DECLARED, "nodes": nodes({"memory": UNKNOWN})}
     )

@@ -12,7 +12,7 @@ def consumer(**stat: object) -> Consumer:
 
 def test_the_document_s_answers() -> None:
     consumers = [Consumer.model_validate(each) for each in CONSUMERS["data"]["data"]]
-    found = Capacity.of(Overview.model_validate(OVERVIEW["data"]), consumers)
+    found = Capacity.from_overview(Overview.model_validate(OVERVIEW["data"]), consumers)
     assert found == Capacity(
         nodes=10,
         free_nodes=3,
@@ -29,8 +29,8 @@ def test_the_document_s_answers() -> None:
     )
 
 
-def test_idle_workloads_and_those_that_do_not_tell() -> None:
-    found = Capacity.of(
+def test_workloads_without_reported_utilization_are_not_idle() -> None:
+    found = Capacity.from_overview(
         Overview(),
         [
             consumer(gpuRequest=8, gpuUtilization=0.05),

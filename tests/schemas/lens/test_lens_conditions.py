@@ -71,12 +71,12 @@ def test_the_numbers_are_those_of_the_overview() -> None:
         ),
     ],
 )
-def test_what_is_amiss_is_said_in_the_overview_s_words(condition: Any, expected: str) -> None:
+def test_violations_use_the_field_names_of_the_overview(condition: Any, expected: str) -> None:
     assert said(**condition) == expected
 
 
 @pytest.mark.parametrize("name", ConditionInputs.model_fields)
-def test_what_is_not_told_does_not_hold(name: str) -> None:
+def test_a_missing_number_violates_its_bounds(name: str) -> None:
     condition = ConditionInputs.model_validate({name: {"at_most": 1}})
     assert "is not told" in describe_violations(condition, Overview())
 
@@ -114,7 +114,7 @@ def test_sizes_are_texts_with_units(text: str, size: float | None) -> None:
         (float("inf"), " is not told (wanted"),
     ],
 )
-def test_what_is_no_rate_does_not_hold(value: float, expected: str) -> None:
+def test_an_impossible_rate_violates_its_bounds(value: float, expected: str) -> None:
     overview = Overview.model_validate({"storageStat": {"utilizationRate": value}})
     for bounds in ({"at_most": 1}, {"at_least": 0}):
         condition = ConditionInputs.model_validate({"storage_utilization_rate": bounds})
@@ -133,7 +133,7 @@ def test_what_is_no_rate_does_not_hold(value: float, expected: str) -> None:
         {"unit": "℃", "data": [{"nodeName": "n", "value": float("nan")}]},
     ],
 )
-def test_odd_temperatures_do_not_hold(shown: Any) -> None:
+def test_impossible_temperatures_violate_their_bounds(shown: Any) -> None:
     condition = ConditionInputs.model_validate({"max_temperature": {"at_most": 90}})
     heatmap = GpuHeatmap.model_validate({"temperature": shown})
     expected = "maxTemperature is not told (wanted: at most 90)"
@@ -189,7 +189,7 @@ def test_a_number_is_right_between_its_bounds_alone(seen: int, least: int, most:
         ),
     ],
 )
-def test_what_is_refused_and_where(inputs: Any, path: str, part: str) -> None:
+def test_invalid_inputs_are_reported_at_their_path(inputs: Any, path: str, part: str) -> None:
     found = {each.path: each.reason for each in validate_inputs(HealthGateInputs, inputs)[1]}
     assert list(found) == [path]
     assert part in found[path]

@@ -39,7 +39,7 @@ def test_a_unit_that_is_right_stays(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from(["℃", "µW", "Ω", "°C"]))
-def test_what_was_garbled_once_is_repaired(text: str) -> None:
+def test_a_wrongly_decoded_unit_is_repaired(text: str) -> None:
     try:
         garbled = text.encode().decode("cp1252")
     except UnicodeDecodeError:
@@ -47,6 +47,6 @@ def test_what_was_garbled_once_is_repaired(text: str) -> None:
     assert repair_encoding(garbled) == text
 
 
-def test_what_is_not_told_is_not_nought() -> None:
+def test_a_missing_number_is_not_zero() -> None:
     assert Overview.model_validate({}).faulty_nodes is None
     assert Overview.model_validate({"faultyNodes": None}).faulty_nodes is None

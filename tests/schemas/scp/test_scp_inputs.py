@@ -73,7 +73,9 @@ def test_every_field_says_what_it_is(model: Any) -> None:
         ("nodes", {"a": {}}, None),
     ],
 )
-def test_what_is_wrong_is_named(field: str, value: Any, said: str | None) -> None:
+def test_invalid_values_are_reported_at_their_path(
+    field: str, value: Any, said: str | None
+) -> None:
     found = told(NodePoolInputs, {**POOL, field: value})
     if said is None:
         assert list(found) == ["count"]
@@ -97,7 +99,7 @@ def test_what_is_wrong_is_named(field: str, value: Any, said: str | None) -> Non
         "Space in1!A",
     ],
 )
-def test_a_bad_password_is_refused_and_not_told(password: str) -> None:
+def test_an_invalid_password_is_refused_and_not_shown(password: str) -> None:
     found = told(NodePoolInputs, {**POOL, "os_user_password": password})
     assert list(found) == ["os_user_password"]
     assert "9 to 20 characters" in found["os_user_password"]
@@ -105,7 +107,7 @@ def test_a_bad_password_is_refused_and_not_told(password: str) -> None:
 
 
 @pytest.mark.parametrize("password", ["Abcdef12!", "A1a@" * 5, "Zz9@$!%*#&"])
-def test_a_good_password_is_taken(password: str) -> None:
+def test_a_valid_password_is_accepted(password: str) -> None:
     assert told(NodePoolInputs, {**POOL, "os_user_password": password}) == {}
 
 
@@ -115,7 +117,7 @@ def test_secrets_are_secret() -> None:
         assert {name for name in rules if rules[name].secret} == {"os_user_password", "init_script"}
 
 
-def test_a_pool_says_how_many() -> None:
+def test_a_pool_needs_either_count_or_nodes() -> None:
     assert "how many nodes" in told(NodePoolInputs, NODES)["count"]
     assert "one node or more" in told(NodePoolInputs, {**NODES, "nodes": {}})["nodes"]
     both = {**NODES, "nodes": {"a": {}, "b": {}}, "remove": ["train-a"]}
@@ -134,7 +136,7 @@ def test_a_pool_says_how_many() -> None:
         ({"a": {}, "b": {"gpu_node_name": "train-a"}}, "nodes.b", "like a: give each node"),
     ],
 )
-def test_what_is_wrong_with_one_node(nodes: Any, path: str, said: str) -> None:
+def test_invalid_node_inputs_are_reported(nodes: Any, path: str, said: str) -> None:
     found = told(NodePoolInputs, {**NODES, "nodes": nodes})
     assert list(found) == [path]
     assert said in found[path]
@@ -148,7 +150,7 @@ def test_a_node_joins_a_fabric_that_exists() -> None:
     assert "is required: Fabric to join" in told(GpuNodeInputs, without)["cluster_fabric_id"]
 
 
-def test_what_is_empty_is_not_declared() -> None:
+def test_empty_values_count_as_not_declared() -> None:
     values, problems = validate_inputs(
         NodePoolInputs, {**POOL, "init_script": "", "cluster_fabric_id": ""}
     )

@@ -66,7 +66,7 @@ def test_an_answer_without_id_is_refused(model: type[BaseModel]) -> None:
         model.model_validate({"state": "RUNNING"})
 
 
-def test_what_a_newer_platform_says_is_kept_or_ignored() -> None:
+def test_unknown_states_are_kept_and_unknown_fields_ignored() -> None:
     read = wire.GpuNode.model_validate({**NODE, "state": "HIBERNATING", "zone": {"a": 1}})
     assert read.state == "HIBERNATING"
     assert wire.ClusterFabric.model_validate({**FABRIC, "pirp_id": 20}).pirp_id == "20"
@@ -80,7 +80,7 @@ def test_what_a_newer_platform_says_is_kept_or_ignored() -> None:
         {"id": "f-1", "cluster_name": "train"},
     ],
 )
-def test_a_pool_tells_its_fabrics_by_either_name(item: dict[str, str]) -> None:
+def test_fabrics_of_a_pool_are_read_under_both_field_names(item: dict[str, str]) -> None:
     pool = wire.VendorPool.model_validate({"node_pool_id": "P", "cluster_fabric_details": [item]})
     (fabric,) = pool.cluster_fabric_details
     assert (fabric.cluster_fabric_id, fabric.cluster_fabric_name) == ("f-1", "train")
@@ -105,11 +105,11 @@ def test_the_ids_of_a_create_may_have_spaces(ids: list[str], before: str, after:
 
 
 @pytest.mark.parametrize("nothing", ["", " ", ",", " , ,"])
-def test_no_ids_are_no_ids(nothing: str) -> None:
+def test_an_empty_resource_id_has_no_node_ids(nothing: str) -> None:
     assert wire.AsyncAnswer(resource_id=nothing).node_ids == []
 
 
-def test_an_id_is_told_once() -> None:
+def test_repeated_ids_are_returned_once() -> None:
     assert wire.AsyncAnswer(resource_id="b, a,b").node_ids == ["b", "a"]
 
 
@@ -208,7 +208,7 @@ def test_the_forms_of_a_time(text: str, moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", "1715905397", "2024-13-41"])
-def test_what_is_no_time_is_none(text: str | None) -> None:
+def test_text_that_is_no_time_converts_to_none(text: str | None) -> None:
     assert to_unix_time(text) is None
 
 

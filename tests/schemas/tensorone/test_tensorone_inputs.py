@@ -46,7 +46,7 @@ def test_the_documents_cluster_can_be_declared() -> None:
     assert requests.build_create(ClusterInputs.model_validate(values)) == declaration()
 
 
-def test_the_least() -> None:
+def test_the_smallest_declaration_is_accepted() -> None:
     assert problems() == {}
     for name in LEAST:
         assert list(problems(**{name: None})) == [name]
@@ -95,13 +95,13 @@ def test_the_least() -> None:
         ({"tags": {"a": 1}}, "tags.a", "must be text"),
     ],
 )
-def test_what_is_refused(declared: Json, path: str, said: str) -> None:
+def test_invalid_inputs_are_refused(declared: Json, path: str, said: str) -> None:
     found = problems(**declared)
     assert list(found) == [path]
     assert said in found[path]
 
 
-def test_a_wrong_variable_is_told_without_its_value() -> None:
+def test_an_invalid_variable_is_reported_without_its_value() -> None:
     found = problems(environment_variables={"TOKEN": 4711})
     assert list(found) == ["environment_variables.TOKEN"]
     assert "4711" not in found["environment_variables.TOKEN"]
@@ -117,7 +117,7 @@ def test_a_wrong_variable_is_told_without_its_value() -> None:
         {"auto_terminate": {"idle_minutes": UNKNOWN}, "environment_variables": {"A": UNKNOWN}},
     ],
 )
-def test_what_is_not_known_yet_is_skipped(declared: Json) -> None:
+def test_unknown_values_are_not_checked(declared: Json) -> None:
     assert problems(**declared) == {}
 
 
@@ -139,7 +139,9 @@ def test_one_port_may_serve_two_protocols() -> None:
         ({"auto_terminate": {"enabled": True}}, {"auto_terminate": {"enabled": False}}, False),
     ],
 )
-def test_what_changes(before: Json, after: Json, replaces: bool | None) -> None:
+def test_changes_happen_in_place_or_replace(
+    before: Json, after: Json, replaces: bool | None
+) -> None:
     found = changed(before, after)
     assert [each.replaces for each in found] == ([] if replaces is None else [replaces])
 
@@ -157,7 +159,7 @@ def test_an_update_has_the_changed_fields_as_wholes() -> None:
     assert body({"gpu_count": 2, "state": "stopped", "final_snapshot": True}) == {}
 
 
-def test_what_is_no_longer_declared_stays_but_for_variables() -> None:
+def test_fields_no_longer_declared_are_kept_except_variables() -> None:
     before = {"description": "d", "tags": {"a": "1"}, "environment_variables": {"A": "1"}}
     assert body({}, before) == {"environment_variables": {}}
 

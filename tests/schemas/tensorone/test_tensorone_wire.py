@@ -35,7 +35,7 @@ def test_no_value_of_the_environment_is_shown() -> None:
         assert "/workspace" not in text
 
 
-def test_an_id_is_enough() -> None:
+def test_an_answer_with_only_an_id_is_read() -> None:
     read = wire.ClusterAnswer.model_validate({"data": {"id": "c", "network": None}})
     assert read.success
     assert not read.data.is_whole
@@ -84,5 +84,5 @@ def stopped(message: str = "", **limits: Any) -> wire.Cluster:
         (wire.Cluster(id="c", status="stopped"), None),
     ],
 )
-def test_what_has_stopped_it(cluster: wire.Cluster, by: str | None) -> None:
+def test_the_reason_of_a_stop_is_found(cluster: wire.Cluster, by: str | None) -> None:
     assert find_stopping_limit(cluster) == by

@@ -17,8 +17,8 @@ from gpuform.stacks.engine.errors import EngineError
 
 MARK = Mark("id", "urn", "/state")
 WORKERS = (
-    Host.of("w-0", "w-0.example", because="it is Booting"),
-    Host.of("w-1", "w-1.example"),
+    Host.from_address("w-0", "w-0.example", because="it is Booting"),
+    Host.from_address("w-1", "w-1.example"),
 )
 KUBERNETES = Cluster(
     "train", MARK, Access(name="training", kubeconfig="x: y", hosts=WORKERS, prefers="kubectl")

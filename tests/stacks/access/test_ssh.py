@@ -26,15 +26,15 @@ def cluster(name: str, *hosts: Host, id_: str = "") -> Cluster:
 TRAIN = cluster(
     "training",
     Host(node="slurm-login", address="slurm-login", role="login"),
-    Host.of("training-worker-0", "training-worker-0.cloud.together.ai"),
-    Host.of("gpu 7", "gpu-7.cloud.together.ai"),
-    Host.of("new", "", because="it is Booting\nHost *\n    ProxyCommand evil"),
+    Host.from_address("training-worker-0", "training-worker-0.cloud.together.ai"),
+    Host.from_address("gpu 7", "gpu-7.cloud.together.ai"),
+    Host.from_address("new", "", because="it is Booting\nHost *\n    ProxyCommand evil"),
 )
 BENCH = cluster(
     "bench",
     Host(node="bench", address="ssh-1.tensorone.ai", port=2222, user="root", role="machine"),
 )
-POOL = cluster("fabric", Host.of("train-001", "203.0.113.7", user="root"))
+POOL = cluster("fabric", Host.from_address("train-001", "203.0.113.7", user="root"))
 
 
 def asked(config: Path, host: str) -> dict[str, str]:
@@ -102,12 +102,15 @@ def test_the_users_file_changes_by_one_line(home: Path) -> None:
 
 
 def test_names_that_would_be_one_are_told_apart() -> None:
-    twins = [cluster("a", Host.of("n 1", "x")), cluster("a", Host.of("n-1", "y"))]
+    twins = [
+        cluster("a", Host.from_address("n 1", "x")),
+        cluster("a", Host.from_address("n-1", "y")),
+    ]
     assert [each.alias for each in ssh_hosts(twins, "p", "s")] == ["a-n-1.s.p", "2.a-n-1.s.p"]
 
 
 def test_a_name_like_a_number_is_told_apart_as_well() -> None:
-    hosts = [Host.of(name, "x") for name in ("2.a", "a", "A", "a")]
+    hosts = [Host.from_address(name, "x") for name in ("2.a", "a", "A", "a")]
     aliases = [each.alias.lower() for each in ssh_hosts([cluster("", *hosts)], "p", "s")]
     assert len(set(aliases)) == 4
 
@@ -129,8 +132,8 @@ def test_no_text_of_a_platform_becomes_a_line(texts: Sequence[tuple[str, ...]]) 
     clusters = [
         cluster(
             name,
-            Host.of(node, f"{number}.good.test", user="me"),
-            Host.of(f"{node}-b", address, because=because),
+            Host.from_address(node, f"{number}.good.test", user="me"),
+            Host.from_address(f"{node}-b", address, because=because),
             id_=f"{id_}-{number}",
         )
         for number, (name, node, address, because, id_) in enumerate(texts)
@@ -162,7 +165,7 @@ def test_the_hosts_of_a_deleted_cluster_go() -> None:
 
 @pytest.mark.parametrize("address", ["-oProxyCommand=x", "a b", "a\nHost *", "", "a;b", "$(x)"])
 def test_what_is_no_address_is_no_host(address: str) -> None:
-    assert Host.of("n", address).because == "the platform tells no address of it"
+    assert Host.from_address("n", address).because == "the platform tells no address of it"
 
 
 JUMP = "ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"
@@ -171,7 +174,9 @@ JUMP = "ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"
 @ssh
 def test_the_way_through_a_jump_host(home: Path) -> None:
     told = Host(node="slurm-login", address="slurm-login", role="login", jump=f"eve@{JUMP}:2222")
-    hosts = ssh_hosts([cluster("a", told, Host.of("a-0", "x"))], "demo", "dev", "ada", JUMP)
+    hosts = ssh_hosts(
+        [cluster("a", told, Host.from_address("a-0", "x"))], "demo", "dev", "ada", JUMP
+    )
     file = home / "hosts"
     file.write_text(config_text(hosts, "demo", "dev"))
     assert asked(file, "a-login.dev.demo")["proxyjump"] == f"eve@{JUMP}:2222"
@@ -198,7 +203,7 @@ def test_the_way_through_a_jump_host(home: Path) -> None:
 def test_what_is_no_jump_host(text: str) -> None:
     assert not is_valid_jump_host(text)
     with pytest.raises(ValueError, match="jump host"):
-        Host.of("n", "x", jump=text)
+        Host.from_address("n", "x", jump=text)
 
 
 @ssh

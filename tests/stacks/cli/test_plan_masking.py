@@ -24,7 +24,7 @@ def plan(value: object, because: str = "") -> Plan:
         reason=PlanReason.CHANGED,
         changes=(change,),
     )
-    made = Plan.of("demo", "dev", [resource], unchecked=["hunter2 was not asked"])
+    made = Plan.from_changes("demo", "dev", [resource], unchecked=["hunter2 was not asked"])
     output = OutputChange(name="o", action=Action.ADD, before=value)
     return made.model_copy(update={"outputs": (output,)})
 

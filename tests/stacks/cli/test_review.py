@@ -26,8 +26,8 @@ def saved(project: Path) -> Path:
         gpus_removed=16,
     )
     path = project / "prod.json"
-    path.write_text(Plan.of("demo", "prod", [change]).model_dump_json())
-    (project / "idle.json").write_text(Plan.of("demo", "idle", []).model_dump_json())
+    path.write_text(Plan.from_changes("demo", "prod", [change]).model_dump_json())
+    (project / "idle.json").write_text(Plan.from_changes("demo", "idle", []).model_dump_json())
     return path
 
 

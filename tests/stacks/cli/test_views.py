@@ -240,7 +240,7 @@ def plan(*gpus: int, stack: str = "dev", operation: Any = "update") -> Plan:
         )
         for n in gpus
     ]
-    return Plan.of("demo", stack, changes).model_copy(update={"operation": operation})
+    return Plan.from_changes("demo", stack, changes).model_copy(update={"operation": operation})
 
 
 @pytest.mark.parametrize(

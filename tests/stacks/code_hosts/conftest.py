@@ -97,7 +97,7 @@ def review() -> Callable[..., Review]:
             gpus_removed=destroys,
         )
         changes = [change] if destroys else []
-        plans = [Plan.of("demo", stack, changes) for stack in stacks or ("prod",)]
+        plans = [Plan.from_changes("demo", stack, changes) for stack in stacks or ("prod",)]
         update = {"made_at": made_at}
         return Review([StackFacts(plan.model_copy(update=update)) for plan in plans])
 

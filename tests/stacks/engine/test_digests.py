@@ -139,10 +139,12 @@ def test_what_is_no_pickle_stands_for_itself(text):
 
 def test_an_edited_plan_is_noticed(crypter):
     basis = Basis(state={}, config={}, program={}, options={"target": ("a",)})
-    plan = seal_plan(Plan.of("lab", "dev", []).model_copy(update={"basis": basis}), crypter.digest)
+    plan = seal_plan(
+        Plan.from_changes("lab", "dev", []).model_copy(update={"basis": basis}), crypter.digest
+    )
     again = Plan.model_validate_json(plan.model_dump_json())
     assert is_sealed(again, crypter.digest)
     assert not is_sealed(again.model_copy(update={"stack": "prod"}), crypter.digest)
     more = basis.model_copy(update={"effects": {URN: ("delete",)}, "seal": again.basis.seal})
     assert not is_sealed(again.model_copy(update={"basis": more}), crypter.digest)
-    assert not is_sealed(Plan.of("lab", "dev", []), crypter.digest)
+    assert not is_sealed(Plan.from_changes("lab", "dev", []), crypter.digest)

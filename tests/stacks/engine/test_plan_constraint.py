@@ -53,7 +53,7 @@ def test_a_plan_allows_the_values_of_all_that_it_writes():
         change(A, 2, path="rack"),
         change(B, 3, PlanAction.DELETE),
     ]
-    plan = Plan.of("lab", "dev", changes).model_copy(update={"basis": basis(key="k")})
+    plan = Plan.from_changes("lab", "dev", changes).model_copy(update={"basis": basis(key="k")})
     constraint = PlanConstraint.of(plan, digest)
     paths = {urn: [each.path for each in found] for urn, found in constraint.changes.items()}
     assert paths == {A: ["size", "rack"]}
@@ -65,7 +65,7 @@ def test_a_plan_allows_the_values_of_all_that_it_writes():
 
 def test_a_plan_without_a_basis_bounds_nothing():
     with pytest.raises(AssertionError, match=r"^a saved plan has a basis$"):
-        PlanConstraint.of(Plan.of("lab", "dev", []), digest)
+        PlanConstraint.of(Plan.from_changes("lab", "dev", []), digest)
 
 
 def test_what_moved_since_the_plan_is_named():

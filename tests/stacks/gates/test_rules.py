@@ -37,7 +37,7 @@ def cost(hourly: float, *unknown: str, currency: str = "USD") -> StackCost:
 def findings(tmp_path: Path, gate: str, *changes: ResourceChange, **plan: Any) -> list[str]:
     file = tmp_path / "gates.yaml"
     file.write_text(f"gates:\n  it: {gate}\n")
-    planned = Plan.of("demo", "dev", changes).model_copy(update=plan)
+    planned = Plan.from_changes("demo", "dev", changes).model_copy(update=plan)
     (result,) = Keeper(read_gates(file, "gates.yaml"), (), tmp_path).judged(planned).gates or ()
     return list(result.findings)
 
@@ -290,7 +290,7 @@ def test_levels_and_permissions(tmp_path: Path) -> None:
     text = f"gates:\n  hard: {{{rule}, reason: it serves}}\n  soft: {{{rule}, level: advisory}}\n"
     (tmp_path / "gates.yaml").write_text(text)
     gates = read_gates(tmp_path / "gates.yaml", "gates.yaml")
-    plan = Plan.of("demo", "dev", [change("delete")])
+    plan = Plan.from_changes("demo", "dev", [change("delete")])
     (stopping,) = stopped_by(Keeper(gates, (), tmp_path).judged(plan))
     assert (stopping.name, stopping.permission, stopping.reason) == (
         "hard",

@@ -158,7 +158,9 @@ def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
             reason=PlanReason.NOT_IN_PROGRAM, gpus_removed=8,
         ),
     ]  # fmt: skip
-    drawing = arrange("demo/dev", things_of_plan(Plan.of("demo", "dev", changes), [kept, gone]))
+    drawing = arrange(
+        "demo/dev", things_of_plan(Plan.from_changes("demo", "dev", changes), [kept, gone])
+    )
     found = same_everywhere(drawing)
     by_name = {label.split("\n")[0]: key for key, label in found.labels.items()}
     assert set(by_name) == {"Together AI", "+ new", "data", "- old"}

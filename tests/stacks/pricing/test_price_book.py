@@ -117,7 +117,7 @@ def test_a_sum_has_every_known_cost_once_and_names_every_unknown_one(
     found = cost_of(("x", ResourceUsage(expenses=tuple(expenses))) for expenses in given_)
     for currency in ("USD", "KRW"):
         known = sum(each.hourly or 0 for each in every if each.currency == currency)
-        assert found.hourly().get(currency, 0) == pytest.approx(known)
+        assert found.sum_hourly_costs().get(currency, 0) == pytest.approx(known)
     assert len(found.unknown) == sum(each.hourly is None for each in every)
 
 

@@ -95,6 +95,6 @@ def test_text_and_json_have_everything(review: Review) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_plan_of_nothing(form: str) -> None:
-    text = FORMS[form](Review([StackFacts(Plan.of("demo", "dev", []))]))
+    text = FORMS[form](Review([StackFacts(Plan.from_changes("demo", "dev", []))]))
     assert "nothing to do" in text or form == "json"
     assert "gpuform up" not in text

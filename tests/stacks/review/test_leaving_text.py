@@ -51,7 +51,7 @@ def test_every_form_shows_them(resource: Make) -> None:
     change = resource("train", PlanAction.UPDATE, PlanReason.CHANGED, gpus_removed=16)
     hostile = RemovedNode(name="<b>\x1b[2Jw3", because="idle")
     change = change.model_copy(update={"leaving": leaving(BUSY, hostile)})
-    plan = Plan.of("demo", "dev", [change])
+    plan = Plan.from_changes("demo", "dev", [change])
     review = Review([StackFacts(plan, "plan.json")])
     for text in (plan_text(plan), markdown(review, folded=True), html(review)):
         assert "node w2 goes: the newest; runs 0 train, 1 train (ada)" in text

@@ -18,7 +18,7 @@ Change = Callable[..., PropertyChange]
 
 
 def plan(*changes: ResourceChange, unchecked: tuple[str, ...] = (), unchanged: int = 0) -> Plan:
-    made = Plan.of("demo", "dev", changes, unchecked=unchecked)
+    made = Plan.from_changes("demo", "dev", changes, unchecked=unchecked)
     return made.model_copy(update={"summary": {**made.summary, PlanAction.SAME: unchanged}})
 
 

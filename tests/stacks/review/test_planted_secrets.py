@@ -58,9 +58,9 @@ def test_a_secret_field_of_the_schema(
         name="train",
         action=PlanAction.REPLACE,
         reason=PlanReason.FIELD_FORCES_REPLACEMENT,
-        changes=(PropertyChange.of(field),),
+        changes=(PropertyChange.from_field_change(field),),
     )
-    assert PLANTED not in shown(Plan.of("demo", "dev", [change]))
+    assert PLANTED not in shown(Plan.from_changes("demo", "dev", [change]))
 
 
 @pytest.mark.parametrize("value", [MARKED, {"a": [MARKED]}, [MARKED, {"b": MARKED}]])
@@ -70,7 +70,7 @@ def test_a_marked_value_in_a_file_from_elsewhere(value: Any) -> None:
     field = {"path": "p", "action": "update", "before": "x", "after": value}
     change = {"urn": URN, "type": CLUSTER, "name": "a", "action": "update", "reason": "changed"}
     document = {
-        **Plan.of("demo", "dev", []).model_dump(),
+        **Plan.from_changes("demo", "dev", []).model_dump(),
         "outputs": [output, secret],
         "changes": [{**change, "changes": [field]}],
         "summary": {"update": 1},
@@ -128,5 +128,5 @@ def test_a_property_that_the_program_calls_secret() -> None:
 
 def test_an_output_of_the_stack() -> None:
     output = OutputChange(name="k", action=Action.UPDATE, before=PLANTED, after="x", secret=True)
-    plan = Plan.of("demo", "dev", []).model_copy(update={"outputs": (output,)})
+    plan = Plan.from_changes("demo", "dev", []).model_copy(update={"outputs": (output,)})
     assert PLANTED not in shown(plan)

@@ -46,7 +46,7 @@ def test_plans_are_as_their_schema_says(path: Path) -> None:
     "wrong", [{"format_version": "2"}, {"stack": None}, {"changes": [{}]}, {"more": 1}]
 )
 def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
-    document = Plan.of("demo", "dev", []).model_dump(mode="json") | wrong
+    document = Plan.from_changes("demo", "dev", []).model_dump(mode="json") | wrong
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(plan_schema()).validate(document)
 
@@ -82,14 +82,16 @@ def test_what_is_no_plan_is_told_with_its_place(content: bytes, told: str) -> No
 
 
 def test_a_newer_form_is_refused() -> None:
-    document = Plan.of("demo", "dev", []).model_dump(mode="json") | {"format_version": "2"}
+    document = Plan.from_changes("demo", "dev", []).model_dump(mode="json") | {
+        "format_version": "2"
+    }
     assert "has format_version '2': this gpuform reads '1'" in str(
         refusal(json.dumps(document).encode())
     )
 
 
 def test_a_wrong_value_is_not_shown() -> None:
-    document = Plan.of("demo", "dev", []).model_dump(mode="json") | {"stack": ["hunter2"]}
+    document = Plan.from_changes("demo", "dev", []).model_dump(mode="json") | {"stack": ["hunter2"]}
     error = refusal(json.dumps(document).encode())
     assert "stack: Input should be a valid string" in str(error)
     assert "hunter2" not in str(error)

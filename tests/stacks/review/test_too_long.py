@@ -43,7 +43,9 @@ def stacks(number: int, count: int, replaced: int) -> Review:
     names = [f"stack-{at}" for at in range(number)]
     return Review(
         [
-            StackFacts(Plan.of("demo", name, resources(name, count, replaced)), f"{name}.json")
+            StackFacts(
+                Plan.from_changes("demo", name, resources(name, count, replaced)), f"{name}.json"
+            )
             for name in names
         ]
     )
@@ -102,7 +104,7 @@ def test_a_value_as_long_as_the_document_does_not_drive_out_the_others() -> None
     ]
     first, second = resources("dev", 2, 2)
     first = first.model_copy(update={"changes": (*first.changes, *long), "gpus_removed": 99})
-    text = FORMS["github"](Review([StackFacts(Plan.of("demo", "dev", [first, second]))]))
+    text = FORMS["github"](Review([StackFacts(Plan.from_changes("demo", "dev", [first, second]))]))
     assert length(text) <= LIMIT
     assert "1 of them in brief" in text
     assert text.index("destroys 99 GPUs") < text.index("destroys 16 GPUs")
@@ -111,7 +113,7 @@ def test_a_value_as_long_as_the_document_does_not_drive_out_the_others() -> None
 
 def test_thousands_of_stacks_and_of_checks_not_made() -> None:
     plans = [
-        Plan.of("demo", f"stack-{at}", [], unchecked=[f"check {at} " + "x" * 3000])
+        Plan.from_changes("demo", f"stack-{at}", [], unchecked=[f"check {at} " + "x" * 3000])
         for at in range(3000)
     ]
     text = FORMS["markdown"](Review([StackFacts(plan) for plan in plans]))
