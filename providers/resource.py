@@ -10,7 +10,7 @@ from pulumi.dynamic import dynamic
 from gpuform.providers.chosen_form import chosen_form
 from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.plugin.presence import warn_if_missing, warn_of_import
+from gpuform.providers.plugin.program_warnings import warn_about_import, warn_if_missing
 
 
 class PlatformResource(pulumi.CustomResource):
@@ -43,7 +43,7 @@ class PlatformResource(pulumi.CustomResource):
         if form is Form.DYNAMIC:
             given[PROVIDER_KEY] = dynamic.serialize_provider(lifecycle())
             if opts is not None and opts.import_:
-                warn_of_import(resource_name)
+                warn_about_import(resource_name)
         else:
             warn_if_missing()
         before = form.other.type_of(lifecycle.platform, lifecycle.kind)

@@ -13,7 +13,7 @@ from typing import Final
 
 from gpuform.providers import codegen
 from gpuform.providers.platform import own_platforms, platforms
-from gpuform.providers.plugin.package_schema import package_schema
+from gpuform.providers.plugin.package_schema import build_package_schema
 from gpuform.stacks.language.json_schema import (
     cases_schema_text,
     gates_schema_text,
@@ -50,7 +50,7 @@ def generated_files() -> Iterator[tuple[Path, str]]:
     """Yield the path of each generated file below the repository's folder, and its text."""
     for path, text in codegen.generated():
         yield Path("providers", path.parent.name, path.name), text
-    schema = json.dumps(package_schema(), indent=2, ensure_ascii=False)
+    schema = json.dumps(build_package_schema(), indent=2, ensure_ascii=False)
     yield Path("providers/plugin/schema.json"), f"{schema}\n"
     yield Path("schemas/topology.schema.json"), schema_text()
     yield Path("schemas/plan.schema.json"), plan_schema_text()

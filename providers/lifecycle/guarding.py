@@ -16,7 +16,7 @@ from gpuform.providers.lifecycle.comparing import apply_running_hours, extract_i
 from gpuform.providers.lifecycle.traits import Traits, shown
 from gpuform.providers.operations import ForeignObjectLookup, Observed, ResourceOperations
 from gpuform.providers.permissions import Permission
-from gpuform.providers.plugin.unsettled import refuse_to_forget
+from gpuform.providers.plugin.interrupted_creates import refuse_incomplete_destroy
 from gpuform.providers.properties import Properties
 from gpuform.providers.records import SETTLE
 from gpuform.schemas.changes import find_refused_changes
@@ -161,7 +161,7 @@ def refuse_interrupted_creates(context: ProviderContext) -> None:
     with _deciding:
         if not _decided:
             try:
-                refuse_to_forget(context.intents)
+                refuse_incomplete_destroy(context.intents)
             except GpuformError as error:
                 _decided.append(error)
             else:

@@ -1,1 +1,6 @@
-"""The provider plugin `pulumi-resource-gpuform`: the lifecycles for every language of Pulumi."""
+"""Serve gpuform's lifecycles to every language of Pulumi, as a provider plugin.
+
+The plugin's program is `pulumi-resource-gpuform`. `main` starts the plugin's process, `servicer`
+answers the engine's calls, `package_schema` describes
+the package, and `installing` and `locations` put the plugin where the Pulumi CLI finds it.
+"""

@@ -1,4 +1,4 @@
-"""`python -m gpuform.providers.plugin ADDRESS`: the same as `pulumi-resource-gpuform ADDRESS`."""
+"""Start the plugin with `python -m gpuform.providers.plugin ADDRESS`, as installed launchers do."""
 
 from gpuform.providers.plugin.main import main
 

@@ -1,7 +1,7 @@
-"""The command `pulumi-resource-gpuform`, which Pulumi starts and asks for a port.
+"""Run the command `pulumi-resource-gpuform`, which the Pulumi engine starts.
 
-The first line on standard output is the port, and nothing else is ever written there: whatever a
-library prints goes to standard error, from before the first of them is imported.
+The engine reads the plugin's port from the first line of standard output. Everything else, such as
+what an imported library prints, is sent to standard error.
 """
 
 import os
@@ -9,10 +9,11 @@ import sys
 
 
 def main() -> None:
-    """Serves the plugin until Pulumi ends it; the first argument is the engine's address."""
-    announced = os.dup(1)
+    """Serve the plugin until Pulumi ends the process; argument 1 is the engine's address."""
+    port_descriptor = os.dup(1)
+    # Redirect before any import: libraries and child processes may print at once.
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     from gpuform.providers.plugin.process import serve  # noqa: PLC0415 - nothing of it may print
 
-    serve(sys.argv[1] if len(sys.argv) > 1 else "", announced)
+    serve(sys.argv[1] if len(sys.argv) > 1 else "", port_descriptor)

@@ -1,7 +1,7 @@
 """Build Pulumi's package schema from the models: every resource, look-up, type and setting.
 
-The plugin answers GetSchema with it, so that it has the platforms of other distributions as well.
-`tools/generate.py` writes the schema of gpuform's own platforms to `schema.json`.
+The servicer answers GetSchema with the schema, so that platforms of other distributions are
+included. `tools/generate.py` writes the schema of gpuform's own platforms to `schema.json`.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup, lookup
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import Setting, all_settings, platforms
-from gpuform.providers.plugin.places import plugin_version
+from gpuform.providers.plugin.locations import get_plugin_version
 from gpuform.providers.plugin.settings import ITEMS
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import (
@@ -31,280 +31,345 @@ from gpuform.schemas.rules import (
 Spec = dict[str, Any]
 
 ANYTHING: Final[Spec] = {"$ref": "pulumi.json#/Any"}
-_PLAIN: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_PRIMITIVE_TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 @dataclass(slots=True)
-class Types:
-    """Collects the types that one resource, or one platform's look-ups, use.
+class TypeCollector:
+    """Collects the schema's types that one resource, or the look-ups of one platform, use.
 
-    `name` gives a model its type's name; two models with one name are a fault of the models.
+    `get_type_name` gives the type's name for a model. Two different models with one name are an
+    error.
     """
 
     platform: str
-    name: Callable[[type[BaseModel]], str]
+    get_type_name: Callable[[type[BaseModel]], str]
     specs: dict[str, Spec] = field(default_factory=dict)
     _models: dict[str, type[BaseModel]] = field(default_factory=dict)
 
-    def of(self, annotation: Any, place: str, rules: FieldRules) -> Spec:
-        """The type of a value. `place` names an enumeration found there."""
-        kinds = alternatives(annotation)
-        if len(kinds) > 1:
-            return _either([self.of(each, place, rules) for each in kinds])
-        kind = kinds[0]
-        origin, arguments = get_origin(kind), get_args(kind)
-        if origin is Literal:
-            return self._enumeration(place, arguments)
-        if origin in (list, tuple, Sequence):
-            return {"type": "array", "items": self.of(arguments[0], place, rules)}
-        if origin in (dict, Mapping):
-            return {"type": "object", "additionalProperties": self.of(arguments[1], place, rules)}
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            return self._object(kind, rules)
-        return {"type": _PLAIN[kind]} if kind in _PLAIN else ANYTHING
+    def build_spec(self, annotation: Any, enum_name: str, rules: FieldRules) -> Spec:
+        """Return the schema of a value with this annotation, and collect the value's types.
 
-    def property(self, field: FieldInfo, place: str, rules: FieldRules) -> Spec:
-        """A property with this field's type and meaning.
-
-        The platform's default is told and not set: what an SDK fills in would be declared, and
-        compared from then on.
+        Args:
+            annotation: The type annotation of a field or a parameter.
+            enum_name: The name for an enumeration, if the annotation is a Literal.
+            rules: The rules that the fields of a nested model inherit.
         """
-        meaning = append_change_effect(field.description or "", rules)
-        if rules.default is not None:
-            meaning += f" Default: {_told(rules.default.value)}."
-        found = {**self.of(field.annotation, place, rules), "description": meaning}
-        if rules.immutable and rules.is_compared:
-            found["willReplaceOnChanges"] = True
-        if rules.secret:
-            found["secret"] = True
-        return found
+        allowed_types = list_alternatives(annotation)
+        if len(allowed_types) > 1:
+            return _merge_specs(
+                [self.build_spec(allowed_type, enum_name, rules) for allowed_type in allowed_types]
+            )
+        value_type = allowed_types[0]
+        origin, arguments = get_origin(value_type), get_args(value_type)
+        if origin is Literal:
+            return self._add_enumeration(enum_name, arguments)
+        if origin in (list, tuple, Sequence):
+            return {"type": "array", "items": self.build_spec(arguments[0], enum_name, rules)}
+        if origin in (dict, Mapping):
+            return {
+                "type": "object",
+                "additionalProperties": self.build_spec(arguments[1], enum_name, rules),
+            }
+        if isinstance(value_type, type) and issubclass(value_type, BaseModel):
+            return self._add_object(value_type, rules)
+        return (
+            {"type": _PRIMITIVE_TYPES[value_type]} if value_type in _PRIMITIVE_TYPES else ANYTHING
+        )
 
-    def _object(self, model: type[BaseModel], outer: FieldRules) -> Spec:
-        name = self.name(model)
+    def build_property(self, field: FieldInfo, enum_name: str, rules: FieldRules) -> Spec:
+        """Return the schema of a property with the field's type, description and rules."""
+        description = append_change_effect(field.description or "", rules)
+        # Not as `default`: an SDK would declare the value, which is compared from then on.
+        if rules.default is not None:
+            description += f" Default: {_format_default(rules.default.value)}."
+        property_spec = {
+            **self.build_spec(field.annotation, enum_name, rules),
+            "description": description,
+        }
+        # A property that is not compared never differs, and must not replace the resource.
+        if rules.immutable and rules.is_compared:
+            property_spec["willReplaceOnChanges"] = True
+        if rules.secret:
+            property_spec["secret"] = True
+        return property_spec
+
+    def _add_object(self, model: type[BaseModel], outer: FieldRules) -> Spec:
+        name = self.get_type_name(model)
         token = f"{PACKAGE}:{self.platform}:{name}"
         if self._models.setdefault(token, model) is not model:
             raise ValueError(f"{token} is {self._models[token].__name__} and {model.__name__}")
         if token not in self.specs:
-            self.specs[token] = {}  # told once, also where it is inside itself
+            # Registered while empty: a model that contains itself would recurse for ever.
+            self.specs[token] = {}
             self.specs[token] = {
                 "type": "object",
-                "description": first_line(model),
+                "description": get_summary(model),
                 "properties": {
-                    key: self.property(
+                    key: self.build_property(
                         field,
-                        name + camel(key),
+                        name + to_camel_case(key),
                         inherit_all_rules(get_field_rules(model)[key], outer),
                     )
                     for key, field in model.model_fields.items()
                 },
-                "required": always_there(model),
+                "required": list_required_properties(model),
             }
-        return reference(token)
+        return build_type_reference(token)
 
-    def _enumeration(self, place: str, values: Sequence[Any]) -> Spec:
-        token = f"{PACKAGE}:{self.platform}:{place}"
-        spec = {"type": "string", "enum": [{"value": str(each)} for each in values]}
+    def _add_enumeration(self, enum_name: str, values: Sequence[Any]) -> Spec:
+        token = f"{PACKAGE}:{self.platform}:{enum_name}"
+        spec = {"type": "string", "enum": [{"value": str(value)} for value in values]}
         if self.specs.setdefault(token, spec) != spec:
             raise ValueError(f"{token} is two types")
-        return reference(token)
+        return build_type_reference(token)
 
 
-def reference(token: str) -> Spec:
-    """The type of this token."""
+def build_type_reference(token: str) -> Spec:
+    """Return the schema of a value whose type has this token."""
     return {"$ref": f"#/types/{token}"}
 
 
-def always_there(model: type[BaseModel]) -> list[str]:
-    """The fields that have to be given; of what is answered, those that are never left out."""
-    given = issubclass(model, InputModel)
+def list_required_properties(model: type[BaseModel]) -> list[str]:
+    """Return the mandatory fields of an input model, or the never absent of an output model."""
+    is_input = issubclass(model, InputModel)
     return [
         name
         for name, field in model.model_fields.items()
-        if field.is_required() or not (given or is_optional(field.annotation))
+        if field.is_required() or not (is_input or is_optional(field.annotation))
     ]
 
 
-def alternatives(annotation: Any) -> list[Any]:
-    """The types that an annotation allows, without None and without rules."""
+def list_alternatives(annotation: Any) -> list[Any]:
+    """Return the types allowed by an annotation, without None and without `Annotated` rules."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        return alternatives(get_args(annotation)[0])
+        return list_alternatives(get_args(annotation)[0])
     if origin in (Union, UnionType):
-        inner = [each for each in get_args(annotation) if each is not NoneType]
-        return [kind for each in inner for kind in alternatives(each)]
+        member_types = [
+            member_type for member_type in get_args(annotation) if member_type is not NoneType
+        ]
+        return [
+            alternative
+            for member_type in member_types
+            for alternative in list_alternatives(member_type)
+        ]
     return [annotation]
 
 
-def _either(specs: list[Spec]) -> Spec:
-    different = [spec for place, spec in enumerate(specs) if spec not in specs[:place]]
-    if ANYTHING in different:
+def _merge_specs(specs: list[Spec]) -> Spec:
+    distinct_specs = [spec for index, spec in enumerate(specs) if spec not in specs[:index]]
+    if ANYTHING in distinct_specs:
         return ANYTHING
-    if {"type": "number"} in different:
-        different = [spec for spec in different if spec != {"type": "integer"}]
-    return {"oneOf": different} if len(different) > 1 else different[0]
+    # A number includes integers: a union of both is a number.
+    if {"type": "number"} in distinct_specs:
+        distinct_specs = [spec for spec in distinct_specs if spec != {"type": "integer"}]
+    return {"oneOf": distinct_specs} if len(distinct_specs) > 1 else distinct_specs[0]
 
 
 def is_optional(annotation: Any) -> bool:
-    """Whether None is allowed."""
+    """Return True if the annotation allows None."""
     return annotation is Any or NoneType in get_args(annotation)
 
 
-def camel(name: str) -> str:
-    """`BillingType` for `billing_type`."""
+def to_camel_case(name: str) -> str:
+    """Return a snake_case name in camel case: `BillingType` for `billing_type`."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-def first_line(model: type[BaseModel]) -> str:
-    """What a model is."""
+def get_summary(model: type[BaseModel]) -> str:
+    """Return the first line of the model's docstring, or the model's name without one."""
     return (model.__doc__ or model.__name__).strip().partition("\n")[0]
 
 
-def _told(value: Any) -> str:
+def _format_default(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
 NOT_PUBLISHED: Final = "https://gpuform.invalid/run-gpuform-plugin-install"
-"""Where Pulumi would download the plugin: nowhere, for the domain cannot exist. Without an address
-it would take what somebody publishes under the plugin's name; the error shows what to run."""
+"""Address from which Pulumi would download the plugin.
+
+The domain `.invalid` never exists (RFC 2606). Without an address Pulumi downloads whatever somebody
+publishes under the plugin's name. With this one the download fails, and the error shows the command
+to run.
+"""
 
 
-def package_schema() -> dict[str, Any]:
-    """The package schema, as GetSchema answers it."""
+def build_package_schema() -> dict[str, Any]:
+    """Return the complete package schema, the answer of GetSchema."""
     types: dict[str, Spec] = {}
     resources = {
-        Form.PLUGIN.type_of(platform, kind): _resource(lifecycle_class(platform, kind), types)
+        Form.PLUGIN.type_of(platform, kind): _build_resource(lifecycle_class(platform, kind), types)
         for platform, kind in all_kinds()
     }
-    functions = dict(_functions(types))
-    variables = {each.name: _variable(each) for each in all_settings()}
+    functions = dict(_build_functions(types))
+    variables = {setting.name: _build_config_variable(setting) for setting in all_settings()}
     return {
         "name": PACKAGE,
         "displayName": PACKAGE,
-        "version": plugin_version(),
-        "description": "GPU clusters, node pools, shared volumes and what belongs to them.",
+        "version": get_plugin_version(),
+        "description": "GPU clusters, node pools, shared volumes and related resources.",
         "keywords": ["pulumi", "gpu", "category/cloud", "kind/native"],
         "license": "Apache-2.0",
         "publisher": PACKAGE,
+        # The plugin is installed with `gpuform plugin install` only.
         "pluginDownloadURL": NOT_PUBLISHED,
-        "language": _languages(),
-        "config": {"variables": {"form": _form(), **variables}},
-        "provider": _provider(),
+        "language": _build_language_options(),
+        "config": {"variables": {"form": _build_form_variable(), **variables}},
+        "provider": _build_provider(),
         "types": dict(sorted(types.items())),
         "resources": resources,
         "functions": functions,
     }
 
 
-def _resource(lifecycle: type[Lifecycle[Any, Any]], types: dict[str, Spec]) -> Spec:
-    found = Types(lifecycle.platform, partial(_type_name, lifecycle.kind))
+def _build_resource(lifecycle: type[Lifecycle[Any, Any]], types: dict[str, Spec]) -> Spec:
+    collector = TypeCollector(lifecycle.platform, partial(_get_type_name, lifecycle.kind))
     inputs, outputs = get_field_rules(lifecycle.inputs), get_field_rules(lifecycle.outputs)
-    given = {
-        name: found.property(field, lifecycle.kind + camel(name), inputs[name])
+    input_properties = {
+        name: collector.build_property(field, lifecycle.kind + to_camel_case(name), inputs[name])
         for name, field in lifecycle.inputs.model_fields.items()
     }
-    computed = {
-        name: found.property(field, f"{lifecycle.kind}{camel(name)}Info", outputs[name])
+    output_properties = {
+        name: collector.build_property(
+            field, f"{lifecycle.kind}{to_camel_case(name)}Info", outputs[name]
+        )
         for name, field in lifecycle.outputs.model_fields.items()
     }
-    required = [n for n, field in lifecycle.inputs.model_fields.items() if field.is_required()]
-    returned = [n for n in required if not inputs[n].write_only and n not in computed]
-    types.update(found.specs)
+    required = [
+        name for name, field in lifecycle.inputs.model_fields.items() if field.is_required()
+    ]
+    returned_inputs = [
+        name for name in required if not inputs[name].write_only and name not in output_properties
+    ]
+    types.update(collector.specs)
     names = lifecycle.list_property_names()
     return {
-        "description": first_line(lifecycle.inputs),
-        "properties": {name: computed.get(name) or _echo(given[name]) for name in names},
-        "required": [*returned, *always_there(lifecycle.outputs)],
-        "inputProperties": given,
+        "description": get_summary(lifecycle.inputs),
+        "properties": {
+            name: output_properties.get(name) or _input_to_output(input_properties[name])
+            for name in names
+        },
+        "required": [*returned_inputs, *list_required_properties(lifecycle.outputs)],
+        "inputProperties": input_properties,
         "requiredInputs": required,
+        # A stack of the dynamic form keeps its resources when the program changes to the plugin.
         "aliases": [{"type": Form.DYNAMIC.type_of(lifecycle.platform, lifecycle.kind)}],
     }
 
 
-def _echo(given: Spec) -> Spec:
-    """An input as an output."""
-    return {key: value for key, value in given.items() if key != "willReplaceOnChanges"}
+def _input_to_output(input_property: Spec) -> Spec:
+    """Return the schema of an output with the value of an input; outputs force no replacement."""
+    return {key: value for key, value in input_property.items() if key != "willReplaceOnChanges"}
 
 
-def _type_name(kind: str, model: type[BaseModel]) -> str:
-    """Never a resource's name, whose classes an SDK would mistake it for."""
+def _get_type_name(kind: str, model: type[BaseModel]) -> str:
+    """Return the name of the type for a nested model of a resource.
+
+    The name begins with the kind and is never the kind alone: a generated SDK would give the type
+    and the resource the same class.
+    """
     name = model.__name__.removesuffix("Inputs")
     if name.endswith("Outputs"):
         name = f"{name.removesuffix('Outputs')}Info"
     return name if name.startswith(kind) and name != kind else kind + name
 
 
-def _functions(types: dict[str, Spec]) -> Iterator[tuple[str, Spec]]:
+def _build_functions(types: dict[str, Spec]) -> Iterator[tuple[str, Spec]]:
     for platform in platforms():
-        found = Types(platform, lambda model: f"Found{model.__name__}")
+        # The prefix keeps types of look-ups apart from a resource's types of the same name.
+        collector = TypeCollector(platform, lambda model: f"Found{model.__name__}")
         for name in lookup_names(platform):
             function = lookup(platform, name)
             if inspect.isfunction(function):
-                yield f"{PACKAGE}:{platform}:{name}", _function(name, function, found)
-        types.update(found.specs)
+                yield (
+                    f"{PACKAGE}:{platform}:{name}",
+                    _build_function(name, function, collector),
+                )
+        types.update(collector.specs)
 
 
-def _function(name: str, function: Any, types: Types) -> Spec:
+def _build_function(name: str, function: Any, types: TypeCollector) -> Spec:
     hints = get_type_hints(function, include_extras=True)
-    answer, parameters = hints.pop("return"), inspect.signature(function).parameters
+    return_type, parameters = hints.pop("return"), inspect.signature(function).parameters
     inputs = {
-        key: types.of(hint, camel(name) + camel(key), FieldRules()) for key, hint in hints.items()
+        key: types.build_spec(hint, to_camel_case(name) + to_camel_case(key), FieldRules())
+        for key, hint in hints.items()
     }
     return {
         "description": (inspect.getdoc(function) or name).partition("\n\n")[0],
         "inputs": {
             "properties": inputs,
-            "required": [k for k in inputs if parameters[k].default is inspect.Parameter.empty],
+            "required": [
+                name_ for name_ in inputs if parameters[name_].default is inspect.Parameter.empty
+            ],
         },
-        "outputs": _answer(answer, name, types),
+        "outputs": _build_outputs(return_type, name, types),
     }
 
 
-def _answer(annotation: Any, name: str, types: Types) -> Spec:
-    """One object is the answer itself, a list is its `items`."""
-    spec = types.of(annotation, camel(name), FieldRules())
+def _build_outputs(annotation: Any, name: str, types: TypeCollector) -> Spec:
+    """Return the outputs of a function: the returned object, or a list as the property `items`."""
+    spec = types.build_spec(annotation, to_camel_case(name), FieldRules())
+    # A Pulumi function returns an object, never a list.
     if spec.get("type") == "array":
         return {"type": "object", "properties": {ITEMS: spec}, "required": [ITEMS]}
     return types.specs[spec["$ref"].removeprefix("#/types/")]
 
 
-def _provider() -> Spec:
-    """Without `defaultInfo`: an SDK would put the environment's keys into the state."""
+def _build_provider() -> Spec:
+    """Return the schema of an explicit provider."""
+    # With `defaultInfo` an SDK would read keys from the environment and store them in the state.
     properties = {
-        each.name: {key: value for key, value in _variable(each).items() if key != "defaultInfo"}
-        for each in all_settings()
+        setting.name: {
+            key: value
+            for key, value in _build_config_variable(setting).items()
+            if key != "defaultInfo"
+        }
+        for setting in all_settings()
     }
     return {
-        "description": "An account of each platform; what is not set, the environment has.",
+        "description": "An account of each platform. The environment supplies missing settings.",
         "properties": properties,
         "inputProperties": properties,
     }
 
 
-def _variable(setting: Setting) -> Spec:
-    else_ = f" Else the environment's {setting.variable}." if setting.variable else ""
-    found: Spec = {"type": "string", "description": f"{setting.description}{else_}"}
+def _build_config_variable(setting: Setting) -> Spec:
+    fallback = (
+        f" Defaults to the environment variable {setting.variable}." if setting.variable else ""
+    )
+    spec: Spec = {"type": "string", "description": f"{setting.description}{fallback}"}
     if setting.secret:
-        found["secret"] = True
+        spec["secret"] = True
     if setting.variable:
-        found["defaultInfo"] = {"environment": [setting.variable]}
-    return found
+        spec["defaultInfo"] = {"environment": [setting.variable]}
+    return spec
 
 
-def _form() -> Spec:
-    told = f"Whether Python programs use the plugin ({FORM_CONFIG}): {' or '.join(Form)}."
-    return {"type": "string", "description": told}
+def _build_form_variable() -> Spec:
+    description = f"Form of the resources in Python programs ({FORM_CONFIG}): {' or '.join(Form)}."
+    return {"type": "string", "description": description}
 
 
-def _languages() -> Spec:
-    """Names of generated SDKs: none of them is gpuform's own Python package."""
+def _build_language_options() -> Spec:
+    """Return the names of generated SDKs, by language.
+
+    None is the name of gpuform's own Python package.
+    """
     names: dict[str, dict[str, Any]] = {
         "csharp": {
             "rootNamespace": "Gpuform.Sdk",
-            "namespaces": {PACKAGE: "Gpuform", **{each: camel(each) for each in platforms()}},
+            "namespaces": {
+                PACKAGE: "Gpuform",
+                **{platform: to_camel_case(platform) for platform in platforms()},
+            },
         },
         "go": {"generateResourceContainerTypes": True},
         "java": {"basePackage": "dev.gpuform"},
         "nodejs": {"packageName": "gpuform-pulumi"},
         "python": {"packageName": "pulumi_gpuform"},
     }
-    return {language: {**said, "respectSchemaVersion": True} for language, said in names.items()}
+    return {
+        language: {**options, "respectSchemaVersion": True} for language, options in names.items()
+    }

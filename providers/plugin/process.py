@@ -1,4 +1,7 @@
-"""The process of the plugin: a gRPC server on a port of this machine, for as long as its engine."""
+"""Run the plugin's process: a gRPC server on a local port that lives as long as the engine.
+
+`main` calls `serve`; the calls are answered by `servicer`.
+"""
 
 import os
 import signal
@@ -12,45 +15,52 @@ from pulumi.runtime.proto import provider_pb2_grpc
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.plugin.servicer import Servicer
 
-THREADS = 512
-"""Waiting is cheap, requests are limited per platform: the engine's `--parallel` decides."""
+MAX_THREADS = 512
+"""Upper limit of simultaneous calls.
+
+Threads mostly wait; the engine's `--parallel` decides their number.
+"""
 
 OPTIONS = (
     ("grpc.max_receive_message_length", 400 * 1024 * 1024),
     ("grpc.server_max_unrequested_time_in_server", 30 * 60),  # seconds
 )
-"""As Pulumi's own servers in Python have them (pulumi/runtime/_grpc_settings.py)."""
+"""Options of the gRPC server, equal to those of Pulumi's Python servers (_grpc_settings.py)."""
 
-WATCH_SECONDS = 2.0
-ENDING_SECONDS = 5.0
+PARENT_CHECK_SECONDS = 2.0
+STOP_GRACE_SECONDS = 5.0
 
 
-def serve(engine: str, announced: int) -> None:
-    """Writes its port to the file descriptor `announced`, and serves until it is ended.
+def serve(engine_address: str, port_descriptor: int) -> None:
+    """Serve the plugin, and write the server's port to the file descriptor `port_descriptor`.
 
-    A signal, and the end of the process that started it, do what `Cancel` does and end it after
-    what is on the wire.
+    Returns after a signal or after the end of the parent process. Both cancel the running calls, as
+    `Cancel` does, and leave them STOP_GRACE_SECONDS to answer.
     """
-    parent = os.getppid()  # while it waits for the port, it is there
-    servicer = Servicer(EngineLog(engine))
-    server = grpc.server(ThreadPoolExecutor(THREADS, thread_name_prefix="call"), options=OPTIONS)
+    # Read before the port is written: until then the parent waits, and cannot have ended.
+    parent = os.getppid()
+    servicer = Servicer(EngineLog(engine_address))
+    server = grpc.server(
+        ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="call"), options=OPTIONS
+    )
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    ended = _ended_by_signals()
-    os.write(announced, f"{port}\n".encode())
-    while not ended.wait(WATCH_SECONDS) and os.getppid() == parent:
+    stop_requested = _set_event_on_signals()
+    os.write(port_descriptor, f"{port}\n".encode())
+    # An engine that was killed sends no signal; its end shows as another parent.
+    while not stop_requested.wait(PARENT_CHECK_SECONDS) and os.getppid() == parent:
         pass
     servicer.cancelled.set()
-    server.stop(ENDING_SECONDS).wait()
+    server.stop(STOP_GRACE_SECONDS).wait()
 
 
-def _ended_by_signals() -> threading.Event:
-    ended = threading.Event()
+def _set_event_on_signals() -> threading.Event:
+    stop_requested = threading.Event()
 
-    def end(_number: int, _frame: FrameType | None) -> None:
-        ended.set()
+    def request_stop(_number: int, _frame: FrameType | None) -> None:
+        stop_requested.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    return ended
+        signal.signal(number, request_stop)
+    return stop_requested

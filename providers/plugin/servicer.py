@@ -1,8 +1,8 @@
-"""The provider plugin's side of Pulumi's protocol, over the same lifecycles as every other host.
+"""Answer the gRPC calls of Pulumi's engine with gpuform's lifecycles.
 
-An error is exactly its message, without a traceback. What is secret in the models is marked in
-every answer, and so is what was given as a secret. After `Cancel`, which Pulumi also sends at the
-end of every run, nothing waits any more.
+`process` serves the class `Servicer`. Errors reach the user as their message, without a traceback.
+Every answer marks as secret what the models declare secret and what the program passed as secret.
+After `Cancel`, which Pulumi also sends at the end of every run, no call waits any more.
 """
 
 import json
@@ -19,31 +19,35 @@ from google.protobuf.struct_pb2 import Struct
 from pulumi.dynamic import ReadResult
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from gpuform.providers.context import ProviderContext as LifecycleCall
-from gpuform.providers.context import create_hosted_context, describe_unexpected_error, use_context
+from gpuform.providers.context import (
+    ProviderContext,
+    create_hosted_context,
+    describe_unexpected_error,
+    use_context,
+)
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.importing import imported
 from gpuform.providers.operations import Settings
-from gpuform.providers.plugin.places import plugin_version
+from gpuform.providers.plugin.interrupted_creates import refuse_incomplete_destroy
+from gpuform.providers.plugin.locations import get_plugin_version
 from gpuform.providers.plugin.settings import (
     call_function,
-    lifecycle_of,
-    problems,
-    secret_inputs,
-    settings_of,
-    stack_config,
+    create_settings,
+    find_input_problems,
+    get_lifecycle_by_token,
+    list_secret_inputs,
+    read_stack_config,
 )
-from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.plugin.wire import (
     PartialFailure,
     Status,
-    detailed,
+    build_detailed_diff,
     from_struct,
-    marked,
-    revealed,
+    get_top_level_property,
+    mark_secrets,
     to_struct,
-    top_level,
+    unwrap_all_secrets,
 )
 from gpuform.providers.properties import Properties, plain
 from gpuform.providers.repairing import repair_text
@@ -55,42 +59,43 @@ Answer = TypeVar("Answer")
 Method = Callable[["Servicer", Request, grpc.ServicerContext], Answer]
 
 
-def answering(method: Method[Request, Answer]) -> Method[Request, Answer]:
-    """A method of the protocol whose errors reach the user as their message alone."""
+def report_errors(method: Method[Request, Answer]) -> Method[Request, Answer]:
+    """Decorate a protocol method to report errors as a message, without a traceback."""
 
     @wraps(method)
-    def answer(self: "Servicer", request: Request, context: grpc.ServicerContext) -> Answer:
+    def call_method(self: "Servicer", request: Request, context: grpc.ServicerContext) -> Answer:
         try:
             return method(self, request, context)
         except PartialFailure as failure:
             status = failure.status
         except GpuformError as error:
             status = Status(str(error))
-        except Exception as error:  # noqa: BLE001 - its text may hold values: none may pass
+        except Exception as error:  # noqa: BLE001 - its text may contain secrets
             status = Status(describe_unexpected_error(method.__name__, error))
         context.abort_with_status(status)
+        # `abort_with_status` raises; this line is for the type checker.
         raise AssertionError("the call has ended")
 
-    return answer
+    return call_method
 
 
 @dataclass
 class Servicer(provider_pb2_grpc.ResourceProviderServicer):
-    """One provider: the default one of a stack, or an explicit one with settings of its own."""
+    """Answers for one provider: a stack's default one, or an explicit one with its own settings."""
 
     log: EngineLog = field(default_factory=EngineLog)
-    config: Mapping[str, str] = field(default_factory=stack_config)
+    config: Mapping[str, str] = field(default_factory=read_stack_config)
     cancelled: threading.Event = field(default_factory=threading.Event)
     settings: Settings = field(default_factory=Settings)
-    _of_imports: dict[str, Properties] = field(default_factory=dict, repr=False)
-    """By URN, the secrets of what was imported, which are no inputs yet."""
+    _imported_secrets: dict[str, Properties] = field(default_factory=dict, repr=False)
+    """Secret inputs read by an import, by URN. `Check` completes the inputs with the secrets."""
 
     def __post_init__(self) -> None:
-        self.settings = settings_of({}, self.config)
+        self.settings = create_settings({}, self.config)
 
-    # --- the plugin itself -----------------------------------------------------------------------
+    # --- the plugin's process --------------------------------------------------------------------
 
-    @answering
+    @report_errors
     def Handshake(  # noqa: N802 - the protocol's name
         self, request: provider_pb2.ProviderHandshakeRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.ProviderHandshakeResponse:
@@ -100,270 +105,304 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             accept_secrets=True, accept_resources=True, accept_outputs=True
         )
 
-    @answering
+    @report_errors
     def Attach(  # noqa: N802
         self, request: plugin_pb2.PluginAttach, _context: grpc.ServicerContext
     ) -> Empty:
         self.log.attach(request.address)
         return Empty()
 
-    @answering
+    @report_errors
     def GetPluginInfo(  # noqa: N802
         self, _request: Empty, _context: grpc.ServicerContext
     ) -> plugin_pb2.PluginInfo:
-        return plugin_pb2.PluginInfo(version=plugin_version())
+        return plugin_pb2.PluginInfo(version=get_plugin_version())
 
-    @answering
+    @report_errors
     def GetSchema(  # noqa: N802
         self, request: provider_pb2.GetSchemaRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.GetSchemaResponse:
-        from gpuform.providers.plugin.package_schema import package_schema  # noqa: PLC0415 - heavy
+        from gpuform.providers.plugin.package_schema import build_package_schema  # noqa: PLC0415 - heavy
 
         if request.subpackage_name:
-            raise GpuformError(f"gpuform has no package {request.subpackage_name} in it")
-        return provider_pb2.GetSchemaResponse(schema=json.dumps(package_schema()))
+            raise GpuformError(f"gpuform has no subpackage {request.subpackage_name}")
+        return provider_pb2.GetSchemaResponse(schema=json.dumps(build_package_schema()))
 
-    @answering
+    @report_errors
     def Cancel(self, _request: Empty, _context: grpc.ServicerContext) -> Empty:  # noqa: N802
         self.cancelled.set()
         return Empty()
 
-    # --- its configuration -----------------------------------------------------------------------
+    # --- the configuration of the provider -------------------------------------------------------
 
-    @answering
+    @report_errors
     def CheckConfig(  # noqa: N802
         self, request: provider_pb2.CheckRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
+        """Return the provider's inputs with secrets marked, and the problems of the inputs."""
         inputs = from_struct(request.news)
         return provider_pb2.CheckResponse(
-            inputs=to_struct(marked(inputs, {}, secret_inputs())),
+            inputs=to_struct(mark_secrets(inputs, {}, list_secret_inputs())),
             failures=[
-                provider_pb2.CheckFailure(property=each.path, reason=each.reason)
-                for each in problems(revealed(inputs))
+                provider_pb2.CheckFailure(property=problem.path, reason=problem.reason)
+                for problem in find_input_problems(unwrap_all_secrets(inputs))
             ],
         )
 
-    @answering
+    @report_errors
     def DiffConfig(  # noqa: N802
         self, request: provider_pb2.DiffRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.DiffResponse:
-        """Other settings never replace a resource: they may be a new key of the same account."""
-        olds, news = revealed(from_struct(request.olds)), revealed(from_struct(request.news))
+        """Return the changed settings of the provider."""
+        olds, news = (
+            unwrap_all_secrets(from_struct(request.olds)),
+            unwrap_all_secrets(from_struct(request.news)),
+        )
         changed = sorted(name for name in {*olds, *news} if olds.get(name) != news.get(name))
-        changes = provider_pb2.DiffResponse.DIFF_SOME if changed else _NONE
+        changes = provider_pb2.DiffResponse.DIFF_SOME if changed else _NO_CHANGES
+        # No `replaces`: a new key may belong to the same account.
         return provider_pb2.DiffResponse(changes=changes, diffs=changed)
 
-    @answering
+    @report_errors
     def Configure(  # noqa: N802
         self, request: provider_pb2.ConfigureRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.ConfigureResponse:
+        """Set the provider's settings, and refuse a destroy with unfinished creates."""
         inputs = from_struct(request.args)
         if not request.HasField("args"):
+            # Without `args` the engine sends variables, whose keys begin with the package's name.
             inputs = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
-        self.settings = settings_of(revealed(inputs), self.config)
+        self.settings = create_settings(unwrap_all_secrets(inputs), self.config)
+        # The engine configures a provider before it deletes any resource.
         if request.urn:
-            refuse_to_forget(create_hosted_context(request.urn).intents)
+            refuse_incomplete_destroy(create_hosted_context(request.urn).intents)
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, acceptOutputs=True, acceptResources=True, supportsPreview=True
         )
 
     # --- resources -------------------------------------------------------------------------------
 
-    @answering
+    @report_errors
     def Check(  # noqa: N802
         self, request: provider_pb2.CheckRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
-        lifecycle, news = self._lifecycle(request), from_struct(request.news)
-        if request.news == request.olds:  # so an import asks whether what it has read is complete
-            news = {**self._of_imports.get(request.urn, {}), **news}
-        with self._calling(request):
-            result = lifecycle.check(_arguments(request.olds), revealed(news))
+        """Return the resource's inputs with defaults filled in, and the problems of the inputs."""
+        lifecycle, news = self._get_lifecycle(request), from_struct(request.news)
+        # An import checks the inputs that it has read, as both the old and the new ones.
+        if request.news == request.olds:
+            news = {**self._imported_secrets.get(request.urn, {}), **news}
+        with self._enter_context(request):
+            result = lifecycle.check(_struct_to_values(request.olds), unwrap_all_secrets(news))
         return provider_pb2.CheckResponse(
-            inputs=_struct(lifecycle, result.inputs, news),
+            inputs=_answer_to_struct(lifecycle, result.inputs, news),
             failures=[
-                provider_pb2.CheckFailure(property=each.property, reason=each.reason)
-                for each in result.failures
+                provider_pb2.CheckFailure(property=failure.property, reason=failure.reason)
+                for failure in result.failures
             ],
         )
 
-    @answering
+    @report_errors
     def Diff(  # noqa: N802
         self, request: provider_pb2.DiffRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.DiffResponse:
-        lifecycle = self._lifecycle(request)
-        olds, news = _arguments(request.olds), _arguments(request.news)
-        with self._calling(request) as served:
-            # Pulumi does not say whether it plans or shows what a refresh found: update and delete
-            # refuse what may not be done.
-            served.refreshing = True
+        """Return the changed properties, and the ones whose change replaces the resource."""
+        lifecycle = self._get_lifecycle(request)
+        olds, news = _struct_to_values(request.olds), _struct_to_values(request.news)
+        with self._enter_context(request) as context:
+            # Pulumi asks for a diff in plans and in refreshes, and does not say in which: update
+            # and delete refuse forbidden changes later.
+            context.refreshing = True
             result = lifecycle.diff(request.id, olds, news)
-            found = lifecycle.list_changes(olds, news, request.id)
-        details = detailed(found, olds, news)
-        replaces = [change.path for change in found if change.replaces]
-        is_remade = any(change.replaces and change.repair is not None for change in found)
+            changes = lifecycle.list_changes(olds, news, request.id)
+        detailed_diff = build_detailed_diff(changes, olds, news)
+        replacing_paths = [change.path for change in changes if change.replaces]
+        # A repair that replaces an object deletes the broken one before it creates another.
+        is_recreated = any(change.replaces and change.repair is not None for change in changes)
         return provider_pb2.DiffResponse(
-            changes=provider_pb2.DiffResponse.DIFF_SOME if requires_action(found) else _NONE,
-            replaces=list(dict.fromkeys(map(top_level, replaces))),
-            deleteBeforeReplace=bool(result.delete_before_replace) or is_remade,
-            diffs=list(dict.fromkeys(map(top_level, details))),
-            detailedDiff=details,
+            changes=provider_pb2.DiffResponse.DIFF_SOME
+            if requires_action(changes)
+            else _NO_CHANGES,
+            replaces=list(dict.fromkeys(map(get_top_level_property, replacing_paths))),
+            deleteBeforeReplace=bool(result.delete_before_replace) or is_recreated,
+            diffs=list(dict.fromkeys(map(get_top_level_property, detailed_diff))),
+            detailedDiff=detailed_diff,
             hasDetailedDiff=True,
         )
 
-    @answering
+    @report_errors
     def Create(  # noqa: N802
         self, request: provider_pb2.CreateRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.CreateResponse:
-        lifecycle, given = self._lifecycle(request), from_struct(request.properties)
+        """Create the resource, or predict the outputs in a preview."""
+        lifecycle, inputs = self._get_lifecycle(request), from_struct(request.properties)
         if request.preview:
-            previewed = lifecycle.predict_outputs(revealed(given))
-            return provider_pb2.CreateResponse(properties=_struct(lifecycle, previewed, given))
-        with self._calling(request) as served:
-            made = lifecycle.create(revealed(given))
+            predicted_outputs = lifecycle.predict_outputs(unwrap_all_secrets(inputs))
+            return provider_pb2.CreateResponse(
+                properties=_answer_to_struct(lifecycle, predicted_outputs, inputs)
+            )
+        with self._enter_context(request) as context:
+            create_result = lifecycle.create(unwrap_all_secrets(inputs))
         answer = provider_pb2.CreateResponse(
-            id=made.id, properties=_struct(lifecycle, made.outs, given)
+            id=create_result.id, properties=_answer_to_struct(lifecycle, create_result.outs, inputs)
         )
-        if served.init_errors:
+        # The object exists and is not ready: without its id in the state, a rerun creates another.
+        if context.init_errors:
             raise PartialFailure(
-                answer.id, answer.properties, request.properties, served.init_errors
+                answer.id, answer.properties, request.properties, context.init_errors
             )
         return answer
 
-    @answering
+    @report_errors
     def Read(  # noqa: N802
         self, request: provider_pb2.ReadRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.ReadResponse:
-        lifecycle = self._lifecycle(request)
+        """Read the resource for a refresh, or an existing object for an import."""
+        lifecycle = self._get_lifecycle(request)
         olds, inputs = from_struct(request.properties), from_struct(request.inputs)
-        with self._calling(request):
+        with self._enter_context(request):
+            # A refresh sends the recorded inputs; an import has none.
             if request.HasField("inputs"):
-                found = lifecycle.read(request.id, revealed(olds))
+                read_result = lifecycle.read(request.id, unwrap_all_secrets(olds))
             else:
-                found = self._imported(request, lifecycle)
-        if not found.id:
-            return provider_pb2.ReadResponse()  # without properties: there is no such object
+                read_result = self._read_import(request, lifecycle)
+        if not read_result.id:
+            return provider_pb2.ReadResponse()  # an empty answer: the object does not exist
         return provider_pb2.ReadResponse(
-            id=found.id,
-            properties=_struct(lifecycle, found.outs or {}, olds),
-            inputs=_struct(lifecycle, found.inputs or {}, inputs or olds),
+            id=read_result.id,
+            properties=_answer_to_struct(lifecycle, read_result.outs or {}, olds),
+            inputs=_answer_to_struct(lifecycle, read_result.inputs or {}, inputs or olds),
         )
 
-    def _imported(self, request: provider_pb2.ReadRequest, lifecycle: Any) -> ReadResult:
-        found = imported(type(lifecycle), request.id, self.settings)
-        outs, inputs = found.outs or {}, found.inputs or {}
+    def _read_import(self, request: provider_pb2.ReadRequest, lifecycle: Any) -> ReadResult:
+        read_result = imported(type(lifecycle), request.id, self.settings)
+        outputs, inputs = read_result.outs or {}, read_result.inputs or {}
         secrets = {*lifecycle.list_secret_names()} & lifecycle.inputs.model_fields.keys()
-        self._of_imports[request.urn] = {
-            name: outs[name] for name in secrets if name in outs and name not in inputs
+        self._imported_secrets[request.urn] = {
+            name: outputs[name] for name in secrets if name in outputs and name not in inputs
         }
-        return found
+        return read_result
 
-    @answering
+    @report_errors
     def Update(  # noqa: N802
         self, request: provider_pb2.UpdateRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.UpdateResponse:
-        lifecycle, given = self._lifecycle(request), from_struct(request.news)
+        """Update the resource in place, or predict the outputs in a preview."""
+        lifecycle, inputs = self._get_lifecycle(request), from_struct(request.news)
         if request.preview:
-            with self._calling(request) as served:
-                olds, news = _arguments(request.olds), revealed(given)
+            with self._enter_context(request) as context:
+                olds, news = _struct_to_values(request.olds), unwrap_all_secrets(inputs)
                 for change in lifecycle.list_changes(olds, news, request.id):
-                    if change.repair is not None:  # Pulumi's own plan has no words for it
-                        served.on_warning(repair_text(change.repair))
-            previewed = lifecycle.predict_outputs(news)
-            return provider_pb2.UpdateResponse(properties=_struct(lifecycle, previewed, given))
-        with self._calling(request) as served:
-            made = lifecycle.update(request.id, _arguments(request.olds), revealed(given))
-        answer = provider_pb2.UpdateResponse(properties=_struct(lifecycle, made.outs or {}, given))
-        if served.init_errors:
+                    # Pulumi's plan cannot show a repair: report it as a warning.
+                    if change.repair is not None:
+                        context.on_warning(repair_text(change.repair))
+            predicted_outputs = lifecycle.predict_outputs(news)
+            return provider_pb2.UpdateResponse(
+                properties=_answer_to_struct(lifecycle, predicted_outputs, inputs)
+            )
+        with self._enter_context(request) as context:
+            update_result = lifecycle.update(
+                request.id, _struct_to_values(request.olds), unwrap_all_secrets(inputs)
+            )
+        answer = provider_pb2.UpdateResponse(
+            properties=_answer_to_struct(lifecycle, update_result.outs or {}, inputs)
+        )
+        if context.init_errors:
             raise PartialFailure(
-                request.id, answer.properties, request.old_inputs, served.init_errors
+                request.id, answer.properties, request.old_inputs, context.init_errors
             )
         return answer
 
-    @answering
+    @report_errors
     def Delete(  # noqa: N802
         self, request: provider_pb2.DeleteRequest, _context: grpc.ServicerContext
     ) -> Empty:
-        lifecycle = self._lifecycle(request)
-        with self._calling(request):
-            lifecycle.delete(request.id, _arguments(request.properties))
+        lifecycle = self._get_lifecycle(request)
+        with self._enter_context(request):
+            lifecycle.delete(request.id, _struct_to_values(request.properties))
         return Empty()
 
-    # --- functions, and what there is none of ----------------------------------------------------
+    # --- functions, and unsupported calls --------------------------------------------------------
 
-    @answering
+    @report_errors
     def Invoke(  # noqa: N802
         self, request: provider_pb2.InvokeRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.InvokeResponse:
-        found = call_function(request.tok, _arguments(request.args), self.settings)
+        """Call a look-up function, and return the function's result."""
+        result = call_function(request.tok, _struct_to_values(request.args), self.settings)
         answer = provider_pb2.InvokeResponse()
-        getattr(answer, "return").CopyFrom(to_struct(found))  # a word of Python's own
+        getattr(answer, "return").CopyFrom(to_struct(result))  # `return` is a keyword of Python
         return answer
 
     def Call(self, request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
-        _refuse(context, f"the resources of gpuform have no methods, as {request.tok} would be")
+        _refuse_call(context, f"resources of gpuform have no methods: cannot call {request.tok}")
 
     def Construct(self, request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
-        _refuse(
-            context, f"gpuform has no component {request.type}: its resources are no components"
-        )
+        _refuse_call(context, f"gpuform has no components: cannot construct {request.type}")
 
     def Parameterize(self, _request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
-        _refuse(context, "the package gpuform takes no parameters")
+        _refuse_call(context, "the package gpuform takes no parameters")
 
     def List(self, _request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
-        _refuse(
-            context, "the plugin lists no resources: `gpuform orphans` tells what a stack lacks"
+        _refuse_call(
+            context,
+            "the plugin cannot list resources: `gpuform orphans` lists objects that a stack lacks",
         )
 
-    @answering
+    @report_errors
     def GetMapping(  # noqa: N802
         self, _request: Any, _context: grpc.ServicerContext
     ) -> provider_pb2.GetMappingResponse:
         return provider_pb2.GetMappingResponse()
 
-    @answering
+    @report_errors
     def GetMappings(  # noqa: N802
         self, _request: Any, _context: grpc.ServicerContext
     ) -> provider_pb2.GetMappingsResponse:
         return provider_pb2.GetMappingsResponse()
 
-    def _lifecycle(self, request: Any) -> Any:
-        return lifecycle_of(request.type or _type_of(request.urn)).with_settings(self.settings)
+    def _get_lifecycle(self, request: Any) -> Any:
+        return get_lifecycle_by_token(
+            request.type or _get_type_from_urn(request.urn)
+        ).with_settings(self.settings)
 
-    def _calling(self, request: Any) -> AbstractContextManager[LifecycleCall]:
+    def _enter_context(self, request: Any) -> AbstractContextManager[ProviderContext]:
+        """Enter the context of a call: timeout, cancellation, log and secrets."""
         urn = request.urn
-        served = replace(
+        provider_context = replace(
             create_hosted_context(urn),
             timeout=getattr(request, "timeout", 0.0) or None,
             cancelled=self.cancelled,
-            on_progress=lambda text: self.log.progress(urn, text),
-            on_warning=lambda text: self.log.warning(urn, text),
+            on_progress=lambda message: self.log.progress(urn, message),
+            on_warning=lambda message: self.log.warning(urn, message),
             on_skipped_check=self.log.once,
         )
+        # Secrets of every property map of the request are masked in messages and logs.
         for _, value in request.ListFields():
             if isinstance(value, Struct):
-                served.add_secrets(secret_texts(from_struct(value)))
-        return use_context(served)
+                provider_context.add_secrets(secret_texts(from_struct(value)))
+        return use_context(provider_context)
 
 
-_NONE = provider_pb2.DiffResponse.DIFF_NONE
+_NO_CHANGES = provider_pb2.DiffResponse.DIFF_NONE
 
 
-def _type_of(urn: str) -> str:
-    """The resource's own type: the last of the chain in its URN, `...::<types>::<name>`."""
+def _get_type_from_urn(urn: str) -> str:
+    """Return the resource's own type: the last of the type chain in `...::<types>::<name>`."""
     parts = urn.split("::", 3)
     return parts[2].rsplit("$", 1)[-1] if len(parts) == 4 else urn
 
 
-def _arguments(struct: Struct) -> Properties:
-    return revealed(from_struct(struct))
+def _struct_to_values(struct: Struct) -> Properties:
+    return unwrap_all_secrets(from_struct(struct))
 
 
-def _struct(lifecycle: Any, answer: Mapping[str, Any], given: Mapping[str, Any]) -> Struct:
+def _answer_to_struct(
+    lifecycle: Any, answer: Mapping[str, Any], sent_properties: Mapping[str, Any]
+) -> Struct:
     names, inputs = lifecycle.list_secret_names(), lifecycle.inputs.model_fields
-    return to_struct(marked(plain(answer), given, names, inputs))
+    return to_struct(mark_secrets(plain(answer), sent_properties, names, inputs))
 
 
-def _refuse(context: grpc.ServicerContext, message: str) -> Never:
+def _refuse_call(context: grpc.ServicerContext, message: str) -> Never:
     context.abort(grpc.StatusCode.UNIMPLEMENTED, message)
     raise AssertionError("the call has ended")

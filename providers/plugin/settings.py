@@ -1,11 +1,9 @@
-"""Read the settings of one provider of a stack, and map the package's tokens to lifecycles and
-look-up functions.
+"""Read a provider's settings, and map tokens to lifecycles and look-up functions.
 
-Under Pulumi every provider, the default one and each explicit one, is a process of its own. What
-its inputs say wins over the environment, so that one stack can use several accounts; what they
-leave open is the environment's, then the stack's configuration's.
-
-An answer that is one object is that object; a list is the property `items` of one.
+`servicer` and the provider host of gpuform's engine call this module. Under Pulumi every provider,
+the default one and each explicit one, is a process of its own. A provider's inputs override the
+environment, so that one stack can use several accounts; after the environment comes the stack's
+configuration.
 """
 
 import inspect
@@ -27,74 +25,86 @@ from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.values import UNKNOWN
 
-_OTHERS: Final = frozenset(
+_OTHER_INPUTS: Final = frozenset(
     {
-        FORM_CONFIG.partition(":")[2],  # for programs: the default provider gets it as well
+        FORM_CONFIG.partition(":")[2],  # read by programs, and sent to the default provider as well
         # Pulumi's own:
         *("version", "pluginDownloadURL", "pluginChecksums", "parameterization", "__internal"),
     }
 )
 
 
-def secret_inputs() -> frozenset[str]:
-    """The inputs of a provider that are secret."""
-    return frozenset(each.name for each in all_settings() if each.secret)
+def list_secret_inputs() -> frozenset[str]:
+    """Return the names of the provider's secret inputs."""
+    return frozenset(setting.name for setting in all_settings() if setting.secret)
 
 
-def problems(inputs: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with a provider's inputs, which are plain and may be UNKNOWN."""
-    keys = _keys()
+def find_input_problems(inputs: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of a provider's inputs, given as plain values or UNKNOWN."""
+    config_keys = _map_inputs_to_config_keys()
     for name, value in inputs.items():
-        if name in _OTHERS:
+        if name in _OTHER_INPUTS:
             continue
-        if name not in keys:
-            near = find_nearest_name(name, tuple(keys))
-            meant = f"did you mean {near}?" if near else f"there is {', '.join(keys)}"
-            yield Problem(name, f"is no setting of gpuform: {meant}")
+        if name not in config_keys:
+            nearest_name = find_nearest_name(name, tuple(config_keys))
+            suggestion = (
+                f"did you mean {nearest_name}?"
+                if nearest_name
+                else f"the settings are {', '.join(config_keys)}"
+            )
+            yield Problem(name, f"is not a setting of gpuform: {suggestion}")
         elif value is not None and value is not UNKNOWN and not isinstance(value, str):
-            yield Problem(name, "must be a text")
+            yield Problem(name, "must be a string")
 
 
-def settings_of(inputs: Mapping[str, Any], config: Mapping[str, str]) -> Settings:
-    """The settings by a provider's plain inputs, and by a configuration under full keys.
+def create_settings(inputs: Mapping[str, Any], config: Mapping[str, str]) -> Settings:
+    """Return the settings from a provider's plain inputs, completed from the stack's configuration.
 
-    While one of the inputs is UNKNOWN nothing is configured: no other account may stand in.
+    Args:
+        inputs: The provider's inputs by name.
+        config: The stack's configuration under full keys.
     """
-    keys = _keys()
-    if any(inputs.get(name) is UNKNOWN for name in keys):
+    config_keys = _map_inputs_to_config_keys()
+    # An unknown key must not fall back to another account's key.
+    if any(inputs.get(name) is UNKNOWN for name in config_keys):
         return Settings(environ={})
-    given = {
-        keys[name]: value
+    values_by_key = {
+        config_keys[name]: value
         for name, value in inputs.items()
-        if name in keys and isinstance(value, str) and value
+        if name in config_keys and isinstance(value, str) and value
     }
-    return Settings(config=lambda key: given.get(key) or config.get(key), given=given)
+    return Settings(
+        config=lambda key: values_by_key.get(key) or config.get(key), given=values_by_key
+    )
 
 
-def stack_config() -> dict[str, str]:
-    """The stack's configuration under full keys, which Pulumi passes to every plugin."""
+def read_stack_config() -> dict[str, str]:
+    """Return the stack's configuration under full keys, from the variable PULUMI_CONFIG."""
     try:
-        found = json.loads(os.environ.get("PULUMI_CONFIG") or "{}")
+        config = json.loads(os.environ.get("PULUMI_CONFIG") or "{}")
     except ValueError:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         return {}
-    return {str(key): str(value) for key, value in found.items()}
+    return {str(key): str(value) for key, value in config.items()}
 
 
-def _keys() -> dict[str, str]:
-    """The inputs, and their keys in a stack's configuration."""
-    return {each.name: each.config for each in all_settings()}
+def _map_inputs_to_config_keys() -> dict[str, str]:
+    return {setting.name: setting.config for setting in all_settings()}
 
 
-def lifecycle_of(type_: str) -> type[Lifecycle[Any, Any]]:
-    """The lifecycle of a type, imported now. Raises UnsupportedKind, naming what there is."""
-    package, _, rest = type_.partition(":")
+def get_lifecycle_by_token(token: str) -> type[Lifecycle[Any, Any]]:
+    """Return the lifecycle class of a resource type, and import the class if needed.
+
+    Raises:
+        UnsupportedKind: the token names no resource of gpuform; the message lists the valid ones.
+    """
+    package, _, rest = token.partition(":")
     platform, _, kind = rest.partition(":")
     if package != PACKAGE or not kind:
         raise UnsupportedKind(
-            f"{type_} is no resource of gpuform: one is {PACKAGE}:<platform>:<Kind>, on "
-            f"{', '.join(platforms())}"
+            f"{token} is not a resource of gpuform: use {PACKAGE}:<platform>:<Kind> with one of "
+            f"the platforms {', '.join(platforms())}"
         )
     return lifecycle_class(platform, kind)
 
@@ -102,39 +112,61 @@ def lifecycle_of(type_: str) -> type[Lifecycle[Any, Any]]:
 ITEMS = "items"
 
 
-def tokens() -> list[str]:
-    """The tokens of all functions."""
-    return [f"{PACKAGE}:{platform}:{name}" for platform in platforms() for name in _names(platform)]
+def list_function_tokens() -> list[str]:
+    """Return the tokens of the look-up functions of all platforms."""
+    return [
+        f"{PACKAGE}:{platform}:{name}"
+        for platform in platforms()
+        for name in _list_function_names(platform)
+    ]
 
 
-def _names(platform: str) -> list[str]:
+def _list_function_names(platform: str) -> list[str]:
     return [name for name in lookup_names(platform) if inspect.isfunction(lookup(platform, name))]
 
 
 def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) -> Properties:
-    """What the platform says. Raises GpuformError, also for unknown names."""
+    """Call a look-up function, and return the platform's answer as properties; a list as `items`.
+
+    Raises:
+        GpuformError: the token or an argument is unknown, an argument is missing, or the platform
+            refuses.
+    """
     package, _, rest = token.partition(":")
     platform, _, name = rest.partition(":")
-    if package != PACKAGE or platform not in platforms() or name not in _names(platform):
-        near = find_nearest_name(token, tuple(tokens()))
-        meant = f"did you mean {near}?" if near else f"it has {', '.join(tokens())}"
-        raise GpuformError(f"gpuform has no function {token}: {meant}")
+    if (
+        package != PACKAGE
+        or platform not in platforms()
+        or name not in _list_function_names(platform)
+    ):
+        nearest_token = find_nearest_name(token, tuple(list_function_tokens()))
+        suggestion = (
+            f"did you mean {nearest_token}?"
+            if nearest_token
+            else f"the functions are {', '.join(list_function_tokens())}"
+        )
+        raise GpuformError(f"gpuform has no function {token}: {suggestion}")
     function = lookup(platform, name)
-    given = {key: value for key, value in arguments.items() if value is not None}
+    # A null means that the program leaves the parameter out: the function's default holds.
+    passed_arguments = {key: value for key, value in arguments.items() if value is not None}
     try:
-        bound = inspect.signature(function).bind_partial(**_typed(function, given))
-        bound.apply_defaults()
-        inspect.signature(function).bind(*bound.args, **bound.kwargs)
+        bound_arguments = inspect.signature(function).bind_partial(
+            **_convert_integers(function, passed_arguments)
+        )
+        bound_arguments.apply_defaults()
+        # `bind_partial` does not report missing arguments: bind all of them.
+        inspect.signature(function).bind(*bound_arguments.args, **bound_arguments.kwargs)
     except TypeError as error:
         raise GpuformError(f"{token}: {error}") from None
     with looking_up(settings):
-        found = function(*bound.args, **bound.kwargs)
-    dumped = _plain(found)
-    return dumped if isinstance(dumped, dict) else {ITEMS: dumped}
+        result = function(*bound_arguments.args, **bound_arguments.kwargs)
+    plain_result = _result_to_plain_values(result)
+    return plain_result if isinstance(plain_result, dict) else {ITEMS: plain_result}
 
 
-def _typed(function: Any, given: Mapping[str, Any]) -> Properties:
-    """Whole numbers as such: the wire has doubles alone."""
+def _convert_integers(function: Any, arguments: Mapping[str, Any]) -> Properties:
+    """Return the arguments with whole numbers as int where the parameter is an int."""
+    # Protobuf's Struct transports every number as a double.
     parameters = inspect.signature(function).parameters
     return {
         key: int(value)
@@ -143,13 +175,13 @@ def _typed(function: Any, given: Mapping[str, Any]) -> Properties:
         and key in parameters
         and parameters[key].annotation in (int, "int", int | None)
         else value
-        for key, value in given.items()
+        for key, value in arguments.items()
     }
 
 
-def _plain(found: Any) -> Any:
-    if isinstance(found, BaseModel):
-        return found.model_dump(mode="json", exclude_none=True)
-    if isinstance(found, Sequence) and not isinstance(found, str):
-        return [_plain(each) for each in found]
-    return found
+def _result_to_plain_values(result: Any) -> Any:
+    if isinstance(result, BaseModel):
+        return result.model_dump(mode="json", exclude_none=True)
+    if isinstance(result, Sequence) and not isinstance(result, str):
+        return [_result_to_plain_values(item) for item in result]
+    return result

@@ -1,8 +1,7 @@
-"""Convert property maps, detailed diffs and failures to and from Pulumi's wire.
+"""Convert property maps, detailed diffs and failures to and from Pulumi's wire format.
 
-A failure carries what exists already, for Pulumi to keep.
-
-A lifecycle knows neither resources nor files as values: a resource is its id, a file is refused.
+`servicer` calls this module with the messages of the protocol. A lifecycle knows neither resources
+nor files as values: a reference to a resource becomes the resource's id, a file is refused.
 """
 
 import re
@@ -24,81 +23,87 @@ from gpuform.schemas.values import UNKNOWN
 
 
 def from_struct(struct: Struct) -> Properties:
-    """The properties of a Struct: plain, with UNKNOWN, and `Secret` around what is secret.
+    """Return a Struct's properties as plain values, UNKNOWN and `Secret`.
 
-    Raises GpuformError for a kind of value that no resource takes.
+    Raises:
+        GpuformError: a value is of a kind that no resource accepts, such as a file.
     """
     try:
-        return {name: _taken(value) for name, value in values.from_struct(struct).items()}
+        return {name: _from_wire_value(value) for name, value in values.from_struct(struct).items()}
     except ValueError as error:
         raise GpuformError(str(error)) from None
 
 
-def _taken(value: Any) -> Any:
+def _from_wire_value(value: Any) -> Any:
     if isinstance(value, values.Unknown):
         return UNKNOWN
     if isinstance(value, Secret):
-        return Secret(_taken(value.value))
+        return Secret(_from_wire_value(value.value))
     if isinstance(value, ResourceReference):  # a component has no id
-        return value.urn if value.id is None else _taken(value.id)
+        return value.urn if value.id is None else _from_wire_value(value.id)
     if isinstance(value, dict):
-        return {name: _taken(item) for name, item in value.items()}
+        return {name: _from_wire_value(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_taken(item) for item in value]
+        return [_from_wire_value(item) for item in value]
     if value is None or isinstance(value, str | bool | float):
         return value
-    raise GpuformError("a file is no value of a gpuform resource: give its text")
+    raise GpuformError("a file is not a valid property value: pass the file's text")
 
 
 def to_struct(properties: Mapping[str, Any]) -> Struct:
-    """The properties as a Struct; those at the top that are None are absent."""
+    """Return the properties as a Struct, without top-level properties of value None."""
     return values.to_struct(
-        {name: _given(value) for name, value in properties.items() if value is not None}
+        {name: _to_wire_value(value) for name, value in properties.items() if value is not None}
     )
 
 
-def _given(value: Any) -> Any:
+def _to_wire_value(value: Any) -> Any:
     if value is UNKNOWN:
         return values.UNKNOWN
     if isinstance(value, Secret):
-        return Secret(_given(value.value))
+        return Secret(_to_wire_value(value.value))
     if isinstance(value, Mapping):
-        return {name: _given(item) for name, item in value.items()}
+        return {name: _to_wire_value(item) for name, item in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_given(item) for item in value]
+        return [_to_wire_value(item) for item in value]
     return value if isinstance(value, str | bool | int | float) else None
 
 
-def marked(
+def mark_secrets(
     answer: Mapping[str, Any],
-    given: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     names: Collection[str] = (),
     input_names: Collection[str] = (),
 ) -> Properties:
-    """An answer with its secrets: the properties `names`, and what is secret in `given`.
+    """Return an answer with secret values wrapped in `Secret`.
 
-    `input_names` are the resource's inputs: an answer may have a secret of `given` under one that
-    `given` lacks.
+    Args:
+        answer: The properties to return to Pulumi.
+        inputs: The properties that Pulumi sent; a value that is secret here is secret in the
+            answer.
+        names: Names of properties that are always secret.
+        input_names: All inputs of the resource. An answer may repeat a secret of `inputs` under the
+            name of an input that `inputs` lacks.
     """
-    there = {name: value for name, value in answer.items() if value is not None}
-    named = values.mark_secret_outputs(there, {}, names)
-    renamed = values.mark_renamed_secrets(named, dict(given), input_names)
-    return {**answer, **values.mark_echoed_secrets(renamed, dict(given))}
+    present_values = {name: value for name, value in answer.items() if value is not None}
+    marked_by_name = values.mark_secret_outputs(present_values, {}, names)
+    marked_by_rename = values.mark_renamed_secrets(marked_by_name, dict(inputs), input_names)
+    return {**answer, **values.mark_echoed_secrets(marked_by_rename, dict(inputs))}
 
 
-def revealed(properties: Mapping[str, Any]) -> Properties:
-    """The properties without `Secret` at any depth: what a lifecycle gets."""
+def unwrap_all_secrets(properties: Mapping[str, Any]) -> Properties:
+    """Return the properties without `Secret` at any depth, as plain values for lifecycles."""
     return {name: values.unwrap_secrets(value) for name, value in properties.items()}
 
 
-_TYPE = "type.googleapis.com/pulumirpc.ErrorResourceInitFailed"
-_UNKNOWN = 2
-"""gRPC's number of the code UNKNOWN, which Pulumi's engine takes for a provider's own errors."""
+_INIT_FAILED_TYPE = "type.googleapis.com/pulumirpc.ErrorResourceInitFailed"
+_GRPC_UNKNOWN = 2
+"""gRPC's number of the code UNKNOWN, with which Pulumi's engine expects a provider's own errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status(grpc.Status):  # type: ignore[misc]  # grpc ships no types
-    """The status of a call that failed: the user is shown `details` as it is."""
+    """Status of a call that failed. Pulumi shows `details` to the user unchanged."""
 
     details: str
     trailing_metadata: tuple[tuple[str, bytes], ...] = ()
@@ -106,7 +111,7 @@ class Status(grpc.Status):  # type: ignore[misc]  # grpc ships no types
 
 
 class PartialFailure(Exception):
-    """Raised once there is an id, so that the object gets into the state with the reasons."""
+    """An object was created or updated and is not ready: Pulumi records its id with the reasons."""
 
     def __init__(
         self, id_: str, properties: Struct, inputs: Struct, reasons: Sequence[str]
@@ -118,13 +123,13 @@ class PartialFailure(Exception):
 
     @property
     def status(self) -> Status:
-        """The status of the call, its details where Pulumi's engine looks for them."""
-        packed = AnyMessage(type_url=_TYPE, value=self._detail.SerializeToString())
-        status = status_pb2.Status(code=_UNKNOWN, message=str(self), details=[packed])
+        """The status of the call, with the details in metadata for Pulumi's engine."""
+        packed = AnyMessage(type_url=_INIT_FAILED_TYPE, value=self._detail.SerializeToString())
+        status = status_pb2.Status(code=_GRPC_UNKNOWN, message=str(self), details=[packed])
         return Status(str(self), (("grpc-status-details-bin", status.SerializeToString()),))
 
 
-_KINDS = {
+_DIFF_KINDS = {
     (Action.ADD, False): provider_pb2.PropertyDiff.ADD,
     (Action.ADD, True): provider_pb2.PropertyDiff.ADD_REPLACE,
     (Action.UPDATE, False): provider_pb2.PropertyDiff.UPDATE,
@@ -132,43 +137,40 @@ _KINDS = {
     (Action.DELETE, False): provider_pb2.PropertyDiff.DELETE,
     (Action.DELETE, True): provider_pb2.PropertyDiff.DELETE_REPLACE,
 }
-_KEYED = re.compile(r'\["')
+_LIST_ITEM_KEY = re.compile(r'\["')
 
 
-def detailed(
-    found: Iterable[FieldChange], olds: Mapping[str, Any], news: Mapping[str, Any]
+def build_detailed_diff(
+    changes: Iterable[FieldChange], olds: Mapping[str, Any], news: Mapping[str, Any]
 ) -> dict[str, provider_pb2.PropertyDiff]:
-    """Each changed path with the kind of its change, compared with the last outputs.
-
-    gpuform names an item of a list by its key, which Pulumi would take for one of an object: such
-    a change is told of the whole list.
-    """
-    made: dict[str, provider_pb2.PropertyDiff] = {}
-    for change in found:
+    """Return the diff of each changed path, with the kind of change for Pulumi's display."""
+    diffs: dict[str, provider_pb2.PropertyDiff] = {}
+    for change in changes:
         if change.action is Action.KEEP:
             continue
         path, action = change.path, Action(change.action)
-        keyed = _KEYED.search(path)
-        if keyed:
-            path = path[: keyed.start()]
-            action = _action(path, olds, news)
-        before = made.get(path)
-        replaces = change.replaces or (before is not None and _replaces(before))
-        made[path] = provider_pb2.PropertyDiff(kind=_KINDS[action, replaces])
-    return made
+        key_match = _LIST_ITEM_KEY.search(path)
+        # Pulumi would read the key of a list's item as the key of an object: report the list.
+        if key_match:
+            path = path[: key_match.start()]
+            action = _get_action(path, olds, news)
+        earlier_diff = diffs.get(path)
+        replaces = change.replaces or (earlier_diff is not None and _is_replacement(earlier_diff))
+        diffs[path] = provider_pb2.PropertyDiff(kind=_DIFF_KINDS[action, replaces])
+    return diffs
 
 
-def _action(path: str, olds: Mapping[str, Any], news: Mapping[str, Any]) -> Action:
-    root = top_level(path)
-    if root not in olds:
+def _get_action(path: str, olds: Mapping[str, Any], news: Mapping[str, Any]) -> Action:
+    name = get_top_level_property(path)
+    if name not in olds:
         return Action.ADD
-    return Action.UPDATE if root in news else Action.DELETE
+    return Action.UPDATE if name in news else Action.DELETE
 
 
-def _replaces(diff: provider_pb2.PropertyDiff) -> bool:
-    return any(kind == diff.kind for (_, replaces), kind in _KINDS.items() if replaces)
+def _is_replacement(diff: provider_pb2.PropertyDiff) -> bool:
+    return any(kind == diff.kind for (_, replaces), kind in _DIFF_KINDS.items() if replaces)
 
 
-def top_level(path: str) -> str:
-    """The property that a path begins with."""
+def get_top_level_property(path: str) -> str:
+    """Return the name of the top-level property at the start of a path."""
     return re.split(r"[.\[]", path, maxsplit=1)[0]

@@ -17,18 +17,18 @@ from packaging.version import InvalidVersion
 from pulumi.runtime.proto import provider_pb2_grpc
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.plugin.launchers import interpreter
-from gpuform.providers.plugin.places import (
+from gpuform.providers.plugin.launchers import find_interpreter
+from gpuform.providers.plugin.locations import (
     COMMAND,
     IGNORE_AMBIENT_VARIABLE,
-    Installed,
-    executable,
-    installed,
+    InstalledPlugin,
+    find_executable,
+    find_plugin_on_path,
+    find_project_plugin,
+    get_plugin_version,
+    get_plugins_folder,
     is_windows_path,
-    named_by,
-    on_path,
-    plugin_folder,
-    plugin_version,
+    list_installed_plugins,
 )
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.doctor.environment import newer_cli
@@ -146,7 +146,7 @@ def examine_plugin(around: Surroundings) -> list[Finding]:
 
 def _plugin(around: Surroundings) -> Iterator[Finding]:
     project = around.project
-    named = named_by(project) if project else None
+    named = find_project_plugin(project) if project else None
     if project is None or named is None:
         yield from _of_machine(around)
         return
@@ -162,8 +162,8 @@ def _plugin(around: Surroundings) -> Iterator[Finding]:
 
 
 def _of_machine(around: Surroundings) -> Iterator[Finding]:
-    plugins = plugin_folder(around.environ, windows=around.windows)
-    there = installed(plugins)
+    plugins = get_plugins_folder(around.environ, windows=around.windows)
+    there = list_installed_plugins(plugins)
     yield from newer_cli(AREA, around.environ)
     for each in there:
         if each.partial.exists():
@@ -173,7 +173,7 @@ def _of_machine(around: Surroundings) -> Iterator[Finding]:
                 f"{_INSTALL}, or `gpuform plugin uninstall {each.version}`",
             )
     finished = [each for each in there if not each.partial.exists()]
-    ambient = on_path(around.environ)
+    ambient = find_plugin_on_path(around.environ)
     if ambient is not None:
         yield Finding(
             AREA,
@@ -193,7 +193,7 @@ def _of_machine(around: Surroundings) -> Iterator[Finding]:
         )
 
 
-def _chosen(finished: list[Installed], around: Surroundings) -> Iterator[Finding]:
+def _chosen(finished: list[InstalledPlugin], around: Surroundings) -> Iterator[Finding]:
     *others, chosen = finished
     for each in others:
         yield Finding(AREA, Level.NOTE, f"{each.folder} is there, too: Pulumi takes the newest")
@@ -201,9 +201,9 @@ def _chosen(finished: list[Installed], around: Surroundings) -> Iterator[Finding
 
 
 def _of_folder(
-    folder: Path, around: Surroundings, chosen: Installed | None = None
+    folder: Path, around: Surroundings, chosen: InstalledPlugin | None = None
 ) -> Iterator[Finding]:
-    program = executable(folder, windows=around.windows)
+    program = find_executable(folder, windows=around.windows)
     if program is None:
         yield _problem(f"{folder} {_lacks(folder, around)}", _INSTALL)
         return
@@ -212,7 +212,7 @@ def _of_folder(
 
 def _lacks(folder: Path, around: Surroundings) -> str:
     """What is wrong with a folder that has nothing to start."""
-    other = executable(folder, windows=not around.windows)
+    other = find_executable(folder, windows=not around.windows)
     if other is None:
         return f"has no {COMMAND}"
     if around.windows:
@@ -221,16 +221,16 @@ def _lacks(folder: Path, around: Surroundings) -> str:
 
 
 def _works(
-    program: Path, around: Surroundings, chosen: Installed | None = None
+    program: Path, around: Surroundings, chosen: InstalledPlugin | None = None
 ) -> Iterator[Finding]:
-    python = interpreter(program.read_bytes())
+    python = find_interpreter(program.read_bytes())
     wrong = next(_unusable(program, python, around), None)
     if wrong is not None:
         yield wrong
         return
-    ours, told = plugin_version(), around.ask(program, around.environ)
+    ours, told = get_plugin_version(), around.ask(program, around.environ)
     try:
-        theirs = plugin_version(told)
+        theirs = get_plugin_version(told)
     except InvalidVersion:
         yield _problem(f"{program} says that its version is {escape_invisible(told)!r}", _INSTALL)
         return

@@ -15,7 +15,7 @@ from gpuform.providers.environment import Live
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.operations import Settings
-from gpuform.providers.plugin.unsettled import describe_left, left_behind
+from gpuform.providers.plugin.interrupted_creates import describe_leftover, find_leftover_intents
 from gpuform.providers.records import Intents, Unkept
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
@@ -129,7 +129,7 @@ def _describe_unsettled(stack: Stack) -> list[str]:
     An engine asks no provider about a stack that has no resource, so that nobody else reports it.
     """
     there = [(each.urn, each.id) for each in stack.snapshot.resources if each.id]
-    return [describe_left(each) for each in left_behind(stack.intents().all(), there)]
+    return [describe_leftover(each) for each in find_leftover_intents(stack.intents().all(), there)]
 
 
 def _moment(text: str) -> float:

@@ -16,7 +16,7 @@ from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
 from gpuform.providers.forms import Form
-from gpuform.providers.plugin.wire import from_struct, marked, revealed, to_struct
+from gpuform.providers.plugin.wire import from_struct, mark_secrets, to_struct, unwrap_all_secrets
 from gpuform.providers.values import Secret
 
 
@@ -99,7 +99,9 @@ class PluginVerbs:
             answer = self.stub.Create(request)
         except grpc.RpcError as error:
             answer = partial(error)
-            assert revealed(from_struct(answer.inputs)) == revealed(from_struct(request.properties))
+            assert unwrap_all_secrets(from_struct(answer.inputs)) == unwrap_all_secrets(
+                from_struct(request.properties)
+            )
         return Seen(answer.id, self._got(answer.properties))
 
     def read(self, id_: str, outputs: Properties) -> Seen:
@@ -140,13 +142,13 @@ class PluginVerbs:
         return f"urn:pulumi:dev::conformance::{type_}::{self.name}"
 
     def _sent(self, properties: Mapping[str, Any]) -> Struct:
-        return to_struct(marked(doubles(properties), {}, self.lifecycle.list_secret_names()))
+        return to_struct(mark_secrets(doubles(properties), {}, self.lifecycle.list_secret_names()))
 
     def _got(self, properties: Struct) -> Properties:
         found = from_struct(properties)
         for name in found.keys() & set(self.lifecycle.list_secret_names()):
             assert isinstance(found[name], Secret), name
-        got: Properties = revealed(found)
+        got: Properties = unwrap_all_secrets(found)
         return got
 
 

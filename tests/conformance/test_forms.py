@@ -134,7 +134,7 @@ def test_a_setting_that_there_is_not_is_refused_before_anything_is_made(
     write(embedded, Form.PLUGIN)
     result = embedded.up(thing(described))
     assert not result.ok
-    assert "gpuform:togetherApikey is no setting of gpuform: did you mean togetherApiKey?" in (
+    assert "gpuform:togetherApikey is not a setting of gpuform: did you mean togetherApiKey?" in (
         "".join(result.errors)
     )
     assert platform.writes() == []

@@ -23,7 +23,7 @@ from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2
 
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.importing import variable
-from gpuform.providers.plugin.wire import from_struct, revealed, to_struct
+from gpuform.providers.plugin.wire import from_struct, to_struct, unwrap_all_secrets
 
 pytestmark = pytest.mark.slow
 
@@ -184,10 +184,10 @@ def test_what_an_import_reads_is_all_that_a_program_declares(
         )
         assert read.id == made.id
         assert list(checked.failures) == []
-        inputs = revealed(from_struct(read.inputs))
+        inputs = unwrap_all_secrets(from_struct(read.inputs))
         assert "os_user_password" not in inputs  # the CLI would write it into a program
         whole = {**inputs, **({"os_user_password": password} if password else {})}
-        outputs = revealed(from_struct(read.properties))
+        outputs = unwrap_all_secrets(from_struct(read.properties))
         assert not verbs.diff(made.id, outputs, verbs.check(whole, inputs).inputs).changes
 
 

@@ -45,8 +45,8 @@ def install() -> None:
 
     done = installing.install(os.environ)
     state = "is installed" if done.changed else "is installed already"
-    click.echo(f"gpuform {done.installed.version} {state}: {done.installed.folder}")
-    newer = [each for each in done.others if each > done.installed]
+    click.echo(f"gpuform {done.plugin.version} {state}: {done.plugin.folder}")
+    newer = [each for each in done.other_versions if each > done.plugin]
     for each in newer:
         click.echo(
             f"warning: Pulumi takes the newest, which is {each.folder}\n"

@@ -240,19 +240,21 @@ class PluginProviders:
 
     def check(self, inputs: PropertyMap) -> tuple[PropertyMap, list[Problem]]:
         """A provider's inputs with the secret ones marked, and what is wrong with them."""
-        from gpuform.providers.plugin.settings import problems, secret_inputs  # noqa: PLC0415
+        from gpuform.providers.plugin.settings import find_input_problems, list_secret_inputs  # noqa: PLC0415
 
-        marked = values.mark_secret_outputs(inputs, {}, secret_inputs())
-        return marked, list(problems(_plain(inputs)))
+        marked = values.mark_secret_outputs(inputs, {}, list_secret_inputs())
+        return marked, list(find_input_problems(_plain(inputs)))
 
     def lifecycle(self, type_: str, reference: str) -> Lifecycle[Any, Any]:
         """The lifecycle of a type under a provider. Raises GpuformError for an unknown type."""
-        from gpuform.providers.plugin.settings import lifecycle_of  # noqa: PLC0415
+        from gpuform.providers.plugin.settings import get_lifecycle_by_token  # noqa: PLC0415
 
         key = provider_urn(reference), type_
         with self._lock:
             if key not in self._made:
-                self._made[key] = lifecycle_of(type_).with_settings(self._settings(key[0]))
+                self._made[key] = get_lifecycle_by_token(type_).with_settings(
+                    self._settings(key[0])
+                )
             return self._made[key]
 
     def invoke(self, token: str, arguments: PropertyMap, reference: str) -> PropertyMap:
@@ -264,9 +266,9 @@ class PluginProviders:
         return from_provider(call_function(token, _plain(arguments), settings))
 
     def _settings(self, urn: str) -> Any:
-        from gpuform.providers.plugin.settings import settings_of  # noqa: PLC0415
+        from gpuform.providers.plugin.settings import create_settings  # noqa: PLC0415
 
-        return settings_of(_plain(self._inputs.get(urn, {})), self.config)
+        return create_settings(_plain(self._inputs.get(urn, {})), self.config)
 
 
 def _plain(properties: PropertyMap) -> dict[str, Any]:

@@ -9,10 +9,14 @@ import pytest
 from processes.limits import LAST_RESORT
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.plugin import installing, places
+from gpuform.providers.plugin import installing, locations
 from gpuform.providers.plugin.installing import install, uninstall
-from gpuform.providers.plugin.launchers import interpreter, launcher
-from gpuform.providers.plugin.places import Installed, plugin_folder, plugin_version
+from gpuform.providers.plugin.launchers import build_launcher, find_interpreter
+from gpuform.providers.plugin.locations import (
+    InstalledPlugin,
+    get_plugin_version,
+    get_plugins_folder,
+)
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="shell scripts")
 
@@ -25,18 +29,18 @@ def environ(tmp_path: Path) -> dict[str, str]:
 @POSIX
 def test_it_is_where_the_cli_looks(environ: dict[str, str], tmp_path: Path) -> None:
     done = install(environ)
-    folder = tmp_path / "home" / "plugins" / f"resource-gpuform-v{plugin_version()}"
-    assert (done.installed.folder, done.changed, done.others) == (folder, True, ())
+    folder = tmp_path / "home" / "plugins" / f"resource-gpuform-v{get_plugin_version()}"
+    assert (done.plugin.folder, done.changed, done.other_versions) == (folder, True, ())
     program = folder / "pulumi-resource-gpuform"
     assert os.access(program, os.X_OK)
-    assert interpreter(program.read_bytes()) == sys.executable
+    assert find_interpreter(program.read_bytes()) == sys.executable
     assert [each.name for each in folder.iterdir()] == [program.name]
-    assert not done.installed.partial.exists()
+    assert not done.plugin.partial.exists()
 
 
 @POSIX
 def test_a_second_time_changes_nothing(environ: dict[str, str]) -> None:
-    folder = install(environ).installed.folder
+    folder = install(environ).plugin.folder
     program = folder / "pulumi-resource-gpuform"
     before = program.stat()
     assert install(environ).changed is False
@@ -47,12 +51,12 @@ def test_a_second_time_changes_nothing(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda one: (one.folder / places.COMMAND).write_text("#!/gone/bin/python\n"),
-        lambda one: (one.folder / places.COMMAND).chmod(0o600),
-        lambda one: (one.folder / places.COMMAND).unlink(),
+        lambda one: (one.folder / locations.COMMAND).write_text("#!/gone/bin/python\n"),
+        lambda one: (one.folder / locations.COMMAND).chmod(0o600),
+        lambda one: (one.folder / locations.COMMAND).unlink(),
         lambda one: one.partial.touch(),
         lambda one: (
-            (one.folder / places.COMMAND).unlink(),
+            (one.folder / locations.COMMAND).unlink(),
             one.folder.rmdir(),
             one.partial.touch(),
         ),
@@ -60,13 +64,13 @@ def test_a_second_time_changes_nothing(environ: dict[str, str]) -> None:
     ids=["other interpreter", "no permission", "empty", "unfinished", "only begun"],
 )
 def test_what_is_wrong_is_put_right(environ: dict[str, str], spoil: object) -> None:
-    one = install(environ).installed
+    one = install(environ).plugin
     spoil(one)  # type: ignore[operator]
     done = install(environ)
     assert done.changed
     assert not one.partial.exists()
-    program = one.folder / places.COMMAND
-    assert interpreter(program.read_bytes()) == sys.executable
+    program = one.folder / locations.COMMAND
+    assert find_interpreter(program.read_bytes()) == sys.executable
     assert os.access(program, os.X_OK)
 
 
@@ -80,7 +84,7 @@ def test_an_interrupted_installation_is_none_for_the_cli(
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(GpuformError, match="cannot be written: No space left on device"):
         install(environ)
-    (begun,) = places.installed(plugin_folder(environ))
+    (begun,) = locations.list_installed_plugins(get_plugins_folder(environ))
     assert begun.partial.exists()
     monkeypatch.undo()
     assert install(environ).changed
@@ -115,26 +119,26 @@ def test_a_home_that_is_a_file(environ: dict[str, str], tmp_path: Path) -> None:
 
 def test_a_home_of_windows() -> None:
     for home in (r"C:\Users\ada\.pulumi", r"\\server\share"):
-        with pytest.raises(GpuformError, match="a path of Windows") as refused:
-            plugin_folder({"PULUMI_HOME": home}, windows=False)
+        with pytest.raises(GpuformError, match="a Windows path") as refused:
+            get_plugins_folder({"PULUMI_HOME": home}, windows=False)
         assert "/mnt/c/" in str(refused.value.hint)
-        assert plugin_folder({"PULUMI_HOME": home}, windows=True).name == "plugins"
+        assert get_plugins_folder({"PULUMI_HOME": home}, windows=True).name == "plugins"
 
 
 @POSIX
 def test_other_versions_are_told_and_removed_by_name(environ: dict[str, str]) -> None:
-    plugins = plugin_folder(environ)
+    plugins = get_plugins_folder(environ)
     for name in ("0.0.9", "9.0.0", "9.0.0-rc.1"):
         (plugins / f"resource-gpuform-v{name}").mkdir(parents=True)
     (plugins / "resource-gpuform-extra-v1.0.0").mkdir()
     (plugins / "resource-aws-v7.0.0").mkdir()
     done = install(environ)
-    assert [each.version for each in done.others] == ["9.0.0-rc.1", "0.0.9", "9.0.0"]
-    assert [each.version for each in done.others if each > done.installed] == ["9.0.0"]
+    assert [each.version for each in done.other_versions] == ["9.0.0-rc.1", "0.0.9", "9.0.0"]
+    assert [each.version for each in done.other_versions if each > done.plugin] == ["9.0.0"]
     assert [each.version for each in uninstall(environ, "9.0.0")] == ["9.0.0"]
     assert uninstall(environ, "9.0.0") == []
     assert [each.version for each in uninstall(environ, None)] == [
-        *("9.0.0-rc.1", "0.0.9", plugin_version()),
+        *("9.0.0-rc.1", "0.0.9", get_plugin_version()),
     ]
     assert {each.name for each in plugins.iterdir() if each.is_dir()} == {
         *("resource-gpuform-extra-v1.0.0", "resource-aws-v7.0.0"),
@@ -153,8 +157,8 @@ def test_other_versions_are_told_and_removed_by_name(environ: dict[str, str]) ->
     ],
 )
 def test_versions(python: str, pulumi: str) -> None:
-    assert plugin_version(python) == pulumi
-    assert Installed(Path(f"resource-gpuform-v{pulumi}")).version == pulumi
+    assert get_plugin_version(python) == pulumi
+    assert InstalledPlugin(Path(f"resource-gpuform-v{pulumi}")).version == pulumi
 
 
 AWKWARD = ["/opt/my env/bin/python", "/opt/it's/bin/python", "/opt/$HOME/`x`/python", "/a" * 200]
@@ -162,13 +166,13 @@ AWKWARD = ["/opt/my env/bin/python", "/opt/it's/bin/python", "/opt/$HOME/`x`/pyt
 
 @pytest.mark.parametrize("path", AWKWARD)
 def test_a_launcher_names_its_interpreter(path: str) -> None:
-    assert interpreter(launcher(Path(path), windows=False)) == path
+    assert find_interpreter(build_launcher(Path(path), windows=False)) == path
 
 
 @pytest.mark.parametrize("path", [r"C:\Program Files\env\python.exe", r"C:\100%\python.exe"])
 def test_a_batch_file_names_its_interpreter(path: str) -> None:
-    program = launcher(Path(path), windows=True)
-    assert interpreter(program) == path
+    program = build_launcher(Path(path), windows=True)
+    assert find_interpreter(program) == path
     assert program.replace(b"\r\n", b"").count(b"\n") == 0
 
 
@@ -184,7 +188,7 @@ def test_a_batch_file_names_its_interpreter(path: str) -> None:
     ],
 )
 def test_what_others_have_written(program: bytes, named: str | None) -> None:
-    assert interpreter(program) == named
+    assert find_interpreter(program) == named
 
 
 @POSIX
@@ -195,7 +199,7 @@ def test_a_launcher_starts_its_interpreter(name: str, tmp_path: Path) -> None:
     python.write_text('#!/bin/sh\necho "$@"\n')
     python.chmod(0o755)
     program = tmp_path / "launcher"
-    program.write_bytes(launcher(python, windows=False))
+    program.write_bytes(build_launcher(python, windows=False))
     program.chmod(0o755)
     started = [str(program), "127.0.0.1:1"]
     done = subprocess.run(started, capture_output=True, text=True, check=True)
@@ -203,7 +207,7 @@ def test_a_launcher_starts_its_interpreter(name: str, tmp_path: Path) -> None:
     python.unlink()
     done = subprocess.run(started, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"{python} is not there" in done.stderr
+    assert f"{python} does not exist" in done.stderr
     assert "gpuform plugin install" in done.stderr
 
 
@@ -213,7 +217,7 @@ def test_on_windows_pips_program_is_taken(
     monkeypatch.setattr(installing, "WINDOWS", True)
     python = tmp_path / "Scripts" / "python.exe"
     python.parent.mkdir()
-    one = install(environ, python).installed
+    one = install(environ, python).plugin
     assert [each.name for each in one.folder.iterdir()] == ["pulumi-resource-gpuform.cmd"]
     (python.parent / "pulumi-resource-gpuform.exe").write_bytes(b"MZ")
     assert install(environ, python).changed

@@ -13,11 +13,11 @@ import pytest
 from gpuform import providers
 from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup_names
 from gpuform.providers.platform import all_settings, platforms
-from gpuform.providers.plugin.package_schema import Types, package_schema
+from gpuform.providers.plugin.package_schema import TypeCollector, build_package_schema
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import Immutable, get_field_rules
 
-SCHEMA = package_schema()
+SCHEMA = build_package_schema()
 KINDS = all_kinds()
 RESERVED = {"id", "urn", "__provider", "__internal"}
 
@@ -151,9 +151,9 @@ class Whole(InputModel):
 
 
 def test_types_of_any_annotation() -> None:
-    types = Types("lab", lambda model: model.__name__)
+    types = TypeCollector("lab", lambda model: model.__name__)
     rules = get_field_rules(Whole)
-    found = {n: types.property(f, n, rules[n]) for n, f in Whole.model_fields.items()}
+    found = {n: types.build_property(f, n, rules[n]) for n, f in Whole.model_fields.items()}
     part = {"$ref": "#/types/gpuform:lab:Part"}
     told = {name: {k: v for k, v in s.items() if k != "description"} for name, s in found.items()}
     assert told == {
@@ -168,11 +168,11 @@ def test_types_of_any_annotation() -> None:
     assert spec["properties"]["size"]["willReplaceOnChanges"] is True
     assert types.specs["gpuform:lab:PartState"]["enum"] == [{"value": "on"}, {"value": "off"}]
     with pytest.raises(ValueError, match="gpuform:lab:PartState is two types"):
-        types.of(Literal["up"], "PartState", rules["part"])
-    other = Types("lab", lambda _model: "Same")
-    other.of(Part, "", rules["part"])
+        types.build_spec(Literal["up"], "PartState", rules["part"])
+    other = TypeCollector("lab", lambda _model: "Same")
+    other.build_spec(Part, "", rules["part"])
     with pytest.raises(ValueError, match="gpuform:lab:Same is Part and Whole"):
-        other.of(Whole, "", rules["part"])
+        other.build_spec(Whole, "", rules["part"])
 
 
 def test_the_look_ups() -> None:

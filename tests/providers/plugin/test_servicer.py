@@ -14,7 +14,7 @@ from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.plugin.servicer import Servicer
-from gpuform.providers.plugin.settings import settings_of
+from gpuform.providers.plugin.settings import create_settings
 from gpuform.providers.plugin.wire import from_struct, to_struct
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.values import Secret
@@ -93,8 +93,8 @@ def test_what_it_has_not_is_told(plugin: Any) -> None:
     [
         ("gpuform:together:Clutser", "together has no Clutser"),
         ("gpuform:togehter:Cluster", "togehter is not a platform"),
-        ("other:together:Cluster", "is no resource of gpuform"),
-        ("gpuform", "is no resource of gpuform"),
+        ("other:together:Cluster", "is not a resource of gpuform"),
+        ("gpuform", "is not a resource of gpuform"),
     ],
 )
 def test_an_unknown_type_is_named(plugin: Any, type_: str, told: str) -> None:
@@ -291,9 +291,9 @@ def test_a_provider_s_own_settings_win_over_the_environment(
 
 
 def test_the_stack_s_configuration_is_used_where_the_provider_says_nothing() -> None:
-    settings = settings_of({}, {"aios:registryUrl": "there"})
+    settings = create_settings({}, {"aios:registryUrl": "there"})
     assert settings.value("NO_SUCH_VARIABLE", "aios:registryUrl") == "there"
-    unknown = settings_of({"togetherApiKey": UNKNOWN}, {"together:apiKey": "another account"})
+    unknown = create_settings({"togetherApiKey": UNKNOWN}, {"together:apiKey": "another account"})
     assert unknown.value("TOGETHER_API_KEY", "together:apiKey") is None
 
 

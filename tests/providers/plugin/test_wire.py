@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.plugin.wire import (
     from_struct,
-    marked,
-    revealed,
+    mark_secrets,
     to_struct,
+    unwrap_all_secrets,
 )
 from gpuform.providers.values import OUTPUT, REFERENCE, SIGNATURE_KEY, UNKNOWN_TEXT, Secret
 from gpuform.providers.values import property_values as values
@@ -65,9 +65,9 @@ def test_the_engine_reads_the_same(properties: dict[str, Any]) -> None:
 @given(PROPERTIES, PROPERTIES)
 def test_marking_hides_and_changes_nothing(answer: dict[str, Any], given_: dict[str, Any]) -> None:
     names = set(list(answer)[:1])
-    found = marked(answer, given_, names)
-    assert revealed(found) == revealed(answer)
-    assert marked(found, given_, names) == found
+    found = mark_secrets(answer, given_, names)
+    assert unwrap_all_secrets(found) == unwrap_all_secrets(answer)
+    assert mark_secrets(found, given_, names) == found
     for name in names:
         assert answer[name] is None or name == "id" or isinstance(found[name], Secret)
     for name, value in there(answer).items():
@@ -99,7 +99,7 @@ def test_every_unknown_of_pulumi_s_is_unknown() -> None:
 
 def test_a_file_is_refused() -> None:
     asset = {SIGNATURE_KEY: "c44067f5952c0a294b673a41bacd8c17", "text": "x", "hash": ""}
-    with pytest.raises(GpuformError, match="a file is no value"):
+    with pytest.raises(GpuformError, match="a file is not a valid property value"):
         from_struct(to_struct({"x": asset}))
 
 

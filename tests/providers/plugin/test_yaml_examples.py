@@ -14,7 +14,7 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.operations import Settings
 from gpuform.providers.plugin import settings
-from gpuform.providers.plugin.package_schema import package_schema
+from gpuform.providers.plugin.package_schema import build_package_schema
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_TYPE
@@ -24,7 +24,7 @@ from gpuform.stacks.review.value_text import shown
 EXAMPLES = sorted(
     path.parent for path in (Path(__file__).parents[3] / "examples").glob("[0-9]*/pulumi-yaml")
 )
-SCHEMA = package_schema()
+SCHEMA = build_package_schema()
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 
 

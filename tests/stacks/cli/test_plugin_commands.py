@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.plugin.launchers import launcher
-from gpuform.providers.plugin.places import COMMAND, plugin_version
+from gpuform.providers.plugin.launchers import build_launcher
+from gpuform.providers.plugin.locations import COMMAND, get_plugin_version
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.doctor.plugin import Surroundings, examine_plugin, version_of
 
-OURS = plugin_version()
+OURS = get_plugin_version()
 ANSWERING = """\
 #!{python}
 import sys
@@ -136,7 +136,7 @@ class TestLookedAt:
         cli.parent.mkdir()
         cli.write_text(f"#!/bin/sh\necho {version}\n")
         cli.chmod(0o755)
-        put(environ, launcher(Path(sys.executable), windows=False))
+        put(environ, build_launcher(Path(sys.executable), windows=False))
         environ["PATH"] = f"{cli.parent}:{environ['PATH']}"
         first, *others = examine(environ, ask=answers(OURS))
         assert ("is newer than 3.274" in first.text) == is_told
@@ -146,7 +146,7 @@ class TestLookedAt:
         python = tmp_path / "venv" / "bin" / "python"
         python.parent.mkdir(parents=True)
         python.symlink_to(sys.executable)
-        put(environ, launcher(python, windows=False))
+        put(environ, build_launcher(python, windows=False))
         assert examine(environ, ask=answers(OURS))[0].level is Level.OK
         (tmp_path / "venv").rename(tmp_path / "moved")
         found = problem(environ)
@@ -164,7 +164,7 @@ class TestLookedAt:
 
     def test_a_home_of_windows(self) -> None:
         found = problem({"PULUMI_HOME": r"C:\Users\ada\.pulumi"}, windows=False)
-        assert r"PULUMI_HOME is C:\Users\ada\.pulumi, a path of Windows" in found.text
+        assert r"PULUMI_HOME is C:\Users\ada\.pulumi, a Windows path" in found.text
         assert "/mnt/c/" in found.remedy
 
     def test_what_was_installed_for_windows(self, environ: dict[str, str]) -> None:
@@ -317,7 +317,7 @@ class TestCommands:
         monkeypatch.setenv("PULUMI_HOME", r"C:\Users\ada\.pulumi")
         told = run("plugin", "install")
         assert told.code == 1
-        assert "a path of Windows" in told.err
+        assert "a Windows path" in told.err
         assert not list(Path().glob("C:*"))
 
     def test_doctor(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

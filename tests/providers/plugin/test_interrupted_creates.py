@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.plugin.unsettled import is_destroy, left_behind, refuse_to_forget
+from gpuform.providers.plugin.interrupted_creates import (
+    find_leftover_intents,
+    is_destroy_command,
+    refuse_incomplete_destroy,
+)
 from gpuform.providers.records import Intent, Intents, Stored, Unkept
 
 URN = "urn:pulumi:dev::p::gpuform:together:Cluster::train"
@@ -27,7 +31,7 @@ INTENT = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-
     ],
 )
 def test_what_is_left(intent: Intent, stored: Stored, is_left: bool) -> None:
-    assert bool(left_behind([intent], stored)) is is_left
+    assert bool(find_leftover_intents([intent], stored)) is is_left
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,7 @@ def test_what_is_left(intent: Intent, stored: Stored, is_left: bool) -> None:
     ],
 )
 def test_the_command(command: str, is_one: bool) -> None:
-    assert is_destroy(command.split()) is is_one
+    assert is_destroy_command(command.split()) is is_one
 
 
 class Beside(Unkept):
@@ -53,7 +57,7 @@ class Beside(Unkept):
 
 def run_below(command: str) -> str:
     """What the process of a plugin says that was started by this command of the CLI."""
-    plugin = "from test_unsettled import main; main()"
+    plugin = "from test_interrupted_creates import main; main()"
     parent = (
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {plugin!r}], check=True)"
     )
@@ -71,13 +75,13 @@ def main() -> None:
     intents = Intents(Beside())
     intents.record(INTENT)
     try:
-        refuse_to_forget(intents)
+        refuse_incomplete_destroy(intents)
     except GpuformError as error:
         print(error)  # noqa: T201 - the result
 
 
 def test_a_destroy_is_refused_and_an_up_is_not() -> None:
     said = run_below("destroy")
-    assert "has made c-1" in said
+    assert "created c-1" in said
     assert "`pulumi up` resumes the create" in said
     assert run_below("up") == ""
