@@ -1,4 +1,4 @@
-"""What the tests of idle SCP nodes share: when they begin, what is declared, whose jobs run."""
+"""Share the start time, the declared idleness and the scheduler of tests of idle SCP nodes."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from fake_clock import FakeClock
 from gpuform.schemas.policies.lifetime import Idleness
 
 START: Final = 1_800_100_000.0
-WANTED: Final = Idleness(5.0, 3600.0, "below 5% for 1h")
+IDLENESS: Final = Idleness(5.0, 3600.0, "below 5% for 1h")
 SCHEDULER: Final = "gpuform.providers.scp.nodes.draining.declared_scheduler"
 """The function that finds who gives the nodes their jobs."""
 

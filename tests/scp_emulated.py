@@ -1,4 +1,4 @@
-"""The emulated SCP on a port, for its client: settings that lead there, and the controls."""
+"""Serve the emulated SCP on a port, and control the emulator from tests."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,8 +27,8 @@ SCRIPT = "#!/bin/sh\n  curl https://secret.example/token-4711\n"
 
 
 @dataclass(frozen=True)
-class Emulated:
-    """`client` asks over HTTP by the emulator's key; `others` are closed with it."""
+class EmulatedScp:
+    """An emulator on a port, a client with the emulator's key, and other clients."""
 
     url: str
     client: ScpClient
@@ -36,44 +36,47 @@ class Emulated:
 
     @property
     def settings(self) -> Settings:
-        return Settings(environ=environ(self.url))
+        return Settings(environ=build_variables(self.url))
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
+    def call_emulator(self, method: str, path: str, body: Any = None) -> Any:
         answer = httpx.request(
             method, f"{self.url}/_emulator{path}", json=body, trust_env=False, verify=False
         )
         answer.raise_for_status()
         return answer.json()
 
-    def advance(self, seconds: float) -> None:
-        self.call("POST", "/clock", {"advance": seconds})
+    def move_clock(self, seconds: float) -> None:
+        self.call_emulator("POST", "/clock", {"advance": seconds})
 
-    def fault(self, method: str, path: str, **rule: Any) -> None:
-        self.call("POST", "/faults", {"method": method, "path": path, **rule})
+    def inject_fault(self, method: str, path: str, **rule: Any) -> None:
+        self.call_emulator("POST", "/faults", {"method": method, "path": path, **rule})
 
-    def requests(self) -> list[tuple[str, str]]:
-        return [(each["method"], each["path"]) for each in self.call("GET", "/requests")]
+    def list_requests(self) -> list[tuple[str, str]]:
+        return [
+            (request["method"], request["path"])
+            for request in self.call_emulator("GET", "/requests")
+        ]
 
-    def client_with(self, **variables: str) -> ScpClient:
-        """A client of its own, with other variables."""
-        settings = Settings(environ={**environ(self.url), **variables})
+    def create_client(self, **variables: str) -> ScpClient:
+        """Create another client, with other variables."""
+        settings = Settings(environ={**build_variables(self.url), **variables})
         self.others.append(ScpClient(Connection(find_credentials(settings))))
         return self.others[-1]
 
 
-def environ(url: str) -> Mapping[str, str]:
-    """The variables of a user without files of the official tools."""
+def build_variables(url: str) -> Mapping[str, str]:
+    """Build the variables of a user without files of the official tools."""
     return {**environment(url), "HOME": "/nonexistent"}
 
 
-def new_nodes(fabric: str, *names: str, **fields: Any) -> requests.CreateGpuNodes:
-    """A create that the emulator accepts. `fabric_id` is of a fabric to join."""
+def build_create_request(fabric: str, *names: str, **fields: Any) -> requests.CreateGpuNodes:
+    """Build a create request that the emulator accepts; `fabric_id` is of a fabric to join."""
     details = requests.ClusterFabricDetails(
         cluster_fabric_name=fabric,
         node_pool_id=POOL,
         cluster_fabric_id=fields.pop("fabric_id", None),
     )
-    given = {
+    default_fields = {
         "cluster_fabric_details": details,
         "image_id": IMAGE,
         "os_user_id": "root",
@@ -86,17 +89,17 @@ def new_nodes(fabric: str, *names: str, **fields: Any) -> requests.CreateGpuNode
             requests.ServerDetails(gpu_node_name=name, server_type_id=H100) for name in names
         ),
     }
-    return requests.CreateGpuNodes(**{**given, **fields})
+    return requests.CreateGpuNodes(**{**default_fields, **fields})
 
 
 @contextmanager
-def emulated() -> Iterator[Emulated]:
-    """A new emulator; the block's waiting moves its clock."""
+def run_emulator() -> Iterator[EmulatedScp]:
+    """Serve a new emulator; waiting in the block moves the emulator's clock."""
     with serve(seed="tests", start=1_800_000_000.0) as server:
-        settings = Settings(environ=environ(server.url))
-        platform = Emulated(server.url, ScpClient(Connection(find_credentials(settings))))
+        settings = Settings(environ=build_variables(server.url))
+        platform = EmulatedScp(server.url, ScpClient(Connection(find_credentials(settings))))
         clock = EmulatorClock(server.url)
-        platform.call("POST", "/scp/settings", {"create_answer": "all"})
+        platform.call_emulator("POST", "/scp/settings", {"create_answer": "all"})
         with use_context(ProviderContext(clock=clock)):
             try:
                 yield platform

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from declared import CLUSTER
 from kubernetes import client, config
-from scp_emulated import environ
+from scp_emulated import build_variables
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock
@@ -241,7 +241,7 @@ def test_a_pool_in_two_fabrics_is_told(project: Any) -> None:
 
 def move(project: Any, node: str, before: str, after: str) -> None:
     """As somebody does it on the platform's pages: beside the stack."""
-    settings = Settings(environ=environ(project.emulator.url))
+    settings = Settings(environ=build_variables(project.emulator.url))
     scp = ScpClient(Connection(find_credentials(settings)))
     clock = EmulatorClock(project.emulator.url)
     with closing(scp), closing(clock), use_context(ProviderContext(clock=clock)):

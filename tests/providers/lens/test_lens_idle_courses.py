@@ -14,7 +14,7 @@ import pytest
 from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from idle_looks import SCHEDULER, START, WANTED, start_clock
+from idle_looks import IDLENESS, SCHEDULER, START, start_clock
 from simulated_scheduler import Simulated
 
 from gpuform.providers.context import ProviderContext, use_context
@@ -118,7 +118,7 @@ def look(clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intent
         patch.setattr(SCHEDULER, lambda *_: Simulated(clock, [NODE]))
         patch.setattr("time.time", lambda: clock.time)
         patch.setattr(idleness, "client_for", lambda _: client)
-        return idleness.judge_idleness(call, Settings(), "pool", taking, [node], WANTED)
+        return idleness.judge_idleness(call, Settings(), "pool", taking, [node], IDLENESS)
 
 
 def client_of(cluster: Cluster) -> LensClient:
@@ -167,7 +167,7 @@ def test_no_course_makes_a_gpu_at_work_idle(
         elif work == "stop":
             cluster.uses, cluster.others = [0.0] * GPUS, [0.0] * 4
         cluster.fault, cluster.seed = fault, seed
-        is_idle = max(cluster.uses) < WANTED.below
+        is_idle = max(cluster.uses) < IDLENESS.below
         looks.append((cluster.real_time, is_idle, fault == "old"))
         try:
             verdict = look(clock, cluster, client, intents)
@@ -175,6 +175,6 @@ def test_no_course_makes_a_gpu_at_work_idle(
             continue
         if verdict.is_idle:
             assert fault not in NO_EVIDENCE
-            since = cluster.real_time - WANTED.lasting + 60.0  # HTTP tells whole seconds
+            since = cluster.real_time - IDLENESS.lasting + 60.0  # HTTP tells whole seconds
             assert looks[0][0] <= since, "idle sooner than the declared time"
             assert all(idle or old for at, idle, old in looks if at >= since)

@@ -1,6 +1,6 @@
-"""SCP's lifecycles over the emulator in this process: its own clock, what others do.
+"""Run SCP's lifecycles against the emulator in this process, with the emulator's own clock.
 
-`scp_emulated` has the emulator on a port, for what is to go over a network.
+`scp_emulated` serves the emulator on a port, for tests of the network.
 """
 
 import json
@@ -19,7 +19,7 @@ from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.server import environment
+from gpuform.providers.emulator.server import environment as emulator_variables
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Settings
@@ -32,7 +32,7 @@ from gpuform.providers.scp.node_pool import NodePoolLifecycle
 
 Properties = dict[str, Any]
 
-MADE = {
+NODE_SETTINGS = {
     "image_id": "IMAGE-7XFMaJpLsapKvskFMjCtmm",
     "server_type_id": "f90e8ef54cc2451b825608e9f95f7bcb",
     "region_id": "kr-west1",
@@ -45,7 +45,7 @@ POOL = {
     "cluster_fabric_name": "fabric1",
     "gpu_node_name_prefix": "train",
     "count": 3,
-    **MADE,
+    **NODE_SETTINGS,
 }
 KINDS: Mapping[str, type[Lifecycle[Any, Any]]] = {
     "NodePool": NodePoolLifecycle,
@@ -57,18 +57,18 @@ KINDS: Mapping[str, type[Lifecycle[Any, Any]]] = {
 
 @pytest.fixture
 def pool_inputs() -> Properties:
-    """Three nodes in a fabric of their own."""
+    """Return the inputs of three nodes in a fabric of their own."""
     return dict(POOL)
 
 
 @pytest.fixture
 def node_inputs() -> Properties:
-    """A node that joins; its fabric is to be added."""
-    return {"gpu_node_name": "solo", **MADE}
+    """Return the inputs of a node that joins a fabric; the test adds the fabric."""
+    return {"gpu_node_name": "solo", **NODE_SETTINGS}
 
 
 @dataclass
-class Thing:
+class StoredResource:
     """A resource as the state has it."""
 
     kind: str
@@ -83,148 +83,162 @@ class Thing:
 
     @property
     def nodes(self) -> dict[str, Properties]:
-        """Nodes of a pool by their keys."""
-        found: dict[str, Properties] = self.outs["gpu_nodes"]
-        return found
+        """Return the nodes of a pool by key."""
+        nodes_by_key: dict[str, Properties] = self.outs["gpu_nodes"]
+        return nodes_by_key
 
 
 @dataclass
-class World:
-    """An emulator, what calls told, and runs of one engine over it."""
+class EmulatedEnvironment:
+    """An emulator, the messages of calls, and the runs of one engine against the emulator."""
 
     http: httpx.Client
     intents: Intents
     clock: EmulatorClock
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
 
     # The verbs, as an engine calls them.
 
-    def serving(self, name: str, **fields: Any) -> Any:
-        call = ProviderContext(
+    def use_context(self, name: str, **fields: Any) -> Any:
+        context = ProviderContext(
             urn=f"urn:{name}",
             clock=self.clock,
             intents=self.intents,
-            on_progress=self.told.append,
-            on_warning=self.told.append,
+            on_progress=self.messages.append,
+            on_warning=self.messages.append,
             on_skipped_check=self.unchecked.append,
             **fields,
         )
-        return use_context(call)
+        return use_context(context)
 
-    def problems(self, kind: str, inputs: Properties, old: Thing | None = None) -> dict[str, str]:
+    def find_problems(
+        self, kind: str, inputs: Properties, old: StoredResource | None = None
+    ) -> dict[str, str]:
         name = old.name if old else "thing"
-        with self.serving(name):
-            olds = _wire(old.inputs) if old else {}
-            found = KINDS[kind]().check(olds, _wire(inputs)).failures
-        return {each.property: each.reason for each in found}
+        with self.use_context(name):
+            olds = convert_to_wire(old.inputs) if old else {}
+            failures = KINDS[kind]().check(olds, convert_to_wire(inputs)).failures
+        return {failure.property: failure.reason for failure in failures}
 
-    def create(self, kind: str, inputs: Properties, name: str = "thing", **fields: Any) -> Thing:
-        assert self.problems(kind, inputs) == {}
-        with self.serving(name, **fields):
-            made = KINDS[kind]().create(_wire(inputs))
-        return Thing(kind, name, made.id, inputs, made.outs)
+    def create(
+        self, kind: str, inputs: Properties, name: str = "thing", **fields: Any
+    ) -> StoredResource:
+        assert self.find_problems(kind, inputs) == {}
+        with self.use_context(name, **fields):
+            created = KINDS[kind]().create(convert_to_wire(inputs))
+        return StoredResource(kind, name, created.id, inputs, created.outs)
 
-    def changes(self, thing: Thing, inputs: Properties | None = None) -> dict[str, tuple[Any, Any]]:
-        """What a plan shows: before and after by path."""
-        news = _wire(thing.inputs if inputs is None else inputs)
-        with self.serving(thing.name):
-            found = KINDS[thing.kind]().list_changes(_wire(thing.outs), news, thing.id)
-        return {each.path: (each.before, each.after) for each in found}
+    def list_changes(
+        self, thing: StoredResource, inputs: Properties | None = None
+    ) -> dict[str, tuple[Any, Any]]:
+        """Return the changes that a plan shows: before and after, by path."""
+        news = convert_to_wire(thing.inputs if inputs is None else inputs)
+        with self.use_context(thing.name):
+            changes = KINDS[thing.kind]().list_changes(convert_to_wire(thing.outs), news, thing.id)
+        return {change.path: (change.before, change.after) for change in changes}
 
-    def diff(self, thing: Thing, inputs: Properties) -> list[str]:
-        """What replaces it. Raises what a plan refuses."""
-        with self.serving(thing.name):
-            found = KINDS[thing.kind]().diff(thing.id, _wire(thing.outs), _wire(inputs))
-        return list(found.replaces)
+    def diff(self, thing: StoredResource, inputs: Properties) -> list[str]:
+        """Return the fields that replace the resource; raise what a plan refuses."""
+        with self.use_context(thing.name):
+            result = KINDS[thing.kind]().diff(
+                thing.id, convert_to_wire(thing.outs), convert_to_wire(inputs)
+            )
+        return list(result.replaces)
 
-    def update(self, thing: Thing, inputs: Properties | None = None, **fields: Any) -> Thing:
+    def update(
+        self, thing: StoredResource, inputs: Properties | None = None, **fields: Any
+    ) -> StoredResource:
         inputs = thing.inputs if inputs is None else inputs
-        with self.serving(thing.name, **fields):
-            outs = KINDS[thing.kind]().update(thing.id, _wire(thing.outs), _wire(inputs)).outs
-        return Thing(thing.kind, thing.name, thing.id, inputs, outs)
+        with self.use_context(thing.name, **fields):
+            outs = (
+                KINDS[thing.kind]()
+                .update(thing.id, convert_to_wire(thing.outs), convert_to_wire(inputs))
+                .outs
+            )
+        return StoredResource(thing.kind, thing.name, thing.id, inputs, outs)
 
-    def refresh(self, thing: Thing, **fields: Any) -> Thing | None:
-        with self.serving(thing.name, **fields):
-            read = KINDS[thing.kind]().read(thing.id, _wire(thing.outs))
+    def refresh(self, thing: StoredResource, **fields: Any) -> StoredResource | None:
+        with self.use_context(thing.name, **fields):
+            read = KINDS[thing.kind]().read(thing.id, convert_to_wire(thing.outs))
         if not read.id:
             return None
-        return Thing(thing.kind, thing.name, thing.id, thing.inputs, read.outs)
+        return StoredResource(thing.kind, thing.name, thing.id, thing.inputs, read.outs)
 
-    def imported(self, kind: str, id_: str) -> tuple[Properties, Thing] | None:
-        with self.serving("imported"):
+    def import_object(self, kind: str, id_: str) -> tuple[Properties, StoredResource] | None:
+        with self.use_context("imported"):
             read = KINDS[kind]().read(id_, {})
         if not read.id:
             return None
-        return read.inputs, Thing(kind, "imported", read.id, read.inputs, read.outs)
+        return read.inputs, StoredResource(kind, "imported", read.id, read.inputs, read.outs)
 
-    def delete(self, thing: Thing) -> None:
-        with self.serving(thing.name):
-            KINDS[thing.kind]().delete(thing.id, _wire(thing.outs))
+    def delete(self, thing: StoredResource) -> None:
+        with self.use_context(thing.name):
+            KINDS[thing.kind]().delete(thing.id, convert_to_wire(thing.outs))
 
     # The platform.
 
     @property
     def client(self) -> ScpClient:
-        """What others use."""
+        """Return the client that other people use."""
         return client_for(Settings())
 
-    def control(self, method: str, path: str, body: Any = None) -> Any:
+    def call_emulator(self, method: str, path: str, body: Any = None) -> Any:
         answer = self.http.request(method, f"/_emulator/{path}", json=body)
         answer.raise_for_status()
         return answer.json()
 
-    def fault(self, method: str, path: str, **rule: Any) -> None:
-        self.control("POST", "faults", {"method": method, "path": path, **rule})
+    def inject_fault(self, method: str, path: str, **rule: Any) -> None:
+        self.call_emulator("POST", "faults", {"method": method, "path": path, **rule})
 
-    def heal(self) -> None:
-        self.control("DELETE", "faults")
+    def remove_faults(self) -> None:
+        self.call_emulator("DELETE", "faults")
 
-    def advance(self, seconds: float) -> None:
-        self.control("POST", "clock", {"advance": seconds})
+    def move_clock(self, seconds: float) -> None:
+        self.call_emulator("POST", "clock", {"advance": seconds})
 
     @property
     def now(self) -> float:
-        return float(self.control("GET", "clock")["now"])
+        return float(self.call_emulator("GET", "clock")["now"])
 
-    def in_state(self, node_id: str, state: str) -> None:
-        """The node is in a state, for good."""
-        self.control("POST", f"scp/gpu-nodes/{node_id}", {"state": state})
+    def set_node_state(self, node_id: str, state: str) -> None:
+        """Set the state of a node for good."""
+        self.call_emulator("POST", f"scp/gpu-nodes/{node_id}", {"state": state})
 
-    def states(self) -> dict[str, str]:
-        """The nodes that there are: states by name."""
-        found = self.control("GET", "objects")["scp"]["gpu_nodes"]
-        return {each["name"]: each["status"] for each in found}
+    def list_node_states(self) -> dict[str, str]:
+        """Return the states of the existing nodes by name."""
+        nodes = self.call_emulator("GET", "objects")["scp"]["gpu_nodes"]
+        return {node["name"]: node["status"] for node in nodes}
 
-    def sent(self) -> Counter[str]:
-        """The requests since the last time: writes by method and path, reads by method alone."""
-        requests = self.control("GET", "requests")
-        self.control("DELETE", "requests")
+    def count_requests(self) -> Counter[str]:
+        """Count the requests since the last count: writes by path, reads in one sum."""
+        requests = self.call_emulator("GET", "requests")
+        self.call_emulator("DELETE", "requests")
         return Counter(
-            "GET" if each["method"] == "GET" else f"{each['method']} {each['path']}"
-            for each in requests
+            "GET" if request["method"] == "GET" else f"{request['method']} {request['path']}"
+            for request in requests
         )
 
-    def writes(self) -> Counter[str]:
-        """The same without reads, ids left out."""
-        found: Counter[str] = Counter()
-        for request, number in self.sent().items():
+    def count_writes(self) -> Counter[str]:
+        """Count the writes since the last count, with ids replaced by asterisks."""
+        counts: Counter[str] = Counter()
+        for request, number in self.count_requests().items():
             if request != "GET":
                 parts = ["*" if len(part) == 32 else part for part in request.split("/")]
-                found["/".join(parts)] += number
-        return found
+                counts["/".join(parts)] += number
+        return counts
 
     @contextmanager
-    def allowed(self, monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
+    def grant_permission(self, monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
         with monkeypatch.context() as patched:
             patched.setenv("GPUFORM_ALLOW", name)
             yield
 
 
-def _wire(values: Properties) -> Properties:
-    """As Pulumi's host hands values over: every number a double."""
-    found: Properties = json.loads(json.dumps(values), parse_int=float)
-    return {**found, "__provider": "pickled"}
+def convert_to_wire(values: Properties) -> Properties:
+    """Convert values as Pulumi's host hands them over: every number is a double."""
+    converted: Properties = json.loads(json.dumps(values), parse_int=float)
+    return {**converted, "__provider": "pickled"}
 
 
 URL = "http://scp.test"
@@ -234,15 +248,15 @@ URL = "http://scp.test"
 def scp_transport() -> Iterator[httpx.BaseTransport]:
     with closing(Store(None, seed="scp")) as store:
         yield create_wsgi_transport(create_app(store, Clock(store, start=1_800_000_000.0)))
-        client_for(Settings(environ=environment(URL))).close()
+        client_for(Settings(environ=emulator_variables(URL))).close()
 
 
 @pytest.fixture
-def world(
+def environment(
     scp_transport: httpx.BaseTransport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[World]:
-    """The emulator without objects, in the environment of a project."""
-    for name, value in environment(URL).items():
+) -> Iterator[EmulatedEnvironment]:
+    """Yield an emulator without objects, in the environment of a project."""
+    for name, value in emulator_variables(URL).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("GPUFORM_ALLOW", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -251,6 +265,6 @@ def world(
         httpx.Client(base_url=URL, transport=scp_transport, verify=False) as http,
         closing(EmulatorClock(URL)) as clock,
     ):
-        found = World(http, Intents(FolderRecords(tmp_path / "intents")), clock)
-        found.control("POST", "reset")
-        yield found
+        emulated = EmulatedEnvironment(http, Intents(FolderRecords(tmp_path / "intents")), clock)
+        emulated.call_emulator("POST", "reset")
+        yield emulated

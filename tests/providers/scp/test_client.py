@@ -13,10 +13,10 @@ from scp_emulated import (
     POOL,
     PUBLIC_IP,
     SCRIPT,
-    Emulated,
-    emulated,
-    environ,
-    new_nodes,
+    EmulatedScp,
+    build_create_request,
+    build_variables,
+    run_emulator,
 )
 
 from gpuform.providers.context import ProviderContext, use_context
@@ -45,21 +45,21 @@ NODES = "^/v1/gpu-nodes$"
 
 
 @pytest.fixture
-def scp() -> Iterator[Emulated]:
-    with emulated() as platform:
+def scp() -> Iterator[EmulatedScp]:
+    with run_emulator() as platform:
         yield platform
 
 
 @pytest.fixture
-def client(scp: Emulated) -> ScpClient:
+def client(scp: EmulatedScp) -> ScpClient:
     return scp.client
 
 
 @pytest.fixture
-def ids(scp: Emulated) -> list[str]:
+def ids(scp: EmulatedScp) -> list[str]:
     """Two running nodes of a fabric."""
-    made = scp.client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
-    scp.advance(1000)
+    made = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
+    scp.move_clock(1000)
     return made
 
 
@@ -77,33 +77,33 @@ def refusal(status: int, *details: Any, **headers: str) -> httpx.Response:
 # Creating.
 
 
-def test_a_create_whose_answer_is_lost_is_sent_once(scp: Emulated, client: ScpClient) -> None:
-    scp.fault("POST", NODES, drop="after")
+def test_a_create_whose_answer_is_lost_is_sent_once(scp: EmulatedScp, client: ScpClient) -> None:
+    scp.inject_fault("POST", NODES, drop="after")
     with pytest.raises(UnknownOutcome):
-        client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
-    assert scp.requests() == [("POST", "/v1/gpu-nodes")]
-    assert [each.gpu_node_name for each in client.list_nodes()] == ["a-001", "a-002"]
+        client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
+    assert scp.list_requests() == [("POST", "/v1/gpu-nodes")]
+    assert [node.gpu_node_name for node in client.list_nodes()] == ["a-001", "a-002"]
 
 
 @pytest.mark.parametrize("resource_id", ["", " , ", None])
 def test_a_create_may_be_answered_without_an_id(resource_id: str | None) -> None:
     scp = answering(httpx.Response(202, json={"resource_id": resource_id}))
-    assert scp.create_nodes(new_nodes("fabric-a", "a-001", "a-002")) == []
+    assert scp.create_nodes(build_create_request("fabric-a", "a-001", "a-002")) == []
 
 
 def test_ids_are_told_apart(client: ScpClient) -> None:
-    made = client.create_nodes(new_nodes("fabric-a", "a-001", "a-002", "a-003"))
+    made = client.create_nodes(build_create_request("fabric-a", "a-001", "a-002", "a-003"))
     assert len(made) == 3
     assert {len(each) for each in made} == {32}
 
 
 @pytest.mark.parametrize("language", ["ko-KR", "en-US"])
-def test_a_pool_without_room_is_out_of_capacity(scp: Emulated, language: str) -> None:
-    scp.call("POST", "/scp/settings", {"capacity": {POOL: 1}})
+def test_a_pool_without_room_is_out_of_capacity(scp: EmulatedScp, language: str) -> None:
+    scp.call_emulator("POST", "/scp/settings", {"capacity": {POOL: 1}})
     connection = Connection(find_credentials(scp.settings), language=language)
     try:
         with pytest.raises(OutOfCapacity) as caught:
-            ScpClient(connection).create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+            ScpClient(connection).create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
     finally:
         connection.close()
     assert caught.value.status == 400
@@ -131,7 +131,7 @@ def test_a_pool_without_room_is_out_of_capacity(scp: Emulated, language: str) ->
 @pytest.mark.parametrize("status", [400, 403, 409])
 def test_words_for_a_shortage(text: str, status: int) -> None:
     with pytest.raises(OutOfCapacity, match="answered"):
-        answering(refusal(status, text)).create_nodes(new_nodes("f-1", "a-001", "a-002"))
+        answering(refusal(status, text)).create_nodes(build_create_request("f-1", "a-001", "a-002"))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_words_for_a_shortage(text: str, status: int) -> None:
 @pytest.mark.parametrize("status", [400, 403])
 def test_words_for_something_else(text: str, status: int) -> None:
     with pytest.raises((InvalidRequest, PermissionDenied)):
-        answering(refusal(status, text)).create_nodes(new_nodes("f-1", "a-001", "a-002"))
+        answering(refusal(status, text)).create_nodes(build_create_request("f-1", "a-001", "a-002"))
 
 
 def test_a_missing_node_is_no_shortage_whatever_it_says() -> None:
@@ -204,7 +204,7 @@ def test_errors_that_are_no_objects_are_withheld() -> None:
 )
 def test_no_error_has_a_secret(echo: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        answering(refusal(400, echo)).create_nodes(new_nodes("f-1", "a-001", "a-002"))
+        answering(refusal(400, echo)).create_nodes(build_create_request("f-1", "a-001", "a-002"))
     told = f"{caught.value} {caught.value!r} {vars(caught.value)}"
     assert not [
         secret
@@ -214,14 +214,14 @@ def test_no_error_has_a_secret(echo: str) -> None:
 
 
 def test_no_log_has_a_secret(
-    scp: Emulated, client: ScpClient, caplog: pytest.LogCaptureFixture
+    scp: EmulatedScp, client: ScpClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+        client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
         client.list_nodes()
     assert "POST /v1/gpu-nodes -> 202" in caplog.text
     secrets = (PASSWORD, "token-4711", *find_credentials(scp.settings).secrets)
-    assert not [each for each in secrets if each and each in caplog.text]
+    assert not [secret for secret in secrets if secret and secret in caplog.text]
 
 
 def test_an_answer_of_another_form_is_named_without_its_values() -> None:
@@ -232,18 +232,18 @@ def test_an_answer_of_another_form_is_named_without_its_values() -> None:
     assert caught.value.__suppress_context__
 
 
-def test_a_viewer_is_told_what_is_missing(scp: Emulated) -> None:
-    viewer = scp.client_with(
+def test_a_viewer_is_told_what_is_missing(scp: EmulatedScp) -> None:
+    viewer = scp.create_client(
         SCP_TF_ACCESS_KEY=VIEWER_ACCESS_KEY, SCP_TF_SECRET_KEY=VIEWER_SECRET_KEY
     )
     assert viewer.list_nodes() == []
     with pytest.raises(PermissionDenied, match="in IAM"):
-        viewer.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+        viewer.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
 
 
-def test_an_unknown_key_is_told_where_it_is_from(scp: Emulated) -> None:
+def test_an_unknown_key_is_told_where_it_is_from(scp: EmulatedScp) -> None:
     with pytest.raises(AuthError) as caught:
-        scp.client_with(SCP_TF_ACCESS_KEY="AK-unknown").list_nodes()
+        scp.create_client(SCP_TF_ACCESS_KEY="AK-unknown").list_nodes()
     assert "SCP_TF_ACCESS_KEY and SCP_TF_SECRET_KEY" in str(caught.value)
     assert "AK-unknown" not in str(caught.value)
 
@@ -252,7 +252,7 @@ def test_an_unknown_key_is_told_where_it_is_from(scp: Emulated) -> None:
     ("off", "told"),
     [(-3630.0, "clock is 1h00m behind the platform's"), (3630.0, "clock is 1h00m ahead of the")],
 )
-def test_a_clock_that_is_off_is_said_so(scp: Emulated, off: float, told: str) -> None:
+def test_a_clock_that_is_off_is_said_so(scp: EmulatedScp, off: float, told: str) -> None:
     connection = Connection(find_credentials(scp.settings), now=lambda: time.time() + off)
     try:
         with pytest.raises(AuthError, match=told):
@@ -291,33 +291,33 @@ ACTS: dict[str, tuple[str, str, Act]] = {
 
 @pytest.mark.parametrize("name", ACTS)
 def test_a_repetition_after_a_lost_answer_is_no_error(
-    scp: Emulated, client: ScpClient, ids: list[str], name: str
+    scp: EmulatedScp, client: ScpClient, ids: list[str], name: str
 ) -> None:
     method, path, act = ACTS[name]
-    scp.fault(method, path, drop="after")
+    scp.inject_fault(method, path, drop="after")
     act(client, ids)
-    assert [each[0] for each in scp.requests()].count(method) >= 2
+    assert [request[0] for request in scp.list_requests()].count(method) >= 2
     node = client.get_node(ids[0])
     assert node.lock_enabled or node.state in {"TERMINATING", "STOPPING", "EDITING"}
 
 
-def test_the_other_repetitions(scp: Emulated, client: ScpClient, ids: list[str]) -> None:
-    others = client.create_nodes(new_nodes("fabric-b", "b-001", "b-002"))
+def test_the_other_repetitions(scp: EmulatedScp, client: ScpClient, ids: list[str]) -> None:
+    others = client.create_nodes(build_create_request("fabric-b", "b-001", "b-002"))
     client.stop_nodes(ids[1:])
     client.assign_nat(ids[0], PUBLIC_IP)
-    scp.advance(1000)
+    scp.move_clock(1000)
     here, there = (client.get_node(id_).cluster_fabric_id or "" for id_ in (others[0], ids[0]))
     for method, path in (
         ("POST", "/start$"),
         ("DELETE", "/public-nat-ip$"),
         ("POST", "/modify-members$"),
     ):
-        scp.fault(method, path, drop="after")
+        scp.inject_fault(method, path, drop="after")
     client.start_nodes(ids[1:])
     client.release_nat(ids[0])
     client.modify_members(here, there, others[:1])
-    scp.advance(1000)
-    found = {each.id: each for each in client.list_nodes()}
+    scp.move_clock(1000)
+    found = {node.id: node for node in client.list_nodes()}
     assert found[ids[1]].state == "RUNNING"
     assert not found[ids[0]].policy_use_nat
     assert found[others[0]].cluster_fabric_id == there
@@ -330,7 +330,7 @@ def test_what_is_so_already_is_no_error(client: ScpClient, ids: list[str]) -> No
 
 
 def test_a_refusal_with_a_reason_of_its_own_is_one(
-    scp: Emulated, client: ScpClient, ids: list[str]
+    scp: EmulatedScp, client: ScpClient, ids: list[str]
 ) -> None:
     client.lock_node(ids[0])
     with pytest.raises(InvalidRequest, match="a-001"):
@@ -338,15 +338,15 @@ def test_a_refusal_with_a_reason_of_its_own_is_one(
     with pytest.raises(InvalidRequest, match="a-001"):
         client.stop_nodes(ids)
     client.assign_nat(ids[0], PUBLIC_IP)
-    scp.advance(1000)
+    scp.move_clock(1000)
     with pytest.raises(InvalidRequest, match="public NAT IP already"):
         client.assign_nat(ids[0], "f" * 32)
     assert {client.get_node(id_).state for id_ in ids} == {"RUNNING"}
 
 
-def test_deleting_what_is_gone(scp: Emulated, client: ScpClient, ids: list[str]) -> None:
+def test_deleting_what_is_gone(scp: EmulatedScp, client: ScpClient, ids: list[str]) -> None:
     client.delete_nodes(ids[:1])
-    scp.advance(1000)
+    scp.move_clock(1000)
     client.delete_nodes(ids[:1])
     with pytest.raises(NotFound):
         client.delete_nodes(ids)
@@ -369,26 +369,26 @@ def test_no_nodes_are_no_request() -> None:
 
 
 def test_a_node_that_shows_as_terminated_is_gone(
-    scp: Emulated, client: ScpClient, ids: list[str]
+    scp: EmulatedScp, client: ScpClient, ids: list[str]
 ) -> None:
-    scp.call("POST", "/scp/settings", {"terminated_seconds": 5000})
+    scp.call_emulator("POST", "/scp/settings", {"terminated_seconds": 5000})
     client.delete_nodes(ids)
-    scp.advance(1000)
+    scp.move_clock(1000)
     with pytest.raises(NotFound, match="TERMINATED"):
         client.get_node(ids[0])
     assert client.list_nodes() == []
-    assert {each.id for each in client.list_nodes(state="TERMINATED")} == {*ids}
+    assert {node.id for node in client.list_nodes(state="TERMINATED")} == {*ids}
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_a_passing_trouble_is_waited_out(scp: Emulated, client: ScpClient, status: int) -> None:
-    scp.fault("GET", NODES, status=status, count=2)
+def test_a_passing_trouble_is_waited_out(scp: EmulatedScp, client: ScpClient, status: int) -> None:
+    scp.inject_fault("GET", NODES, status=status, count=2)
     assert client.list_nodes() == []
-    assert len(scp.requests()) == 3
+    assert len(scp.list_requests()) == 3
 
 
-def test_what_stays_is_told(scp: Emulated, client: ScpClient) -> None:
-    scp.fault("GET", NODES, status=429, count=None)
+def test_what_stays_is_told(scp: EmulatedScp, client: ScpClient) -> None:
+    scp.inject_fault("GET", NODES, status=429, count=None)
     with pytest.raises(RateLimited):
         client.list_nodes()
 
@@ -396,7 +396,9 @@ def test_what_stays_is_told(scp: Emulated, client: ScpClient) -> None:
 # Versions.
 
 
-def test_a_version_that_ends_is_said_once(scp: Emulated, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_version_that_ends_is_said_once(
+    scp: EmulatedScp, caplog: pytest.LogCaptureFixture
+) -> None:
     connection = Connection(find_credentials(scp.settings), version="1.1")
     try:
         ScpClient(connection).list_nodes()
@@ -443,8 +445,8 @@ def test_an_old_version_ends_also_when_no_answer_says_so(
 # One client for all who have the same keys.
 
 
-def test_clients_are_shared_by_credentials(scp: Emulated) -> None:
-    variables = environ(scp.url)
+def test_clients_are_shared_by_credentials(scp: EmulatedScp) -> None:
+    variables = build_variables(scp.url)
     client = client_for(Settings(environ=variables))
     assert client_for(Settings(environ=dict(variables))) is client
     other = client_for(Settings(environ={**variables, "SCP_TF_SECRET_KEY": "other"}))
@@ -477,7 +479,7 @@ def test_each_region_has_a_client_of_its_own() -> None:
     assert client_for(settings, "kr-south2") is not client_for(settings)
 
 
-def test_shared_readers_look_at_one_node_or_the_list(scp: Emulated, ids: list[str]) -> None:
+def test_shared_readers_look_at_one_node_or_the_list(scp: EmulatedScp, ids: list[str]) -> None:
     shared = scp.client.get_node_listing("fabric-a")
     assert shared.one(ids[0]).gpu_node_name == "a-001"
     assert [each.id for each in shared.all()] == ids

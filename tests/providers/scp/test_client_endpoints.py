@@ -9,7 +9,16 @@ import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
 from scp_document import CREATE, ENDPOINTS, ID, NODE, Endpoint, Json
-from scp_emulated import H100, IMAGE, POOL, PUBLIC_IP, SUBNET, Emulated, emulated, new_nodes
+from scp_emulated import (
+    H100,
+    IMAGE,
+    POOL,
+    PUBLIC_IP,
+    SUBNET,
+    EmulatedScp,
+    build_create_request,
+    run_emulator,
+)
 
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
@@ -22,8 +31,8 @@ CREDENTIALS = Credentials("AK", "SK", base_url="http://scp.test/base")
 
 def _create() -> wire.CreateGpuNodes:
     fabric = wire.ClusterFabricDetails(**CREATE["cluster_fabric_details"])
-    servers = tuple(wire.ServerDetails(**each) for each in CREATE["server_details"])
-    tags = tuple(wire.Tag(**each) for each in CREATE["tags"])
+    servers = tuple(wire.ServerDetails(**server) for server in CREATE["server_details"])
+    tags = tuple(wire.Tag(**tag) for tag in CREATE["tags"])
     parts = {"cluster_fabric_details": fabric, "server_details": servers, "tags": tags}
     return wire.CreateGpuNodes(**{**CREATE, **parts})
 
@@ -143,30 +152,30 @@ def test_only_the_filters_given_are_sent() -> None:
 
 
 @pytest.fixture
-def scp() -> Iterator[Emulated]:
-    with emulated() as platform:
+def scp() -> Iterator[EmulatedScp]:
+    with run_emulator() as platform:
         yield platform
 
 
-def test_all_endpoints_in_a_life(scp: Emulated) -> None:
+def test_all_endpoints_in_a_life(scp: EmulatedScp) -> None:
     client = scp.client
-    assert IMAGE in [each.id for each in client.list_images("kr-west1")]
-    assert H100 in [each.id for each in client.list_products("SCALE", IMAGE)]
+    assert IMAGE in [image.id for image in client.list_images("kr-west1")]
+    assert H100 in [product.id for product in client.list_products("SCALE", IMAGE)]
     (pool,) = client.list_node_pools(SUBNET, node_pool_id=POOL)
     assert pool.cluster_fabric_details == ()
 
-    first = client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
-    second = client.create_nodes(new_nodes("fabric-b", "b-001", "b-002"))
-    assert [each.id for each in client.list_nodes(cluster_fabric_name="fabric-a")] == first
+    first = client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
+    second = client.create_nodes(build_create_request("fabric-b", "b-001", "b-002"))
+    assert [node.id for node in client.list_nodes(cluster_fabric_name="fabric-a")] == first
     assert client.get_node(first[0]).state == "CREATING"
     assert client.get_node(first[0]).cluster_fabric_id is None
-    scp.advance(1000)
+    scp.move_clock(1000)
 
     (here,) = client.list_fabrics(
         cluster_fabric_name="fabric-a", state="RUNNING", node_pool_id=POOL
     )
     (there,) = client.list_fabrics(cluster_fabric_name="fabric-b")
-    assert [each.gpu_node_id for each in client.get_fabric(here.id).gpu_node_details] == first
+    assert [member.gpu_node_id for member in client.get_fabric(here.id).gpu_node_details] == first
     (pool,) = client.list_node_pools(cluster_fabric_id=here.id)
     assert here.id in [each.cluster_fabric_id for each in pool.cluster_fabric_details]
 
@@ -174,31 +183,31 @@ def test_all_endpoints_in_a_life(scp: Emulated) -> None:
     client.modify_members(there.id, here.id, second[:1])
     client.stop_nodes(first[1:])
     client.lock_node(second[1])
-    scp.advance(1000)
+    scp.move_clock(1000)
     assert client.get_node(first[0]).policy_use_nat
     assert client.get_node(first[1]).state == "STOPPED"
     assert client.get_node(second[0]).cluster_fabric_id == here.id
     assert client.get_node(second[1]).lock_enabled
-    assert [each.id for each in client.list_nodes(cluster_fabric_id=here.id)] == [*first, second[0]]
+    assert [node.id for node in client.list_nodes(cluster_fabric_id=here.id)] == [*first, second[0]]
 
     client.release_nat(first[0])
     client.start_nodes(first[1:])
     client.unlock_node(second[1])
-    scp.advance(1000)
+    scp.move_clock(1000)
     client.delete_nodes([*first, *second])
-    scp.advance(1000)
+    scp.move_clock(1000)
     assert (client.list_nodes(), client.list_fabrics()) == ([], [])
     with pytest.raises(NotFound):
         client.get_node(first[0])
 
-    asked = set(scp.requests())
+    asked = set(scp.list_requests())
     for endpoint in ENDPOINTS:
         path = re.sub(r"\\{\w+\\}", "[0-9a-f]{32}", re.escape(endpoint.path))
         assert any(m == endpoint.method and re.fullmatch(path, p) for m, p in asked), str(endpoint)
 
 
-def test_the_node_of_a_create_is_read_whole(scp: Emulated) -> None:
-    (id_, _) = scp.client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+def test_the_node_of_a_create_is_read_whole(scp: EmulatedScp) -> None:
+    (id_, _) = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
     node = scp.client.get_node(id_)
     assert _plain(node).keys() == NODE.keys()
     assert (node.gpu_node_name, node.network_id, node.root_account) == ("a-001", SUBNET, "root")

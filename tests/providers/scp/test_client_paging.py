@@ -139,7 +139,7 @@ def node(number: int, **fields: Any) -> dict[str, Any]:
 
 def test_nodes_are_sorted_by_name() -> None:
     platform = Platform(gpu_nodes=[node(number) for number in (5, 3, 1, 4, 2, 7, 6)])
-    names = [each.gpu_node_name for each in platform.client().list_nodes()]
+    names = [node.gpu_node_name for node in platform.client().list_nodes()]
     assert names == [f"n-{number:03d}" for number in range(1, 8)]
     assert {each["size"] for each in platform.asked} == {str(SIZE)}
 
@@ -167,15 +167,15 @@ def test_a_filter_that_the_platform_takes_loosely_is_exact_here() -> None:
         ],
     )
     scp = platform.client()
-    assert [each.id for each in scp.list_nodes(cluster_fabric_name="train")] == ["i1"]
-    assert [each.id for each in scp.list_nodes(state="ERROR")] == ["i3"]
+    assert [node.id for node in scp.list_nodes(cluster_fabric_name="train")] == ["i1"]
+    assert [node.id for node in scp.list_nodes(state="ERROR")] == ["i3"]
     assert scp.list_nodes(gpu_node_name="n") == []
-    assert [each.id for each in scp.list_fabrics(cluster_fabric_name="train")] == ["f1"]
+    assert [fabric.id for fabric in scp.list_fabrics(cluster_fabric_name="train")] == ["f1"]
     assert scp.list_fabrics(node_pool_id="P") == []
 
 
 def test_a_terminated_node_is_gone_unless_it_is_asked_for() -> None:
     scp = Platform(gpu_nodes=[node(1), node(2, state="TERMINATED")]).client()
-    assert [each.id for each in scp.list_nodes()] == ["i1"]
-    assert [each.id for each in scp.list_nodes(state="TERMINATED")] == ["i2"]
-    assert [each.id for each in scp.get_node_listing().all()] == ["i1"]
+    assert [node.id for node in scp.list_nodes()] == ["i1"]
+    assert [node.id for node in scp.list_nodes(state="TERMINATED")] == ["i2"]
+    assert [node.id for node in scp.get_node_listing().all()] == ["i1"]

@@ -32,10 +32,13 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_told_after_a_refresh_and_plans_nothing(
-    world: Any, pool_inputs: Properties, node_inputs: Properties, request: pytest.FixtureRequest
+    environment: Any,
+    pool_inputs: Properties,
+    node_inputs: Properties,
+    request: pytest.FixtureRequest,
 ) -> None:
-    pool = world.create("NodePool", pool_inputs, name="pool")
-    solo = world.create(
+    pool = environment.create("NodePool", pool_inputs, name="pool")
+    solo = environment.create(
         "GpuNode", {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
     )
     request.getfixturevalue("newer")
@@ -43,35 +46,35 @@ def test_it_is_told_after_a_refresh_and_plans_nothing(
         assert "newer_image" not in thing.outs
         assert [*kind.list_notices(thing.inputs, thing.outs, 0)] == []
         offers.cached_lists.clear()
-        seen = world.refresh(thing)
+        seen = environment.refresh(thing)
         assert seen.outs["newer_image"] == {"id": NEWER, "name": "RHEL 8.10 for BM"}
-        assert world.changes(seen) == {}
+        assert environment.list_changes(seen) == {}
         (notice,) = kind.list_notices(seen.inputs, seen.outs, 0)
         assert (notice.kind, NEWER in notice.text) == ("image", True)
-        assert world.refresh(seen).outs == seen.outs
+        assert environment.refresh(seen).outs == seen.outs
 
 
 def test_an_update_keeps_it_and_a_look_without_answer_too(
-    world: Any, pool_inputs: Properties, newer: None
+    environment: Any, pool_inputs: Properties, newer: None
 ) -> None:
-    pool = world.create("NodePool", {**pool_inputs, "count": 2})
+    pool = environment.create("NodePool", {**pool_inputs, "count": 2})
     assert pool.outs["newer_image"]["id"] == NEWER
-    pool = world.update(pool, {**pool_inputs, "count": 3})
+    pool = environment.update(pool, {**pool_inputs, "count": 3})
     assert pool.outs["newer_image"]["id"] == NEWER
     offers.cached_lists.clear()
-    world.fault("GET", "images", status=503, count=None)
-    assert world.refresh(pool).outs["newer_image"]["id"] == NEWER
+    environment.inject_fault("GET", "images", status=503, count=None)
+    assert environment.refresh(pool).outs["newer_image"]["id"] == NEWER
     pool.outs["newer_image"] = {"name": 3}
-    assert "newer_image" not in world.refresh(pool).outs
+    assert "newer_image" not in environment.refresh(pool).outs
 
 
-def test_many_resources_share_one_list(world: Any, pool_inputs: Properties) -> None:
-    pool = world.create("NodePool", pool_inputs)
+def test_many_resources_share_one_list(environment: Any, pool_inputs: Properties) -> None:
+    pool = environment.create("NodePool", pool_inputs)
     offers.cached_lists.clear()
-    world.sent()
+    environment.count_requests()
     for _ in range(3):
-        world.refresh(pool)
-    paths = [each["path"] for each in world.control("GET", "requests")]
+        environment.refresh(pool)
+    paths = [each["path"] for each in environment.call_emulator("GET", "requests")]
     assert len([path for path in paths if path.endswith("/images")]) == 1
 
 

@@ -32,80 +32,80 @@ REPAIR = {"approve": "automatic", "on": ["failed_certification"]}
 
 
 @pytest.fixture
-def kubeconfig(world: Any, tmp_path: Path) -> str:
+def kubeconfig(environment: Any, tmp_path: Path) -> str:
     headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
-    made = world.http.post("/together/v1/compute/clusters", json=CLUSTER, headers=headers)
+    made = environment.http.post("/together/v1/compute/clusters", json=CLUSTER, headers=headers)
     id_ = made.raise_for_status().json()["cluster_id"]
-    world.advance(3600)
-    shown = world.http.get(f"/together/v1/compute/clusters/{id_}", headers=headers).json()
+    environment.move_clock(3600)
+    shown = environment.http.get(f"/together/v1/compute/clusters/{id_}", headers=headers).json()
     path = tmp_path / "kubeconfig"
     path.write_bytes(base64.b64decode(shown["kube_config"]))
     return str(path)
 
 
 @pytest.fixture
-def nodes(world: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]) -> list[Any]:
+def nodes(environment: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]) -> list[Any]:
     """Two that have joined the fabric of a pool."""
-    pool = world.create("NodePool", {**pool_inputs, "count": 2}, "pool")
+    pool = environment.create("NodePool", {**pool_inputs, "count": 2}, "pool")
     fabric = pool.outs["cluster_fabric_id"]
     named = {**node_inputs, "cluster_fabric_id": fabric, "repair": REPAIR}
-    return [world.create("GpuNode", {**named, "gpu_node_name": name}, name) for name in NAMES]
+    return [environment.create("GpuNode", {**named, "gpu_node_name": name}, name) for name in NAMES]
 
 
 def declared(nodes: list[Any], kubeconfig: str, **fields: Any) -> dict[str, Any]:
     return {
         "name": "fabric",
-        "node_ids": [each.id for each in nodes],
+        "node_ids": [node.id for node in nodes],
         "kubernetes": {"kubeconfig": kubeconfig},
         "categories": [CATEGORY],
         **fields,
     }
 
 
-def slow(world: Any, **nodes: float) -> None:
+def slow(environment: Any, **nodes: float) -> None:
     told = {name.replace("_", "-"): figure for name, figure in nodes.items()}
-    world.control("POST", "kubernetes/settings", {"slow_nodes": told})
+    environment.call_emulator("POST", "kubernetes/settings", {"slow_nodes": told})
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_node_that_fails_is_made_anew_and_the_new_one_is_certified(
-    world: Any, nodes: list[Any], kubeconfig: str
+    environment: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
-    slow(world, train_worker_1=250)
-    proof = world.create("Certification", declared(nodes, kubeconfig), "fabric")
+    slow(environment, train_worker_1=250)
+    proof = environment.create("Certification", declared(nodes, kubeconfig), "fabric")
     assert "node train-worker-1: communication/nccl-all-reduce: 250 GB/s" in proof.reason
     assert [each["machine"] for each in proof.outs["evidence"]] == [nodes[0].id]
 
-    seen = [world.refresh(each) for each in nodes]
+    seen = [environment.refresh(node) for node in nodes]
     assert [each.outs["faults"] for each in seen[:1]] == [[]]
     [fault] = seen[1].outs["faults"]
     assert (fault["cause"], fault["instance"]) == (FaultCause.FAILED_CERTIFICATION, nodes[1].id)
-    replaced = world.diff(seen[1], seen[1].inputs)
+    replaced = environment.diff(seen[1], seen[1].inputs)
     assert replaced == ['repair["train-worker-1"]']
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_other_nodes_are_a_row_that_certifies_again(
-    world: Any, nodes: list[Any], kubeconfig: str
+    environment: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
-    proof = world.create("Certification", declared(nodes[:1], kubeconfig), "fabric")
+    proof = environment.create("Certification", declared(nodes[:1], kubeconfig), "fabric")
     assert proof.outs["ready"] is True
-    changes = world.changes(proof, declared(nodes, kubeconfig))
+    changes = environment.list_changes(proof, declared(nodes, kubeconfig))
     assert changes["evidence"] == ("1 node proven", "all nodes proven")
-    proof = world.update(proof, declared(nodes, kubeconfig))
+    proof = environment.update(proof, declared(nodes, kubeconfig))
     assert [each["node"] for each in proof.outs["evidence"]] == NAMES
-    assert world.changes(proof, declared(nodes[:1], kubeconfig)).keys() == {"node_ids"}
+    assert environment.list_changes(proof, declared(nodes[:1], kubeconfig)).keys() == {"node_ids"}
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_node_that_is_not_there_is_not_proven(
-    world: Any, nodes: list[Any], kubeconfig: str
+    environment: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
-    ids = [*(each.id for each in nodes), "no-such-node"]
-    proof = world.create("Certification", declared(nodes, kubeconfig, node_ids=ids), "fabric")
+    ids = [*(node.id for node in nodes), "no-such-node"]
+    proof = environment.create("Certification", declared(nodes, kubeconfig, node_ids=ids), "fabric")
     assert proof.outs["ready"] is False
     assert "2 of 3 declared nodes are there" in proof.reason
 
@@ -118,6 +118,6 @@ def test_a_node_that_is_not_there_is_not_proven(
         ({"slurm": {"via": "ssh"}}, "slurm"),
     ],
 )
-def test_what_cannot_be_meant(world: Any, fields: dict[str, Any], path: str) -> None:
+def test_what_cannot_be_meant(environment: Any, fields: dict[str, Any], path: str) -> None:
     inputs = {**declared([], "k"), "node_ids": ["a"], **fields}
-    assert path in world.problems("Certification", inputs)
+    assert path in environment.find_problems("Certification", inputs)

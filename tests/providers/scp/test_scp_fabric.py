@@ -11,77 +11,77 @@ Properties = dict[str, Any]
 FABRIC = {"node_pool_id": "POOL001-krw1a", "cluster_fabric_name": "fabric1"}
 
 
-def test_without_members_it_is_ready_and_has_no_id(world: Any) -> None:
-    fabric = world.create("Fabric", FABRIC)
+def test_without_members_it_is_ready_and_has_no_id(environment: Any) -> None:
+    fabric = environment.create("Fabric", FABRIC)
     assert fabric.id == "POOL001-krw1a/fabric1"
     assert fabric.outs["ready"] is True
     assert fabric.outs["cluster_fabric_id"] == ""
     assert "state" not in fabric.outs
-    again = world.refresh(fabric)
+    again = environment.refresh(fabric)
     assert again is not None
     assert again.outs == fabric.outs
-    assert world.changes(again) == {}
-    world.delete(fabric)
-    assert world.writes() == {}
+    assert environment.list_changes(again) == {}
+    environment.delete(fabric)
+    assert environment.count_writes() == {}
 
 
 @pytest.mark.slow
-def test_with_members_it_shows_them(world: Any, pool_inputs: Properties) -> None:
-    fabric = world.create("Fabric", FABRIC, name="fabric")
-    pool = world.create("NodePool", pool_inputs)
-    seen = world.refresh(fabric)
+def test_with_members_it_shows_them(environment: Any, pool_inputs: Properties) -> None:
+    fabric = environment.create("Fabric", FABRIC, name="fabric")
+    pool = environment.create("NodePool", pool_inputs)
+    seen = environment.refresh(fabric)
     assert seen.outs["cluster_fabric_id"] == pool.outs["cluster_fabric_id"]
     assert seen.outs["state"] == "RUNNING"
-    members = {each["gpu_node_id"] for each in seen.outs["gpu_node_details"]}
+    members = {member["gpu_node_id"] for member in seen.outs["gpu_node_details"]}
     assert members == set(pool.outs["node_ids"])
-    assert world.changes(seen) == {}
+    assert environment.list_changes(seen) == {}
     # Its last node ends it; the declaration stays.
-    world.delete(pool)
-    empty = world.refresh(seen)
+    environment.delete(pool)
+    empty = environment.refresh(seen)
     assert empty.outs["cluster_fabric_id"] == ""
-    assert (empty.outs["ready"], world.changes(empty)) == (True, {})
+    assert (empty.outs["ready"], environment.list_changes(empty)) == (True, {})
 
 
 @pytest.mark.slow
-def test_it_is_deleted_only_when_it_is_empty(world: Any, pool_inputs: Properties) -> None:
-    pool = world.create("NodePool", pool_inputs)
-    fabric = world.create("Fabric", FABRIC, name="fabric")
-    world.writes()
+def test_it_is_deleted_only_when_it_is_empty(environment: Any, pool_inputs: Properties) -> None:
+    pool = environment.create("NodePool", pool_inputs)
+    fabric = environment.create("Fabric", FABRIC, name="fabric")
+    environment.count_writes()
     with pytest.raises(GpuformError) as caught:
-        world.delete(fabric)
+        environment.delete(fabric)
     assert "it has nodes: train-001, train-002, train-003" in str(caught.value)
     assert "delete or move them first" in str(caught.value)
-    assert world.writes() == {}
-    world.client.delete_nodes(pool.outs["node_ids"])
-    world.delete(fabric)
-    assert world.client.list_fabrics() == []
+    assert environment.count_writes() == {}
+    environment.client.delete_nodes(pool.outs["node_ids"])
+    environment.delete(fabric)
+    assert environment.client.list_fabrics() == []
 
 
-def test_another_name_or_pool_is_another_fabric(world: Any) -> None:
-    fabric = world.create("Fabric", FABRIC)
+def test_another_name_or_pool_is_another_fabric(environment: Any) -> None:
+    fabric = environment.create("Fabric", FABRIC)
     for change in ({"cluster_fabric_name": "fabric2"}, {"node_pool_id": "POOL002-krw1b"}):
-        assert world.diff(fabric, {**FABRIC, **change}) == list(change)
+        assert environment.diff(fabric, {**FABRIC, **change}) == list(change)
 
 
-def test_a_vendor_pool_that_does_not_exist_is_refused_while_planning(world: Any) -> None:
-    found = world.problems("Fabric", {**FABRIC, "node_pool_id": "POOL009-krw1a"})
+def test_a_vendor_pool_that_does_not_exist_is_refused_while_planning(environment: Any) -> None:
+    found = environment.find_problems("Fabric", {**FABRIC, "node_pool_id": "POOL009-krw1a"})
     assert list(found) == ["node_pool_id"]
     assert "the platform has no node pool POOL009-krw1a" in found["node_pool_id"]
 
 
-def test_a_fabric_that_fails_is_told(world: Any, pool_inputs: Properties) -> None:
-    world.create("NodePool", pool_inputs)
-    world.fault("GET", "^/v1/cluster-fabrics/", status_override="ERROR", count=None)
-    fabric = world.create("Fabric", FABRIC, name="fabric")
+def test_a_fabric_that_fails_is_told(environment: Any, pool_inputs: Properties) -> None:
+    environment.create("NodePool", pool_inputs)
+    environment.inject_fault("GET", "^/v1/cluster-fabrics/", status_override="ERROR", count=None)
+    fabric = environment.create("Fabric", FABRIC, name="fabric")
     assert (fabric.outs["ready"], fabric.reason) == (
         False,
         "fabric fabric1: its state is ERROR",
     )
 
 
-def test_an_import_takes_the_name_in_the_pool(world: Any, pool_inputs: Properties) -> None:
-    world.create("NodePool", pool_inputs)
-    inputs, found = world.imported("Fabric", "POOL001-krw1a/fabric1")
+def test_an_import_takes_the_name_in_the_pool(environment: Any, pool_inputs: Properties) -> None:
+    environment.create("NodePool", pool_inputs)
+    inputs, found = environment.import_object("Fabric", "POOL001-krw1a/fabric1")
     assert inputs == FABRIC
     assert found.outs["state"] == "RUNNING"
-    assert world.imported("Fabric", "no-such-form") is None
+    assert environment.import_object("Fabric", "no-such-form") is None

@@ -18,9 +18,9 @@ NAMES = ["train-001", "train-002", "train-003"]
 
 
 @pytest.fixture
-def fake(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubernetes]:
+def fake(environment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubernetes]:
     monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
-    made = Kubernetes(world.clock)
+    made = Kubernetes(environment.clock)
     with serving(made) as address:
         text = kubeconfig(address)
         (tmp_path / "kubeconfig").write_text(text)
@@ -29,10 +29,10 @@ def fake(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.fixture
-def pool(world: Any, pool_inputs: dict[str, Any], tmp_path: Path) -> Any:
+def pool(environment: Any, pool_inputs: dict[str, Any], tmp_path: Path) -> Any:
     drain = {"kubernetes": {"kubeconfig": str(tmp_path / "kubeconfig")}, "wait_minutes": 10}
-    made = world.create("NodePool", {**pool_inputs, "count": 3, "drain": drain})
-    world.writes()
+    made = environment.create("NodePool", {**pool_inputs, "count": 3, "drain": drain})
+    environment.count_writes()
     return made
 
 
@@ -45,82 +45,89 @@ def joined(fake: Kubernetes, pool: Any, **names: str) -> None:
 
 @pytest.mark.parametrize("fault", ["empty", "foreign", "hidden"])
 def test_a_kubernetes_that_shows_none_of_the_nodes_lets_none_go(
-    world: Any, pool: Any, fake: Kubernetes, fault: str
+    environment: Any, pool: Any, fake: Kubernetes, fault: str
 ) -> None:
     if fault != "empty":
         joined(fake, pool)
         fake.run("train-002", "job")
     fake.manners.is_foreign = fault == "foreign"
     fake.manners.hidden_nodes = set(NAMES) if fault == "hidden" else set()
-    for change in (world.delete, lambda made: world.update(made, {**made.inputs, "count": 2})):
+    for change in (
+        environment.delete,
+        lambda made: environment.update(made, {**made.inputs, "count": 2}),
+    ):
         with pytest.raises(
             GpuformError, match="cannot remove a node: Kubernetes: it knows no node"
         ):
             change(pool)
-    assert world.writes() == {}
+    assert environment.count_writes() == {}
 
 
 def test_a_node_that_is_hidden_is_not_the_one_to_go(
-    world: Any, pool: Any, fake: Kubernetes
+    environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
     joined(fake, pool)
     fake.run("train-003", "job")
     fake.manners.hidden_nodes = {"train-003"}
-    smaller = world.update(pool, {**pool.inputs, "count": 2})
+    smaller = environment.update(pool, {**pool.inputs, "count": 2})
     assert sorted(smaller.nodes) == ["train-001", "train-003"]
     with pytest.raises(GpuformError, match="an address of train-003"):
-        world.delete(smaller)
+        environment.delete(smaller)
     assert fake.jobs_on("train-003") == ["ml/job"]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_job_on_a_node_of_another_name_is_waited_for(
-    world: Any, pool: Any, fake: Kubernetes
+    environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
     joined(fake, pool, **{"train-002": "ip-192-168-0-2.internal"})
     fake.run("ip-192-168-0-2.internal", "job")
     with pytest.raises(GpuformError, match="jobs still run on train-002: ml/job"):
-        world.delete(pool)
-    assert world.writes() == {}
+        environment.delete(pool)
+    assert environment.count_writes() == {}
     fake.end("job")
-    world.delete(pool)
-    assert world.writes() == {DELETE: 1}
+    environment.delete(pool)
+    assert environment.count_writes() == {DELETE: 1}
 
 
-def test_a_node_that_two_names_fit_stays(world: Any, pool: Any, fake: Kubernetes) -> None:
+def test_a_node_that_two_names_fit_stays(environment: Any, pool: Any, fake: Kubernetes) -> None:
     joined(fake, pool)
     fake.add_node("b", addresses={"InternalIP": pool.nodes["train-001"]["policy_ip"]})
     with pytest.raises(GpuformError, match="which node is train-001: it may be b or train-001"):
-        world.delete(pool)
-    assert world.writes() == {}
+        environment.delete(pool)
+    assert environment.count_writes() == {}
 
 
-def test_pods_that_a_gateway_hides_let_none_go(world: Any, pool: Any, fake: Kubernetes) -> None:
+def test_pods_that_a_gateway_hides_let_none_go(
+    environment: Any, pool: Any, fake: Kubernetes
+) -> None:
     """It shows those of some namespaces alone, and no error."""
     joined(fake, pool)
     fake.run("train-002", "job")
     fake.manners.hidden_namespaces = {"kube-system", "ml"}
     with pytest.raises(GpuformError, match="jobs on train-001 cannot be told: it shows no pod"):
-        world.delete(pool)
-    assert world.writes() == {}
+        environment.delete(pool)
+    assert environment.count_writes() == {}
 
 
-def test_pods_that_may_not_be_listed_let_none_go(world: Any, pool: Any, fake: Kubernetes) -> None:
+def test_pods_that_may_not_be_listed_let_none_go(
+    environment: Any, pool: Any, fake: Kubernetes
+) -> None:
     joined(fake, pool)
     fake.manners.forbidden = {"pods"}
     with pytest.raises(GpuformError, match="pods is forbidden"):
-        world.delete(pool)
-    assert world.writes() == {}
+        environment.delete(pool)
+    assert environment.count_writes() == {}
 
 
 @pytest.mark.parametrize("lag_s", [3.0, 6.0, 8.0])
 def test_a_list_that_lags_hides_no_job(
-    world: Any, pool: Any, fake: Kubernetes, lag_s: float
+    environment: Any, pool: Any, fake: Kubernetes, lag_s: float
 ) -> None:
     """The job starts right before the cordon, and is seen some seconds later."""
     joined(fake, pool)
-    world.advance(60)
+    environment.move_clock(60)
     fake.manners.lag_s = lag_s
 
     def start(call: Any) -> None:
@@ -130,5 +137,5 @@ def test_a_list_that_lags_hides_no_job(
 
     fake.before = start
     with pytest.raises(GpuformError, match="jobs still run on train-001: ml/job"):
-        world.delete(pool)
-    assert world.writes() == {}
+        environment.delete(pool)
+    assert environment.count_writes() == {}

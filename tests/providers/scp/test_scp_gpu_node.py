@@ -16,16 +16,16 @@ NAT = {"nat_enabled": True, "public_ip_address_id": PUBLIC_IP}
 
 
 @pytest.fixture
-def pool(world: Any, pool_inputs: Properties) -> Any:
+def pool(environment: Any, pool_inputs: Properties) -> Any:
     """A pool of two, whose fabric can be joined."""
-    return world.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
+    return environment.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
 
 
 @pytest.fixture
-def other(world: Any, pool_inputs: Properties) -> Any:
+def other(environment: Any, pool_inputs: Properties) -> Any:
     """Another fabric of the same vendor pool."""
     names = {"cluster_fabric_name": "fabric2", "gpu_node_name_prefix": "other", "count": 2}
-    return world.create("NodePool", {**pool_inputs, **names}, name="other")
+    return environment.create("NodePool", {**pool_inputs, **names}, name="other")
 
 
 @pytest.fixture
@@ -34,25 +34,25 @@ def inputs(pool: Any, node_inputs: Properties) -> Properties:
 
 
 @pytest.mark.slow
-def test_it_joins_and_tells_where_it_is(world: Any, inputs: Properties) -> None:
-    world.writes()
-    node = world.create("GpuNode", inputs)
-    assert world.writes() == {"POST /v1/gpu-nodes": 1}
+def test_it_joins_and_tells_where_it_is(environment: Any, inputs: Properties) -> None:
+    environment.count_writes()
+    node = environment.create("GpuNode", inputs)
+    assert environment.count_writes() == {"POST /v1/gpu-nodes": 1}
     assert node.outs["ready"] is True
     assert node.outs["cluster_fabric_name"] == "fabric1"
     assert node.outs["node_pool_id"] == "POOL001-krw1a"
     assert node.outs["policy_ip"].startswith("192.168.")
-    assert world.changes(node) == {}
-    world.delete(node)
-    assert "solo" not in world.states()
+    assert environment.list_changes(node) == {}
+    environment.delete(node)
+    assert "solo" not in environment.list_node_states()
 
 
 @pytest.mark.parametrize("change", [NAT, {"lock_enabled": True}, {"state": "STOPPED"}])
-def test_it_is_made_as_declared(world: Any, inputs: Properties, change: Properties) -> None:
-    node = world.create("GpuNode", {**inputs, **change})
+def test_it_is_made_as_declared(environment: Any, inputs: Properties, change: Properties) -> None:
+    node = environment.create("GpuNode", {**inputs, **change})
     assert node.outs["ready"] is True
     assert {name: node.outs[name] for name in change} == change
-    assert world.changes(node) == {}
+    assert environment.list_changes(node) == {}
 
 
 @pytest.mark.slow
@@ -65,164 +65,169 @@ def test_it_is_made_as_declared(world: Any, inputs: Properties, change: Properti
     ],
 )
 def test_it_changes_in_place_there_and_back(
-    world: Any, inputs: Properties, change: Properties, request_: str
+    environment: Any, inputs: Properties, change: Properties, request_: str
 ) -> None:
-    node = world.create("GpuNode", inputs)
-    world.writes()
-    assert world.diff(node, {**inputs, **change}) == []
-    node = world.update(node, {**inputs, **change})
-    assert world.writes() == {request_: 1}
-    assert (node.outs["ready"], world.changes(node)) == (True, {})
+    node = environment.create("GpuNode", inputs)
+    environment.count_writes()
+    assert environment.diff(node, {**inputs, **change}) == []
+    node = environment.update(node, {**inputs, **change})
+    assert environment.count_writes() == {request_: 1}
+    assert (node.outs["ready"], environment.list_changes(node)) == (True, {})
     back = {**inputs, "state": "RUNNING", "lock_enabled": False, "nat_enabled": False}
-    node = world.update(node, back)
-    assert sum(world.writes().values()) == 1
-    assert (node.outs["ready"], world.changes(node)) == (True, {})
+    node = environment.update(node, back)
+    assert sum(environment.count_writes().values()) == 1
+    assert (node.outs["ready"], environment.list_changes(node)) == (True, {})
 
 
-def test_another_public_ip_is_exchanged(world: Any, inputs: Properties) -> None:
-    node = world.create("GpuNode", {**inputs, **NAT})
+def test_another_public_ip_is_exchanged(environment: Any, inputs: Properties) -> None:
+    node = environment.create("GpuNode", {**inputs, **NAT})
     changed = {**inputs, **NAT, "public_ip_address_id": OTHER_IP}
-    assert world.changes(node, changed) == {"public_ip_address_id": (PUBLIC_IP, OTHER_IP)}
-    world.writes()
-    node = world.update(node, changed)
-    assert sum(world.writes().values()) == 2
+    assert environment.list_changes(node, changed) == {
+        "public_ip_address_id": (PUBLIC_IP, OTHER_IP)
+    }
+    environment.count_writes()
+    node = environment.update(node, changed)
+    assert sum(environment.count_writes().values()) == 2
     assert node.outs["public_ip_address_id"] == OTHER_IP
-    assert world.changes(world.refresh(node)) == {}
+    assert environment.list_changes(environment.refresh(node)) == {}
 
 
 @pytest.mark.slow
-def test_it_moves_within_its_vendor_pool(world: Any, inputs: Properties, other: Any) -> None:
-    node = world.create("GpuNode", inputs)
+def test_it_moves_within_its_vendor_pool(environment: Any, inputs: Properties, other: Any) -> None:
+    node = environment.create("GpuNode", inputs)
     moved = {**inputs, "cluster_fabric_id": other.outs["cluster_fabric_id"]}
-    assert world.problems("GpuNode", moved, node) == {}
-    world.writes()
-    after = world.update(node, moved)
-    assert world.writes() == {"POST /v1/cluster-fabrics/modify-members": 1}
+    assert environment.find_problems("GpuNode", moved, node) == {}
+    environment.count_writes()
+    after = environment.update(node, moved)
+    assert environment.count_writes() == {"POST /v1/cluster-fabrics/modify-members": 1}
     assert (after.outs["ready"], after.outs["cluster_fabric_name"]) == (True, "fabric2")
-    assert world.changes(after) == {}
+    assert environment.list_changes(after) == {}
 
 
 @pytest.mark.slow
 def test_it_does_not_move_to_another_vendor_pool(
-    world: Any, inputs: Properties, pool_inputs: Properties
+    environment: Any, inputs: Properties, pool_inputs: Properties
 ) -> None:
     names = {"node_pool_id": "POOL002-krw1b", "gpu_node_name_prefix": "away"}
-    away = world.create("NodePool", {**pool_inputs, **names}, name="away")
-    node = world.create("GpuNode", inputs)
+    away = environment.create("NodePool", {**pool_inputs, **names}, name="away")
+    node = environment.create("GpuNode", inputs)
     moved = {**inputs, "cluster_fabric_id": away.outs["cluster_fabric_id"]}
     assert (
-        "is of vendor pool POOL002" in world.problems("GpuNode", moved, node)["cluster_fabric_id"]
+        "is of vendor pool POOL002"
+        in environment.find_problems("GpuNode", moved, node)["cluster_fabric_id"]
     )
-    world.writes()
+    environment.count_writes()
     with pytest.raises(GpuformError, match="is of vendor pool POOL002"):
-        world.update(node, moved)
-    assert world.writes() == {}
+        environment.update(node, moved)
+    assert environment.count_writes() == {}
 
 
 @pytest.mark.slow
 def test_it_does_not_leave_a_declared_fabric_empty(
-    world: Any, inputs: Properties, pool: Any, other: Any
+    environment: Any, inputs: Properties, pool: Any, other: Any
 ) -> None:
-    node = world.create("GpuNode", inputs)
-    world.delete(pool)
+    node = environment.create("GpuNode", inputs)
+    environment.delete(pool)
     fabric = {"node_pool_id": "POOL001-krw1a", "cluster_fabric_name": "fabric1"}
-    assert world.problems("Fabric", fabric) == {}
+    assert environment.find_problems("Fabric", fabric) == {}
     moved = {**inputs, "cluster_fabric_id": other.outs["cluster_fabric_id"]}
-    assert "the last node" in world.problems("GpuNode", moved, node)["cluster_fabric_id"]
+    assert "the last node" in environment.find_problems("GpuNode", moved, node)["cluster_fabric_id"]
     with pytest.raises(GpuformError, match="the last node from fabric fabric1"):
-        world.update(node, moved)
+        environment.update(node, moved)
 
 
 @pytest.mark.parametrize("fabric_id", ["", "f" * 32])
 def test_alone_it_is_refused_while_planning(
-    world: Any, node_inputs: Properties, fabric_id: str
+    environment: Any, node_inputs: Properties, fabric_id: str
 ) -> None:
-    found = world.problems("GpuNode", {**node_inputs, "cluster_fabric_id": fabric_id})
+    found = environment.find_problems("GpuNode", {**node_inputs, "cluster_fabric_id": fabric_id})
     assert list(found) == ["cluster_fabric_id"]
     assert "one server cannot make a fabric" in found["cluster_fabric_id"]
 
 
 def test_a_fabric_that_ends_before_the_create_is_told(
-    world: Any, inputs: Properties, pool: Any
+    environment: Any, inputs: Properties, pool: Any
 ) -> None:
-    world.delete(pool)
-    with world.serving("thing"), pytest.raises(GpuformError, match="there is no fabric"):
+    environment.delete(pool)
+    with environment.use_context("thing"), pytest.raises(GpuformError, match="there is no fabric"):
         GpuNodeLifecycle().create(inputs)
-    assert world.intents.all() == []
+    assert environment.intents.all() == []
 
 
 @pytest.mark.slow
-def test_a_stop_behind_our_back_is_drift_and_undone(world: Any, inputs: Properties) -> None:
-    node = world.create("GpuNode", inputs)
-    world.client.stop_nodes([node.id])
-    world.advance(3600)
-    node = world.refresh(node)
-    assert world.changes(node) == {"state": ("STOPPED", "RUNNING")}
-    node = world.update(node)
-    assert (node.outs["state"], world.changes(node)) == ("RUNNING", {})
+def test_a_stop_behind_our_back_is_drift_and_undone(environment: Any, inputs: Properties) -> None:
+    node = environment.create("GpuNode", inputs)
+    environment.client.stop_nodes([node.id])
+    environment.move_clock(3600)
+    node = environment.refresh(node)
+    assert environment.list_changes(node) == {"state": ("STOPPED", "RUNNING")}
+    node = environment.update(node)
+    assert (node.outs["state"], environment.list_changes(node)) == ("RUNNING", {})
 
 
 class TestLocks:
     @pytest.mark.slow
     def test_neither_deleted_nor_stopped_nor_replaced_without_permission(
-        self, world: Any, inputs: Properties, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         locked = {**inputs, "lock_enabled": True}
-        node = world.create("GpuNode", locked)
-        world.writes()
+        node = environment.create("GpuNode", locked)
+        environment.count_writes()
         for change in ({"state": "STOPPED"}, {"image_id": "IMAGE-2"}):
             with pytest.raises(NotAllowed, match="GPU node solo is locked"):
-                world.diff(node, {**locked, **change})
+                environment.diff(node, {**locked, **change})
         with pytest.raises(NotAllowed, match="--allow unlock"):
-            world.delete(node)
-        assert world.writes() == {}
-        with world.allowed(monkeypatch, "unlock"):
-            node = world.update(node, {**locked, "state": "STOPPED"})
+            environment.delete(node)
+        assert environment.count_writes() == {}
+        with environment.grant_permission(monkeypatch, "unlock"):
+            node = environment.update(node, {**locked, "state": "STOPPED"})
             assert (node.outs["state"], node.outs["lock_enabled"]) == ("STOPPED", True)
-            world.delete(node)
-        assert "solo" not in world.states()
+            environment.delete(node)
+        assert "solo" not in environment.list_node_states()
 
-    def test_a_lock_of_somebody_elses_is_respected(self, world: Any, inputs: Properties) -> None:
-        node = world.create("GpuNode", inputs)
-        world.client.lock_node(node.id)
-        world.writes()
+    def test_a_lock_of_somebody_elses_is_respected(
+        self, environment: Any, inputs: Properties
+    ) -> None:
+        node = environment.create("GpuNode", inputs)
+        environment.client.lock_node(node.id)
+        environment.count_writes()
         with pytest.raises(NotAllowed):
-            world.update(node, {**inputs, "state": "STOPPED"})
+            environment.update(node, {**inputs, "state": "STOPPED"})
         with pytest.raises(NotAllowed):
-            world.delete(node)
-        assert world.writes() == {}
-        seen = world.refresh(node)
+            environment.delete(node)
+        assert environment.count_writes() == {}
+        seen = environment.refresh(node)
         assert seen.outs["lock_enabled"] is True
-        assert world.changes(seen) == {}
+        assert environment.list_changes(seen) == {}
 
 
 def test_a_failed_node_is_told_in_every_plan_and_not_replaced_by_itself(
-    world: Any, inputs: Properties
+    environment: Any, inputs: Properties
 ) -> None:
-    world.fault("POST", "^/v1/gpu-nodes$", failing="solo")
-    node = world.create("GpuNode", inputs)
+    environment.inject_fault("POST", "^/v1/gpu-nodes$", failing="solo")
+    node = environment.create("GpuNode", inputs)
     assert "its state is ERROR: replace it" in node.reason
-    for old in (node, world.refresh(node)):
-        assert "ready" in world.changes(old)
-        assert world.diff(old, inputs) == []
+    for old in (node, environment.refresh(node)):
+        assert "ready" in environment.list_changes(old)
+        assert environment.diff(old, inputs) == []
 
 
-def test_unknown_values_are_changes_in_place(world: Any, inputs: Properties) -> None:
-    node = world.create("GpuNode", inputs)
-    assert list(world.changes(node)) == []
+def test_unknown_values_are_changes_in_place(environment: Any, inputs: Properties) -> None:
+    node = environment.create("GpuNode", inputs)
+    assert list(environment.list_changes(node)) == []
     found = GpuNodeLifecycle().find_planned_changes(
         node.outs, {**inputs, "cluster_fabric_id": UNKNOWN}
     )
     assert [(each.path, each.replaces) for each in found] == [("cluster_fabric_id", False)]
 
 
-def test_an_import_needs_no_replacement(world: Any, inputs: Properties) -> None:
-    node = world.create("GpuNode", {**inputs, **NAT})
-    imported, found = world.imported("GpuNode", node.id)
+def test_an_import_needs_no_replacement(environment: Any, inputs: Properties) -> None:
+    node = environment.create("GpuNode", {**inputs, **NAT})
+    imported, found = environment.import_object("GpuNode", node.id)
     assert imported["cluster_fabric_id"] == inputs["cluster_fabric_id"]
     assert "nat_enabled" not in imported  # it takes an id that nobody tells
-    assert world.diff(found, {**inputs, **NAT}) == []
-    world.writes()
-    after = world.update(found, {**inputs, **NAT})
-    assert world.writes() == {}
+    assert environment.diff(found, {**inputs, **NAT}) == []
+    environment.count_writes()
+    after = environment.update(found, {**inputs, **NAT})
+    assert environment.count_writes() == {}
     assert after.outs["ready"] is True

@@ -46,12 +46,12 @@ def second_type(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checked(
-    world: Any, inputs: Properties, old: Properties | None = None, kind: str = "NodePool"
+    environment: Any, inputs: Properties, old: Properties | None = None, kind: str = "NodePool"
 ) -> tuple[Properties, dict[str, str]]:
     """What a check makes of inputs, and what is wrong with them."""
-    with world.serving("thing"):
+    with environment.use_context("thing"):
         found = KINDS[kind]().check(old or {}, inputs)
-    return dict(found.inputs), {each.property: each.reason for each in found.failures}
+    return dict(found.inputs), {failure.property: failure.reason for failure in found.failures}
 
 
 @dataclass
@@ -66,71 +66,73 @@ class Made:
 
     @property
     def servers(self) -> set[str]:
-        return {each["server_type"] for each in self.outs["gpu_nodes"].values()}
+        return {node["server_type"] for node in self.outs["gpu_nodes"].values()}
 
 
-def made(world: Any, inputs: Properties, kind: str = "NodePool") -> Made:
-    inputs, wrong = checked(world, inputs, kind=kind)
+def made(environment: Any, inputs: Properties, kind: str = "NodePool") -> Made:
+    inputs, wrong = checked(environment, inputs, kind=kind)
     assert wrong == {}
-    with world.serving("thing"):
+    with environment.use_context("thing"):
         created = KINDS[kind]().create(inputs)
     return Made(kind, created.id, inputs, created.outs)
 
 
 def test_the_gpu_finds_the_type_and_a_later_plan_plans_nothing(
-    world: Any, by_gpu: Properties
+    environment: Any, by_gpu: Properties
 ) -> None:
-    inputs, wrong = checked(world, by_gpu)
+    inputs, wrong = checked(environment, by_gpu)
     assert (inputs["server_type_id"], inputs["gpu_type"], wrong) == (H100, "H100", {})
-    pool = made(world, by_gpu)
+    pool = made(environment, by_gpu)
     assert pool.outs["server_type_id"] == H100
     assert pool.servers == {"g2v192m1920_metal"}
-    again, wrong = checked(world, by_gpu, pool.inputs)
+    again, wrong = checked(environment, by_gpu, pool.inputs)
     assert (again, wrong) == (pool.inputs, {})
-    assert world.changes(pool, again) == {}
-    seen = world.refresh(pool)
+    assert environment.list_changes(pool, again) == {}
+    seen = environment.refresh(pool)
     assert (seen.outs["server_type_id"], seen.outs["gpu_type"]) == (H100, "H100")
-    assert world.changes(seen, again) == {}
+    assert environment.list_changes(seen, again) == {}
 
 
 def test_one_list_is_asked_for_all_and_none_for_an_id_that_is_kept(
-    world: Any, by_gpu: Properties
+    environment: Any, by_gpu: Properties
 ) -> None:
-    world.sent()
+    environment.count_requests()
     for _ in range(3):
-        checked(world, by_gpu)
-    asked = [each for each in world.control("GET", "requests") if "products" in each["path"]]
+        checked(environment, by_gpu)
+    asked = [
+        each for each in environment.call_emulator("GET", "requests") if "products" in each["path"]
+    ]
     # One list of all types, and one of those that run the image.
     assert len(asked) == 2
 
 
 def test_a_second_type_replaces_nothing_and_is_a_question_for_what_is_new(
-    world: Any, by_gpu: Properties, request: pytest.FixtureRequest
+    environment: Any, by_gpu: Properties, request: pytest.FixtureRequest
 ) -> None:
-    pool = made(world, by_gpu)
+    pool = made(environment, by_gpu)
     request.getfixturevalue("second_type")
     offers.cached_lists.clear()
-    again, wrong = checked(world, by_gpu, pool.inputs)
+    again, wrong = checked(environment, by_gpu, pool.inputs)
     assert (again["server_type_id"], wrong) == (H100, {})
-    assert world.changes(pool, again) == {}
+    assert environment.list_changes(pool, again) == {}
     more = {**by_gpu, "count": 3}
-    grown = world.update(pool, checked(world, more, pool.inputs)[0])
-    assert [each["server_type"] for each in grown.nodes.values()] == ["g2v192m1920_metal"] * 3
-    _, wrong = checked(world, by_gpu)
+    grown = environment.update(pool, checked(environment, more, pool.inputs)[0])
+    assert [node["server_type"] for node in grown.nodes.values()] == ["g2v192m1920_metal"] * 3
+    _, wrong = checked(environment, by_gpu)
     assert list(wrong) == ["gpu_type"]
     for part in (f"{H100} (g2v192m1920_metal)", f"{SECOND} (g4v256_metal)", "server_type_id"):
         assert part in wrong["gpu_type"]
 
 
 def test_one_that_is_out_of_stock_is_no_question(
-    world: Any, by_gpu: Properties, monkeypatch: pytest.MonkeyPatch
+    environment: Any, by_gpu: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = replace(PRODUCTS[H100], product_id=SECOND, state="UNAVAILABLE")
     monkeypatch.setitem(PRODUCTS, SECOND, empty)
-    assert checked(world, by_gpu)[0]["server_type_id"] == H100
+    assert checked(environment, by_gpu)[0]["server_type_id"] == H100
     monkeypatch.setitem(PRODUCTS, H100, replace(PRODUCTS[H100], gpu_model="H200"))
     offers.cached_lists.clear()
-    _, wrong = checked(world, by_gpu)
+    _, wrong = checked(environment, by_gpu)
     assert "is UNAVAILABLE" in wrong["gpu_type"]
 
 
@@ -143,71 +145,71 @@ def test_one_that_is_out_of_stock_is_no_question(
     ],
 )
 def test_a_gpu_that_cannot_be_had_is_refused(
-    world: Any, by_gpu: Properties, gpu: str, said: str
+    environment: Any, by_gpu: Properties, gpu: str, said: str
 ) -> None:
-    _, wrong = checked(world, {**by_gpu, "gpu_type": gpu})
+    _, wrong = checked(environment, {**by_gpu, "gpu_type": gpu})
     assert list(wrong) == ["gpu_type"]
     assert said in wrong["gpu_type"]
 
 
-def test_exactly_one_of_the_two_is_declared(world: Any, by_gpu: Properties) -> None:
-    _, wrong = checked(world, {**by_gpu, "server_type_id": H100})
+def test_exactly_one_of_the_two_is_declared(environment: Any, by_gpu: Properties) -> None:
+    _, wrong = checked(environment, {**by_gpu, "server_type_id": H100})
     assert wrong == {"gpu_type": "does not go with server_type_id: keep one of the two"}
-    _, wrong = checked(world, {k: v for k, v in by_gpu.items() if k != "gpu_type"})
+    _, wrong = checked(environment, {k: v for k, v in by_gpu.items() if k != "gpu_type"})
     assert list(wrong) == ["server_type_id"]
     assert "or a gpu_type" in wrong["server_type_id"]
-    _, wrong = checked(world, {**by_gpu, "gpu_type": ""})
+    _, wrong = checked(environment, {**by_gpu, "gpu_type": ""})
     assert list(wrong) == ["gpu_type"]
 
 
 def test_the_same_server_in_other_words_plans_nothing(
-    world: Any, by_gpu: Properties, pool_inputs: Properties
+    environment: Any, by_gpu: Properties, pool_inputs: Properties
 ) -> None:
-    pool = made(world, by_gpu)
+    pool = made(environment, by_gpu)
     by_id = {k: v for k, v in by_gpu.items() if k != "gpu_type"} | {"server_type_id": H100}
-    assert world.changes(pool, checked(world, by_id, pool.inputs)[0]) == {}
+    assert environment.list_changes(pool, checked(environment, by_id, pool.inputs)[0]) == {}
     own = {"gpu_node_name_prefix": "old", "cluster_fabric_name": "old-one"}
-    old = made(world, {**pool_inputs, **own})
+    old = made(environment, {**pool_inputs, **own})
     named = {k: v for k, v in old.inputs.items() if k != "server_type_id"} | {"gpu_type": "H100"}
-    again, wrong = checked(world, named, old.inputs)
+    again, wrong = checked(environment, named, old.inputs)
     assert wrong == {}
-    assert world.changes(old, again) == {}
+    assert environment.list_changes(old, again) == {}
 
 
 def test_the_id_of_the_state_stays_where_several_types_have_the_gpu(
-    world: Any, by_gpu: Properties, second_type: None
+    environment: Any, by_gpu: Properties, second_type: None
 ) -> None:
     old = {k: v for k, v in by_gpu.items() if k != "gpu_type"} | {"server_type_id": SECOND}
-    assert checked(world, by_gpu, old)[0]["server_type_id"] == SECOND
+    assert checked(environment, by_gpu, old)[0]["server_type_id"] == SECOND
 
 
-def test_another_gpu_replaces(world: Any, by_gpu: Properties) -> None:
-    pool = made(world, by_gpu)
-    other, wrong = checked(world, {**by_gpu, "gpu_type": "A100"}, pool.inputs)
+def test_another_gpu_replaces(environment: Any, by_gpu: Properties) -> None:
+    pool = made(environment, by_gpu)
+    other, wrong = checked(environment, {**by_gpu, "gpu_type": "A100"}, pool.inputs)
     assert (other["server_type_id"], wrong) == (A100, {})
-    assert world.diff(pool, other) == ["server_type_id"]
+    assert environment.diff(pool, other) == ["server_type_id"]
 
 
-def test_what_is_not_known_yet_is_not_checked(world: Any, by_gpu: Properties) -> None:
-    inputs, wrong = checked(world, to_pulumi({**by_gpu, "gpu_type": UNKNOWN}))
+def test_what_is_not_known_yet_is_not_checked(environment: Any, by_gpu: Properties) -> None:
+    inputs, wrong = checked(environment, to_pulumi({**by_gpu, "gpu_type": UNKNOWN}))
     assert wrong == {}
     assert plain(inputs)["server_type_id"] is UNKNOWN
-    assert world.sent()["GET"] <= 3  # the image and the pool alone
+    assert environment.count_requests()["GET"] <= 3  # the image and the pool alone
 
 
 def test_a_platform_that_does_not_answer_is_asked_again_by_the_create(
-    world: Any, by_gpu: Properties
+    environment: Any, by_gpu: Properties
 ) -> None:
-    world.fault("GET", "/v1/gpu-nodes/products", status=503, count=None)
-    inputs, wrong = checked(world, by_gpu)
+    environment.inject_fault("GET", "/v1/gpu-nodes/products", status=503, count=None)
+    inputs, wrong = checked(environment, by_gpu)
     assert (wrong, "server_type_id" in inputs) == ({}, False)
-    assert "were not checked with SCP" in world.unchecked[0]
-    world.heal()
-    with world.serving("thing"):
+    assert "were not checked with SCP" in environment.unchecked[0]
+    environment.remove_faults()
+    with environment.use_context("thing"):
         created = NodePoolLifecycle().create(inputs)
     assert Made("NodePool", created.id, inputs, created.outs).servers == {"g2v192m1920_metal"}
     offers.cached_lists.clear()
-    later, _ = checked(world, by_gpu, inputs)
+    later, _ = checked(environment, by_gpu, inputs)
     assert later["server_type_id"] == H100
     found = NodePoolLifecycle().list_changes(created.outs, later)
     assert [(each.path, each.replaces, each.is_sent) for each in found] == [
@@ -215,27 +217,32 @@ def test_a_platform_that_does_not_answer_is_asked_again_by_the_create(
     ]
 
 
-def test_without_an_answer_a_change_of_words_is_not_guessed(world: Any, by_gpu: Properties) -> None:
-    world.fault("GET", "/v1/gpu-nodes/products", status=503, count=None)
+def test_without_an_answer_a_change_of_words_is_not_guessed(
+    environment: Any, by_gpu: Properties
+) -> None:
+    environment.inject_fault("GET", "/v1/gpu-nodes/products", status=503, count=None)
     kept = {**by_gpu, "server_type_id": H100}
-    assert checked(world, by_gpu, kept) == (kept, {})
+    assert checked(environment, by_gpu, kept) == (kept, {})
     for old in ({**kept, "gpu_type": "A100"}, {k: v for k, v in kept.items() if k != "gpu_type"}):
-        _, wrong = checked(world, by_gpu, old)
+        _, wrong = checked(environment, by_gpu, old)
         assert list(wrong) == ["gpu_type"]
         assert "plan again" in wrong["gpu_type"]
 
 
 def test_a_single_node_is_found_by_its_gpu(
-    world: Any, by_gpu: Properties, node_inputs: Properties, second_type: None
+    environment: Any, by_gpu: Properties, node_inputs: Properties, second_type: None
 ) -> None:
-    pool = made(world, {**by_gpu, "gpu_type": "A100"})
+    pool = made(environment, {**by_gpu, "gpu_type": "A100"})
     inputs = {k: v for k, v in node_inputs.items() if k != "server_type_id"}
     inputs |= {"cluster_fabric_id": pool.outs["cluster_fabric_id"], "image_id": RUNS_ALL}
-    _, wrong = checked(world, {**inputs, "gpu_type": "H100"}, kind="GpuNode")
+    _, wrong = checked(environment, {**inputs, "gpu_type": "H100"}, kind="GpuNode")
     assert "2 types of servers have H100" in wrong["gpu_type"]
-    node = made(world, {**inputs, "gpu_type": "A100"}, "GpuNode")
+    node = made(environment, {**inputs, "gpu_type": "A100"}, "GpuNode")
     assert node.outs["server_type"] == "g1v128m1024_metal"
-    with world.serving("other"), pytest.raises(GpuformError, match="gpu_type: 2 types of servers"):
+    with (
+        environment.use_context("other"),
+        pytest.raises(GpuformError, match="gpu_type: 2 types of servers"),
+    ):
         GpuNodeLifecycle().create({**inputs, "gpu_node_name": "other", "gpu_type": "H100"})
 
 

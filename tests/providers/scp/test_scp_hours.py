@@ -14,21 +14,21 @@ Properties = dict[str, Any]
 KINDS = {"NodePool": NodePoolLifecycle, "GpuNode": GpuNodeLifecycle}
 
 
-def hours(world: Any) -> Properties:
+def hours(environment: Any) -> Properties:
     """They begin in four hours."""
-    start = datetime.fromtimestamp(world.now, UTC) + timedelta(hours=4)
+    start = datetime.fromtimestamp(environment.now, UTC) + timedelta(hours=4)
     stop = start + timedelta(hours=10)
     return {"start": f"{start:%H:%M}", "stop": f"{stop:%H:%M}", "time_zone": "UTC"}
 
 
-def advance(world: Any, **time: float) -> None:
-    world.advance(timedelta(**time).total_seconds())
-    synchronize_clock(world.clock)
+def advance(environment: Any, **time: float) -> None:
+    environment.move_clock(timedelta(**time).total_seconds())
+    synchronize_clock(environment.clock)
 
 
-def planned(world: Any, thing: Any, inputs: Properties) -> dict[str, Any]:
+def planned(environment: Any, thing: Any, inputs: Properties) -> dict[str, Any]:
     """What a plan would change, by path; what only stays is not among it."""
-    with world.serving(thing.name):
+    with environment.use_context(thing.name):
         found = KINDS[thing.kind]().list_changes(thing.outs, inputs)
     return {each.path: each.after for each in found if each.action != "keep"}
 
@@ -38,85 +38,85 @@ def states(thing: Any) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_pool_outside_of_its_hours_and_in_them(world: Any, pool_inputs: Properties) -> None:
-    inputs = {**pool_inputs, "schedule": hours(world)}
-    made = world.create("NodePool", inputs)
+def test_a_pool_outside_of_its_hours_and_in_them(environment: Any, pool_inputs: Properties) -> None:
+    inputs = {**pool_inputs, "schedule": hours(environment)}
+    made = environment.create("NodePool", inputs)
     assert states(made) == {"RUNNING"}, "who makes it wants to use it"
-    assert planned(world, made, inputs) == {}, "only `gpuform expire` stops it"
+    assert planned(environment, made, inputs) == {}, "only `gpuform expire` stops it"
 
-    stopped = world.update(made, {**inputs, "state": "STOPPED"})
+    stopped = environment.update(made, {**inputs, "state": "STOPPED"})
     assert states(stopped) == {"STOPPED"}
-    assert planned(world, stopped, inputs) == {}
-    assert planned(world, world.refresh(stopped), inputs) == {}
+    assert planned(environment, stopped, inputs) == {}
+    assert planned(environment, environment.refresh(stopped), inputs) == {}
 
-    larger = world.update(stopped, {**inputs, "count": 4})
+    larger = environment.update(stopped, {**inputs, "count": 4})
     assert (states(larger), larger.outs["ready"]) == ({"STOPPED"}, True)
 
-    advance(world, hours=5)
+    advance(environment, hours=5)
     inputs = {**inputs, "count": 4}
-    assert planned(world, larger, inputs) == {"state": "RUNNING"}
-    assert states(world.update(larger, inputs)) == {"RUNNING"}
+    assert planned(environment, larger, inputs) == {"state": "RUNNING"}
+    assert states(environment.update(larger, inputs)) == {"RUNNING"}
 
 
 @pytest.mark.slow
-def test_a_node_with_a_state_of_its_own_keeps_it(world: Any, pool_inputs: Properties) -> None:
+def test_a_node_with_a_state_of_its_own_keeps_it(environment: Any, pool_inputs: Properties) -> None:
     del pool_inputs["count"]
     nodes = {"head": {"state": "RUNNING"}, "worker": {}, "spare": {"state": "STOPPED"}}
-    inputs = {**pool_inputs, "nodes": nodes, "schedule": hours(world)}
-    made = world.create("NodePool", inputs)
+    inputs = {**pool_inputs, "nodes": nodes, "schedule": hours(environment)}
+    made = environment.create("NodePool", inputs)
     assert NodePoolLifecycle.is_off(made.outs) is False, "the spare one is not the pool's"
-    stopped = world.update(made, {**inputs, "state": "STOPPED"})
+    stopped = environment.update(made, {**inputs, "state": "STOPPED"})
     found = {key: node["state"] for key, node in stopped.nodes.items()}
     assert found == {"head": "RUNNING", "worker": "STOPPED", "spare": "STOPPED"}
-    assert planned(world, stopped, inputs) == {}
+    assert planned(environment, stopped, inputs) == {}
 
 
-def test_one_node(world: Any, pool_inputs: Properties, node_inputs: Properties) -> None:
-    pool = world.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
+def test_one_node(environment: Any, pool_inputs: Properties, node_inputs: Properties) -> None:
+    pool = environment.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
     fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
-    inputs = {**node_inputs, **fabric, "schedule": hours(world), "ttl": "7d"}
-    made = world.create("GpuNode", inputs)
-    stopped = world.update(made, {**inputs, "state": "STOPPED"})
+    inputs = {**node_inputs, **fabric, "schedule": hours(environment), "ttl": "7d"}
+    made = environment.create("GpuNode", inputs)
+    stopped = environment.update(made, {**inputs, "state": "STOPPED"})
     assert stopped.outs["state"] == "STOPPED"
-    assert planned(world, stopped, inputs) == {}
-    advance(world, hours=5)
-    assert planned(world, stopped, inputs) == {"state": "RUNNING"}
+    assert planned(environment, stopped, inputs) == {}
+    advance(environment, hours=5)
+    assert planned(environment, stopped, inputs) == {"state": "RUNNING"}
     created = GpuNodeLifecycle.get_creation_time(stopped.outs)
     assert created is not None
-    assert 0 < world.clock.now() - created < 86400
+    assert 0 < environment.clock.now() - created < 86400
 
 
 @pytest.mark.slow
 def test_what_is_locked_is_stopped_only_with_permission(
-    world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs = {**pool_inputs, "schedule": hours(world), "lock_enabled": True}
-    made = world.create("NodePool", inputs)
+    inputs = {**pool_inputs, "schedule": hours(environment), "lock_enabled": True}
+    made = environment.create("NodePool", inputs)
     with pytest.raises(NotAllowed, match="locked"):
-        world.diff(made, {**inputs, "state": "STOPPED"})
+        environment.diff(made, {**inputs, "state": "STOPPED"})
     monkeypatch.setenv("GPUFORM_ALLOW", "unlock")
-    assert world.diff(made, {**inputs, "state": "STOPPED"}) == []
+    assert environment.diff(made, {**inputs, "state": "STOPPED"}) == []
 
 
 @pytest.mark.slow
-def test_a_pool_is_as_old_as_its_oldest_node(world: Any, pool_inputs: Properties) -> None:
-    made = world.create("NodePool", {**pool_inputs, "ttl": "7d"})
+def test_a_pool_is_as_old_as_its_oldest_node(environment: Any, pool_inputs: Properties) -> None:
+    made = environment.create("NodePool", {**pool_inputs, "ttl": "7d"})
     first = NodePoolLifecycle.get_creation_time(made.outs)
-    advance(world, days=1)
-    larger = world.update(made, {**made.inputs, "count": 5})
+    advance(environment, days=1)
+    larger = environment.update(made, {**made.inputs, "count": 5})
     assert NodePoolLifecycle.get_creation_time(larger.outs) == first
 
 
-def test_only_what_is_recorded_changes(world: Any, pool_inputs: Properties) -> None:
-    made = world.create("NodePool", pool_inputs)
-    world.writes()
-    inputs = {**pool_inputs, "schedule": hours(world), "expires": "9000-01-01"}
-    with world.serving(made.name):
+def test_only_what_is_recorded_changes(environment: Any, pool_inputs: Properties) -> None:
+    made = environment.create("NodePool", pool_inputs)
+    environment.count_writes()
+    inputs = {**pool_inputs, "schedule": hours(environment), "expires": "9000-01-01"}
+    with environment.use_context(made.name):
         found = NodePoolLifecycle().list_changes(made.outs, inputs)
     assert {(each.path, each.is_sent) for each in found} == {
         ("expires", False),
         ("schedule", False),
     }
-    changed = world.update(made, inputs)
-    assert world.writes() == {}
-    assert (changed.outs["expires"], changed.outs["schedule"]) == ("9000-01-01", hours(world))
+    changed = environment.update(made, inputs)
+    assert environment.count_writes() == {}
+    assert (changed.outs["expires"], changed.outs["schedule"]) == ("9000-01-01", hours(environment))

@@ -8,7 +8,7 @@ import pytest
 from fake_clock import FakeClock
 from hypothesis import example, given
 from hypothesis import strategies as st
-from idle_looks import SCHEDULER, WANTED, start_clock
+from idle_looks import IDLENESS, SCHEDULER, start_clock
 from simulated_scheduler import Simulated
 
 from gpuform.providers.context import ProviderContext, use_context
@@ -96,7 +96,7 @@ class Watched:
             raise self.workloads
         return self.workloads
 
-    def look(self, wanted: Idleness = WANTED, drain: Any = ASKED) -> Verdict:
+    def look(self, wanted: Idleness = IDLENESS, drain: Any = ASKED) -> Verdict:
         call = ProviderContext(clock=self.clock, intents=self.intents)
         taking = NodeDrainer(call, "pool", "pool train", {"drain": drain})
         with use_context(call):
@@ -265,19 +265,19 @@ def test_a_node_of_which_lens_names_five_gpus_is_told_of(watched: Watched) -> No
 def test_gpus_that_power_names_are_bounded_by_the_lowest_of_the_busiest(watched: Watched) -> None:
     """The five busiest are shown below 5%, so the three that power alone shows are, too."""
     told = heatmap(*[1.0] * 5).model_dump()
-    hottest = [{**each, "value": 90.0} for each in points(*[0.0] * 8)[3:]]
+    hottest = [{**point, "value": 90.0} for point in points(*[0.0] * 8)[3:]]
     told["power"] = {"unit": "W", "data": hottest}
     watched.told = GpuHeatmap.model_validate(told)
     assert watched.looks(3600.0).is_idle
     told["utilization"]["data"] = points(*[5.0] * 5, node="other")
-    told["power"]["data"] = [{**each, "value": 90.0} for each in points(*[0.0] * 8)]
+    told["power"]["data"] = [{**point, "value": 90.0} for point in points(*[0.0] * 8)]
     watched.told = GpuHeatmap.model_validate(told)
     assert "the 5 busiest GPUs are used 5% or more: how much less 8 GPUs" in watched.look().because
 
 
 def test_a_gpu_whose_power_is_a_sentinel_is_not_named(watched: Watched) -> None:
     told = heatmap(*[1.0] * 5).model_dump()
-    lost = [{**each, "value": value} for each in points(*[0.0] * 8)[5:] for value in (-1.0,)]
+    lost = [{**point, "value": value} for point in points(*[0.0] * 8)[5:] for value in (-1.0,)]
     told["power"] = {"unit": "W", "data": lost}
     watched.told = GpuHeatmap.model_validate(told)
     assert "it names 5 of the 8 GPUs of train-001" in watched.look().because
@@ -285,7 +285,10 @@ def test_a_gpu_whose_power_is_a_sentinel_is_not_named(watched: Watched) -> None:
 
 def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watched) -> None:
     told = heatmap(*[1.0] * 4).model_dump()
-    told["power"] = {"unit": "W", "data": [{**each, "value": 90.0} for each in points(*[0.0] * 8)]}
+    told["power"] = {
+        "unit": "W",
+        "data": [{**point, "value": 90.0} for point in points(*[0.0] * 8)],
+    }
     watched.told = GpuHeatmap.model_validate(told)
     assert "utilization shows 4 GPUs and leaves out train-001 4, " in watched.look().because
 
@@ -293,7 +296,10 @@ def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watche
 def test_a_long_utilization_that_has_lost_the_busy_gpu_is_no_evidence(watched: Watched) -> None:
     """Seven GPUs are shown idle; the eighth, which power shows, was lost on the way."""
     told = shown(*points(*QUIET_USES)[:-1]).model_dump()
-    told["power"] = {"unit": "W", "data": [{**each, "value": 90.0} for each in points(*[0.0] * 8)]}
+    told["power"] = {
+        "unit": "W",
+        "data": [{**point, "value": 90.0} for point in points(*[0.0] * 8)],
+    }
     watched.told = GpuHeatmap.model_validate(told)
     assert "utilization shows 7 GPUs and leaves out train-001 7" in watched.look().because
 
@@ -331,10 +337,10 @@ def test_a_lens_whose_clock_is_put_forward_makes_nothing_idle(watched: Watched) 
 def test_other_nodes_or_another_bound_are_another_time(watched: Watched) -> None:
     watched.looks(3000.0)
     watched.clock.time += LOOK
-    assert not watched.look(replace(WANTED, below=10.0)).is_idle
+    assert not watched.look(replace(IDLENESS, below=10.0)).is_idle
     watched.node = watched.node.model_copy(update={"id": "n-2"})
     watched.clock.time += LOOK
-    assert not watched.look(replace(WANTED, below=10.0)).is_idle
+    assert not watched.look(replace(IDLENESS, below=10.0)).is_idle
 
 
 pauses = st.sampled_from([60, 300, 600, 899, 900, 900, 901, 1800])
@@ -357,7 +363,7 @@ def test_idle_after_quiet_looks_over_the_time_none_too_far_from_the_next(
             elif quiet_since is None or pause > 900:
                 quiet_since = watched.clock.time
             quiet_s = 0.0 if quiet_since is None else watched.clock.time - quiet_since
-            assert watched.look().is_idle == (quiet_s >= WANTED.lasting)
+            assert watched.look().is_idle == (quiet_s >= IDLENESS.lasting)
 
 
 @pytest.mark.parametrize(
@@ -369,33 +375,33 @@ def test_idle_after_quiet_looks_over_the_time_none_too_far_from_the_next(
     ],
 )
 def test_what_it_does_not_go_with(
-    world: Any, pool_inputs: Properties, values: Properties, path: str
+    environment: Any, pool_inputs: Properties, values: Properties, path: str
 ) -> None:
-    with world.serving("train", preview=True):
+    with environment.use_context("train", preview=True):
         found = NodePoolLifecycle().check({}, {**pool_inputs, **values}).failures
     assert path in [each.property for each in found]
 
 
 def test_what_was_stopped_as_idle_stays_so_and_starts_without_idle(
-    world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = Simulated(world.clock, [f"train-00{number}" for number in range(1, 4)])
+    scheduler = Simulated(environment.clock, [f"train-00{number}" for number in range(1, 4)])
     monkeypatch.setattr(SCHEDULER, lambda *_: scheduler)
     declared = {**pool_inputs, "drain": ASKED, "idle": IDLE}
-    pool = world.create("NodePool", declared)
+    pool = environment.create("NodePool", declared)
     assert read_idleness(declared) is not None
-    stopped = world.update(pool, {**declared, "state": "STOPPED"})
+    stopped = environment.update(pool, {**declared, "state": "STOPPED"})
     assert stopped.outs["stopped_by"].startswith("idleness, each GPU used below 5% for 1h up to ")
     kept = {"state": ("STOPPED", "STOPPED")}
-    assert world.changes(stopped, declared) == kept
-    seen = world.refresh(stopped)
+    assert environment.list_changes(stopped, declared) == kept
+    seen = environment.refresh(stopped)
     assert seen.outs["stopped_by"] == stopped.outs["stopped_by"]
-    assert world.changes(seen, declared) == kept
+    assert environment.list_changes(seen, declared) == kept
     monkeypatch.setenv("GPUFORM_ALLOW", "start-terminated")
-    assert world.changes(seen, declared)["state"][1] != "STOPPED"
+    assert environment.list_changes(seen, declared)["state"][1] != "STOPPED"
     monkeypatch.delenv("GPUFORM_ALLOW")
     without = {name: value for name, value in declared.items() if name != "idle"}
-    assert world.changes(seen, without)["state"][1] != "STOPPED"
-    started = world.update(seen, without)
+    assert environment.list_changes(seen, without)["state"][1] != "STOPPED"
+    started = environment.update(seen, without)
     assert started.outs.get("stopped_by") is None
     assert {node["state"] for node in started.outs["gpu_nodes"].values()} == {"RUNNING"}

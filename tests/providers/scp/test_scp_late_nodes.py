@@ -28,15 +28,17 @@ class Killed(BaseException):
     """The process died here."""
 
 
-def answer_late(world: Any, seconds: float, answer: str = "first") -> None:
+def answer_late(environment: Any, seconds: float, answer: str = "first") -> None:
     """From now on, new nodes show so late, and the answer to a create has these ids."""
-    world.control("POST", "scp/settings", {"appears_seconds": seconds, "create_answer": answer})
+    environment.call_emulator(
+        "POST", "scp/settings", {"appears_seconds": seconds, "create_answer": answer}
+    )
 
 
-def assert_whole(world: Any, pool: Any, count: int) -> None:
+def assert_whole(environment: Any, pool: Any, count: int) -> None:
     """The pool has every node that there is, and as many as declared."""
     assert (pool.outs["ready"], pool.outs.get("not_ready_reason")) == (True, None)
-    assert sorted(world.states()) == list(pool.nodes)
+    assert sorted(environment.list_node_states()) == list(pool.nodes)
     assert len(pool.nodes) == len(pool.outs["node_ids"]) == count
 
 
@@ -46,82 +48,88 @@ class TestPool:
     @answers
     @late
     def test_the_first_up_makes_exactly_the_declared_nodes(
-        self, world: Any, pool_inputs: Properties, seconds: float, answer: str
+        self, environment: Any, pool_inputs: Properties, seconds: float, answer: str
     ) -> None:
-        answer_late(world, seconds, answer)
-        pool = world.create("NodePool", {**pool_inputs, "count": 7})
-        assert_whole(world, pool, 7)
-        assert world.writes() == {CREATE: 2}
-        world.refresh(pool)
-        assert world.intents.all() == []
+        answer_late(environment, seconds, answer)
+        pool = environment.create("NodePool", {**pool_inputs, "count": 7})
+        assert_whole(environment, pool, 7)
+        assert environment.count_writes() == {CREATE: 2}
+        environment.refresh(pool)
+        assert environment.intents.all() == []
 
     @answers
     def test_growth_makes_exactly_what_is_missing(
-        self, world: Any, pool_inputs: Properties, answer: str
+        self, environment: Any, pool_inputs: Properties, answer: str
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        answer_late(world, 8, answer)
-        world.writes()
-        pool = world.update(pool, {**pool_inputs, "count": 5})
-        assert_whole(world, pool, 5)
-        assert world.writes() == {CREATE: 1}
+        pool = environment.create("NodePool", pool_inputs)
+        answer_late(environment, 8, answer)
+        environment.count_writes()
+        pool = environment.update(pool, {**pool_inputs, "count": 5})
+        assert_whole(environment, pool, 5)
+        assert environment.count_writes() == {CREATE: 1}
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     @answers
     def test_a_rollout_makes_each_node_once(
-        self, world: Any, pool_inputs: Properties, answer: str
+        self, environment: Any, pool_inputs: Properties, answer: str
     ) -> None:
         rolled = {**pool_inputs, "rollout": {"max_unavailable": 1}}
-        pool = world.create("NodePool", rolled)
-        answer_late(world, 8, answer)
-        world.writes()
-        pool = world.update(pool, {**rolled, "image_id": IMAGE})
-        assert_whole(world, pool, 3)
+        pool = environment.create("NodePool", rolled)
+        answer_late(environment, 8, answer)
+        environment.count_writes()
+        pool = environment.update(pool, {**rolled, "image_id": IMAGE})
+        assert_whole(environment, pool, 3)
         assert {node["image_id"] for node in pool.nodes.values()} == {IMAGE}
-        assert world.writes() == {CREATE: 3, DELETE: 3}
+        assert environment.count_writes() == {CREATE: 3, DELETE: 3}
 
-    def test_a_failed_node_is_replaced_by_one(self, world: Any, pool_inputs: Properties) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        world.in_state(pool.nodes["train-002"]["id"], "ERROR")
-        pool = world.refresh(pool)
-        answer_late(world, 8)
-        world.writes()
-        pool = world.update(pool)
-        assert_whole(world, pool, 3)
-        assert world.writes() == {CREATE: 1, DELETE: 1}
+    def test_a_failed_node_is_replaced_by_one(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
+        pool = environment.create("NodePool", pool_inputs)
+        environment.set_node_state(pool.nodes["train-002"]["id"], "ERROR")
+        pool = environment.refresh(pool)
+        answer_late(environment, 8)
+        environment.count_writes()
+        pool = environment.update(pool)
+        assert_whole(environment, pool, 3)
+        assert environment.count_writes() == {CREATE: 1, DELETE: 1}
 
     @answers
     def test_a_run_killed_after_the_answer_is_continued(
-        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch, answer: str
+        self,
+        environment: Any,
+        pool_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        answer: str,
     ) -> None:
-        answer_late(world, 8, answer)
+        answer_late(environment, 8, answer)
         kill_after_create(monkeypatch)
         with pytest.raises(Killed):
-            world.create("NodePool", pool_inputs)
+            environment.create("NodePool", pool_inputs)
         monkeypatch.undo_kill()  # type: ignore[attr-defined]
-        pool = world.create("NodePool", pool_inputs)
-        assert_whole(world, pool, 3)
-        assert world.writes() == {CREATE: 1}
+        pool = environment.create("NodePool", pool_inputs)
+        assert_whole(environment, pool, 3)
+        assert environment.count_writes() == {CREATE: 1}
 
     def test_a_growth_that_was_killed_and_is_no_longer_declared_is_taken_back(
-        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        answer_late(world, 8)
+        pool = environment.create("NodePool", pool_inputs)
+        answer_late(environment, 8)
         kill_after_create(monkeypatch)
         with pytest.raises(Killed):
-            world.update(pool, {**pool_inputs, "count": 5})
+            environment.update(pool, {**pool_inputs, "count": 5})
         monkeypatch.undo_kill()  # type: ignore[attr-defined]
-        assert world.changes(pool, pool_inputs) == {"node_ids": ("begun", "ended")}
-        pool = world.update(pool, pool_inputs)
-        world.advance(600)
-        assert_whole(world, pool, 3)
-        assert world.changes(pool, pool_inputs) == {}
-        assert world.intents.all() == []
+        assert environment.list_changes(pool, pool_inputs) == {"node_ids": ("begun", "ended")}
+        pool = environment.update(pool, pool_inputs)
+        environment.move_clock(600)
+        assert_whole(environment, pool, 3)
+        assert environment.list_changes(pool, pool_inputs) == {}
+        assert environment.intents.all() == []
 
     def test_a_create_that_is_refused_and_made_all_the_same_is_found_by_the_next_run(
-        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         create = ScpClient.create_nodes
 
@@ -131,80 +139,83 @@ class TestPool:
 
         monkeypatch.setattr(ScpClient, "create_nodes", refuse)
         with contextlib.suppress(GpuformError):
-            world.create("NodePool", pool_inputs)
+            environment.create("NodePool", pool_inputs)
         monkeypatch.setattr(ScpClient, "create_nodes", create)
-        assert world.intents.all(), "it may have made something"
-        pool = world.create("NodePool", pool_inputs)
-        assert_whole(world, pool, 3)
-        assert world.writes() == {CREATE: 1}
+        assert environment.intents.all(), "it may have made something"
+        pool = environment.create("NodePool", pool_inputs)
+        assert_whole(environment, pool, 3)
+        assert environment.count_writes() == {CREATE: 1}
 
     def test_nodes_of_an_accepted_create_that_never_show_are_reported_by_name(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        answer_late(world, 100_000)
-        pool = world.create("NodePool", pool_inputs)
+        answer_late(environment, 100_000)
+        pool = environment.create("NodePool", pool_inputs)
         assert pool.outs["ready"] is False
         assert "train-001, train-002, train-003: it is not known whether" in pool.reason
-        assert world.writes() == {CREATE: 1}
-        (intent,) = world.intents.all()
+        assert environment.count_writes() == {CREATE: 1}
+        (intent,) = environment.intents.all()
         assert intent.missing == ("train-001", "train-002", "train-003")
 
     def test_a_node_that_is_not_shown_for_a_moment_is_not_replaced(
-        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        hide(monkeypatch, world, {pool.nodes["train-002"]["id"]}, seconds=30)
-        world.writes()
-        after = world.update(pool)
-        assert_whole(world, after, 3)
+        pool = environment.create("NodePool", pool_inputs)
+        hide(monkeypatch, environment, {pool.nodes["train-002"]["id"]}, seconds=30)
+        environment.count_writes()
+        after = environment.update(pool)
+        assert_whole(environment, after, 3)
         assert after.outs["node_ids"] == pool.outs["node_ids"]
-        assert world.writes() == {}
+        assert environment.count_writes() == {}
 
     def test_a_refresh_that_shares_its_list_with_others_lists_again_while_it_waits(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        answer_late(world, 100, "none")
-        pool = world.create("NodePool", pool_inputs)
+        answer_late(environment, 100, "none")
+        pool = environment.create("NodePool", pool_inputs)
         assert "it is not known whether" in pool.reason
-        pool = world.refresh(pool, fresh_since=time.monotonic())
+        pool = environment.refresh(pool, fresh_since=time.monotonic())
         assert list(pool.nodes) == ["train-001", "train-002", "train-003"]
 
     def test_a_refresh_keeps_the_id_of_a_node_that_is_not_shown(
-        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        hide(monkeypatch, world, {pool.nodes["train-002"]["id"]}, seconds=30)
-        refreshed = world.refresh(pool)
+        pool = environment.create("NodePool", pool_inputs)
+        hide(monkeypatch, environment, {pool.nodes["train-002"]["id"]}, seconds=30)
+        refreshed = environment.refresh(pool)
         assert refreshed.outs["node_ids"] == pool.outs["node_ids"]
-        assert_whole(world, world.update(refreshed), 3)
+        assert_whole(environment, environment.update(refreshed), 3)
 
     def test_destroy_waits_for_nodes_that_are_not_shown_yet(
-        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        answer_late(world, 30)
+        pool = environment.create("NodePool", pool_inputs)
+        answer_late(environment, 30)
         kill_after_create(monkeypatch)
         with pytest.raises(Killed):
-            world.update(pool, {**pool_inputs, "count": 5})
+            environment.update(pool, {**pool_inputs, "count": 5})
         monkeypatch.undo_kill()  # type: ignore[attr-defined]
-        world.delete(pool)
-        assert world.states() == {}
+        environment.delete(pool)
+        assert environment.list_node_states() == {}
 
     @pytest.mark.parametrize("timeout", [5, None])
     def test_destroy_forgets_no_node_that_is_not_shown_for_a_moment(
         self,
-        world: Any,
+        environment: Any,
         pool_inputs: Properties,
         monkeypatch: pytest.MonkeyPatch,
         timeout: float | None,
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        hide(monkeypatch, world, set(pool.outs["node_ids"]), seconds=30)
-        with contextlib.suppress(GpuformError), world.serving(pool.name, timeout=timeout) as call:
+        pool = environment.create("NodePool", pool_inputs)
+        hide(monkeypatch, environment, set(pool.outs["node_ids"]), seconds=30)
+        with (
+            contextlib.suppress(GpuformError),
+            environment.use_context(pool.name, timeout=timeout) as call,
+        ):
             NodePoolLifecycle().delete(pool.id, {**pool.outs, "__provider": "p"})
             assert not call.was_already_deleted
-            assert world.states() == {}
-        assert (world.writes()[DELETE] == 0) == bool(world.states())
+            assert environment.list_node_states() == {}
+        assert (environment.count_writes()[DELETE] == 0) == bool(environment.list_node_states())
 
 
 class TestGpuNode:
@@ -214,88 +225,88 @@ class TestGpuNode:
     @late
     def test_one_node_is_made_and_known(
         self,
-        world: Any,
+        environment: Any,
         pool_inputs: Properties,
         node_inputs: Properties,
         seconds: float,
         answer: str,
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        answer_late(world, seconds, answer)
-        world.writes()
+        pool = environment.create("NodePool", pool_inputs)
+        answer_late(environment, seconds, answer)
+        environment.count_writes()
         fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
-        node = world.create("GpuNode", {**node_inputs, **fabric}, name="solo")
+        node = environment.create("GpuNode", {**node_inputs, **fabric}, name="solo")
         assert node.outs["ready"] is True
-        assert world.client.get_node(node.id).gpu_node_name == "solo"
-        assert world.writes() == {CREATE: 1}
+        assert environment.client.get_node(node.id).gpu_node_name == "solo"
+        assert environment.count_writes() == {CREATE: 1}
 
     @pytest.mark.slow
     @pytest.mark.sampled(3)
     @answers
     def test_a_run_killed_after_the_answer_is_continued(
         self,
-        world: Any,
+        environment: Any,
         pool_inputs: Properties,
         node_inputs: Properties,
         monkeypatch: pytest.MonkeyPatch,
         answer: str,
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        answer_late(world, 8, answer)
-        world.writes()
+        pool = environment.create("NodePool", pool_inputs)
+        answer_late(environment, 8, answer)
+        environment.count_writes()
         inputs = {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
         kill_after_create(monkeypatch)
         with pytest.raises(Killed):
-            world.create("GpuNode", inputs, name="solo")
+            environment.create("GpuNode", inputs, name="solo")
         monkeypatch.undo_kill()  # type: ignore[attr-defined]
-        node = world.create("GpuNode", inputs, name="solo")
+        node = environment.create("GpuNode", inputs, name="solo")
         assert node.outs["ready"] is True
-        assert world.writes() == {CREATE: 1}
+        assert environment.count_writes() == {CREATE: 1}
 
     def test_a_node_that_never_shows_stays_recorded(
-        self, world: Any, pool_inputs: Properties, node_inputs: Properties
+        self, environment: Any, pool_inputs: Properties, node_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        answer_late(world, 100_000)
+        pool = environment.create("NodePool", pool_inputs)
+        answer_late(environment, 100_000)
         inputs = {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
         with pytest.raises(UnknownOutcome, match="accepted the create of the GpuNode 'solo'"):
-            world.create("GpuNode", inputs, name="solo")
-        assert [each.name for each in world.intents.all() if not each.names] == ["solo"]
+            environment.create("GpuNode", inputs, name="solo")
+        assert [intent.name for intent in environment.intents.all() if not intent.names] == ["solo"]
 
     @pytest.fixture
-    def node(self, world: Any, pool_inputs: Properties, node_inputs: Properties) -> Any:
-        pool = world.create("NodePool", pool_inputs)
+    def node(self, environment: Any, pool_inputs: Properties, node_inputs: Properties) -> Any:
+        pool = environment.create("NodePool", pool_inputs)
         fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
-        return world.create("GpuNode", {**node_inputs, **fabric}, name="solo")
+        return environment.create("GpuNode", {**node_inputs, **fabric}, name="solo")
 
     def test_a_refresh_keeps_a_node_that_is_not_shown_for_a_moment(
-        self, world: Any, node: Any, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, node: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hide(monkeypatch, world, {node.id}, seconds=50)
-        refreshed = world.refresh(node)
+        hide(monkeypatch, environment, {node.id}, seconds=50)
+        refreshed = environment.refresh(node)
         assert refreshed is not None
         assert refreshed.outs["ready"] is True
 
     def test_destroy_deletes_a_node_that_is_not_shown_for_a_moment(
-        self, world: Any, node: Any, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, node: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hide(monkeypatch, world, {node.id}, seconds=50)
-        world.delete(node)
-        assert "solo" not in world.states()
+        hide(monkeypatch, environment, {node.id}, seconds=50)
+        environment.delete(node)
+        assert "solo" not in environment.list_node_states()
 
     def test_destroy_deletes_a_node_that_is_hidden_when_it_is_about_to(
-        self, world: Any, node: Any, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, node: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         delete = GpuNodeOperations.delete
 
         def hide_first(self: Any, *given: Any) -> None:
             monkeypatch.setattr(GpuNodeOperations, "delete", delete)
-            hide(monkeypatch, world, {node.id}, seconds=30)
+            hide(monkeypatch, environment, {node.id}, seconds=30)
             delete(self, *given)
 
         monkeypatch.setattr(GpuNodeOperations, "delete", hide_first)
-        world.delete(node)
-        assert "solo" not in world.states()
+        environment.delete(node)
+        assert "solo" not in environment.list_node_states()
 
 
 def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,18 +320,18 @@ def kill_after_create(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo_kill = lambda: monkeypatch.setattr(ProviderContext, "sleep", sleep)  # type: ignore[attr-defined]
 
 
-def hide(monkeypatch: pytest.MonkeyPatch, world: Any, ids: set[str], seconds: float) -> None:
+def hide(monkeypatch: pytest.MonkeyPatch, environment: Any, ids: set[str], seconds: float) -> None:
     """For a while neither the list nor GET shows these nodes: a replica lags behind."""
-    until = world.now + seconds
+    until = environment.now + seconds
     nodes, node = ScpClient.list_nodes, ScpClient.get_node
 
     def list_others(self: ScpClient, **filters: Any) -> Any:
         found = nodes(self, **filters)
-        return found if world.now >= until else [each for each in found if each.id not in ids]
+        return found if environment.now >= until else [each for each in found if each.id not in ids]
 
     def show_others(self: ScpClient, node_id: str) -> Any:
-        return node(self, "0" * 32 if node_id in ids and world.now < until else node_id)
+        return node(self, "0" * 32 if node_id in ids and environment.now < until else node_id)
 
-    monkeypatch.setattr(world.client, "_node_listings", {})  # they hold the methods
+    monkeypatch.setattr(environment.client, "_node_listings", {})  # they hold the methods
     monkeypatch.setattr(ScpClient, "list_nodes", list_others)
     monkeypatch.setattr(ScpClient, "get_node", show_others)

@@ -30,140 +30,146 @@ def one_by_one(inputs: Properties, **nodes: Properties) -> Properties:
 @pytest.mark.slow
 class TestBatches:
     def test_eight_nodes_are_two_calls_five_more_one_and_their_end_one(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
         eight = many(pool_inputs, 8)
-        pool = world.create("NodePool", eight)
+        pool = environment.create("NodePool", eight)
         assert pool.id == "POOL001-krw1a/fabric1/train"
-        assert world.writes() == {CREATE: 2}
+        assert environment.count_writes() == {CREATE: 2}
         assert list(pool.nodes) == [f"train-00{number}" for number in range(1, 9)]
         assert len({node["cluster_fabric_id"] for node in pool.nodes.values()}) == 1
         assert sorted(pool.outs["node_ids"]) == sorted(n["id"] for n in pool.nodes.values())
-        pool = world.update(pool, many(pool_inputs, 13))
-        assert world.writes() == {CREATE: 1}
+        pool = environment.update(pool, many(pool_inputs, 13))
+        assert environment.count_writes() == {CREATE: 1}
         assert (len(pool.nodes), pool.outs["ready"]) == (13, True)
-        world.delete(pool)
-        assert world.writes() == {DELETE: 1}
-        assert world.states() == {}
+        environment.delete(pool)
+        assert environment.count_writes() == {DELETE: 1}
+        assert environment.list_node_states() == {}
 
-    def test_one_more_joins_alone(self, world: Any, pool_inputs: Properties) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        pool = world.update(pool, many(pool_inputs, 4))
-        assert world.writes() == {CREATE: 2}
+    def test_one_more_joins_alone(self, environment: Any, pool_inputs: Properties) -> None:
+        pool = environment.create("NodePool", pool_inputs)
+        pool = environment.update(pool, many(pool_inputs, 4))
+        assert environment.count_writes() == {CREATE: 2}
         assert pool.outs["ready"] is True
 
     def test_where_one_may_not_join_the_platforms_words_are_told(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        world.control("POST", "scp/settings", {"joining_one_allowed": False})
-        pool = world.update(world.create("NodePool", pool_inputs), many(pool_inputs, 4))
+        environment.call_emulator("POST", "scp/settings", {"joining_one_allowed": False})
+        pool = environment.update(environment.create("NodePool", pool_inputs), many(pool_inputs, 4))
         assert "2 to 5 servers are allowed, not 1" in pool.reason
         assert len(pool.nodes) == 3
 
     @pytest.mark.parametrize("joining_while_creating", [False, True])
     def test_200_nodes_take_as_long_as_two_and_are_not_asked_for_one_by_one(
-        self, world: Any, pool_inputs: Properties, joining_while_creating: bool
+        self, environment: Any, pool_inputs: Properties, joining_while_creating: bool
     ) -> None:
-        world.control("POST", "scp/settings", {"joining_while_creating": joining_while_creating})
-        started = world.now
-        pool = world.create("NodePool", many(pool_inputs, 200))
+        environment.call_emulator(
+            "POST", "scp/settings", {"joining_while_creating": joining_while_creating}
+        )
+        started = environment.now
+        pool = environment.create("NodePool", many(pool_inputs, 200))
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 200)
         # 120 s until the fabric has an id, 900 s until its last node is RUNNING.
-        assert world.now - started <= 1.1 * (120 + 900)
-        sent = world.sent()
+        assert environment.now - started <= 1.1 * (120 + 900)
+        sent = environment.count_requests()
         assert sent[CREATE] == 40
         assert sent["GET"] < 150
 
     def test_a_fabric_that_stays_creating_is_tried_after_a_while(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        world.control("POST", "scp/settings", {"joining_while_creating": True})
-        world.fault("GET", "^/v1/cluster-fabrics/", status_override="CREATING", count=None)
-        pool = world.create("NodePool", many(pool_inputs, 8))
+        environment.call_emulator("POST", "scp/settings", {"joining_while_creating": True})
+        environment.inject_fault(
+            "GET", "^/v1/cluster-fabrics/", status_override="CREATING", count=None
+        )
+        pool = environment.create("NodePool", many(pool_inputs, 8))
         assert pool.outs["ready"] is True
 
 
 class TestSize:
     def test_shrinking_takes_the_named_ones_then_the_newest(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", many(pool_inputs, 5))
-        world.writes()
-        pool = world.update(pool, many(pool_inputs, 3, remove=["train-002"]))
+        pool = environment.create("NodePool", many(pool_inputs, 5))
+        environment.count_writes()
+        pool = environment.update(pool, many(pool_inputs, 3, remove=["train-002"]))
         assert list(pool.nodes) == ["train-001", "train-003", "train-004"]
-        assert world.writes() == {DELETE: 1}
-        assert set(world.states()) == set(pool.nodes)
+        assert environment.count_writes() == {DELETE: 1}
+        assert set(environment.list_node_states()) == set(pool.nodes)
 
     def test_a_failed_node_goes_before_a_good_one(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        world.in_state(pool.nodes["train-001"]["id"], "ERROR")
-        pool = world.refresh(pool)
-        pool = world.update(pool, many(pool_inputs, 2))
+        pool = environment.create("NodePool", pool_inputs)
+        environment.set_node_state(pool.nodes["train-001"]["id"], "ERROR")
+        pool = environment.refresh(pool)
+        pool = environment.update(pool, many(pool_inputs, 2))
         assert list(pool.nodes) == ["train-002", "train-003"]
         assert pool.outs["ready"] is True
 
     @pytest.mark.slow
     def test_a_node_deleted_behind_our_back_is_drift_of_the_number_and_made_again(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
+        pool = environment.create("NodePool", pool_inputs)
         others = {pool.nodes[name]["id"] for name in ("train-001", "train-003")}
-        world.client.delete_nodes([pool.nodes["train-002"]["id"]])
-        world.advance(3600)
-        world.writes()
-        pool = world.refresh(pool)
+        environment.client.delete_nodes([pool.nodes["train-002"]["id"]])
+        environment.move_clock(3600)
+        environment.count_writes()
+        pool = environment.refresh(pool)
         assert pool.outs["count"] == 2
-        assert world.changes(pool, pool_inputs) == {"count": (2, 3)}
-        pool = world.update(pool, pool_inputs)
-        assert world.writes() == {CREATE: 1}
+        assert environment.list_changes(pool, pool_inputs) == {"count": (2, 3)}
+        pool = environment.update(pool, pool_inputs)
+        assert environment.count_writes() == {CREATE: 1}
         assert others < {node["id"] for node in pool.nodes.values()}
-        assert world.changes(pool) == {}
+        assert environment.list_changes(pool) == {}
 
     def test_a_node_stopped_behind_our_back_is_drift_of_that_node_and_started(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        world.client.stop_nodes([pool.nodes["train-002"]["id"]])
-        world.advance(3600)
-        world.writes()
-        pool = world.refresh(pool)
-        assert world.changes(pool) == {'nodes["train-002"].state': ("STOPPED", "RUNNING")}
-        pool = world.update(pool)
-        assert world.writes() == {"POST /v1/gpu-nodes/start": 1}
-        assert (pool.outs["ready"], world.changes(pool)) == (True, {})
+        pool = environment.create("NodePool", pool_inputs)
+        environment.client.stop_nodes([pool.nodes["train-002"]["id"]])
+        environment.move_clock(3600)
+        environment.count_writes()
+        pool = environment.refresh(pool)
+        assert environment.list_changes(pool) == {
+            'nodes["train-002"].state': ("STOPPED", "RUNNING")
+        }
+        pool = environment.update(pool)
+        assert environment.count_writes() == {"POST /v1/gpu-nodes/start": 1}
+        assert (pool.outs["ready"], environment.list_changes(pool)) == (True, {})
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     def test_a_pool_whose_nodes_are_all_gone_is_gone(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        world.client.delete_nodes(pool.outs["node_ids"])
-        world.advance(3600)
-        assert world.refresh(pool) is None
+        pool = environment.create("NodePool", pool_inputs)
+        environment.client.delete_nodes(pool.outs["node_ids"])
+        environment.move_clock(3600)
+        assert environment.refresh(pool) is None
         with pytest.raises(GpuformError, match="refresh first"):
-            world.update(pool, many(pool_inputs, 4))
-        world.delete(pool)
+            environment.update(pool, many(pool_inputs, 4))
+        environment.delete(pool)
 
 
 @pytest.mark.slow
 class TestInPlace:
     def test_power_of_all_is_one_request_each_way(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", many(pool_inputs, 5))
-        world.writes()
-        pool = world.update(pool, many(pool_inputs, 5, state="STOPPED"))
-        assert world.writes() == {"POST /v1/gpu-nodes/stop": 1}
-        assert set(world.states().values()) == {"STOPPED"}
-        assert (pool.outs["ready"], world.changes(pool)) == (True, {})
-        pool = world.update(pool, many(pool_inputs, 5))
-        assert world.writes() == {"POST /v1/gpu-nodes/start": 1}
+        pool = environment.create("NodePool", many(pool_inputs, 5))
+        environment.count_writes()
+        pool = environment.update(pool, many(pool_inputs, 5, state="STOPPED"))
+        assert environment.count_writes() == {"POST /v1/gpu-nodes/stop": 1}
+        assert set(environment.list_node_states().values()) == {"STOPPED"}
+        assert (pool.outs["ready"], environment.list_changes(pool)) == (True, {})
+        pool = environment.update(pool, many(pool_inputs, 5))
+        assert environment.count_writes() == {"POST /v1/gpu-nodes/start": 1}
         assert pool.outs["ready"] is True
 
-    def test_nodes_one_by_one(self, world: Any, pool_inputs: Properties) -> None:
+    def test_nodes_one_by_one(self, environment: Any, pool_inputs: Properties) -> None:
         nat = {"nat_enabled": True, "public_ip_address_id": PUBLIC_IP}
         inputs = one_by_one(
             pool_inputs,
@@ -171,7 +177,7 @@ class TestInPlace:
             b={"gpu_node_name": "chief", "lock_enabled": True},
             c={"state": "STOPPED", "lock_enabled": True},
         )
-        pool = world.create("NodePool", inputs)
+        pool = environment.create("NodePool", inputs)
         assert pool.outs["ready"] is True
         assert list(pool.nodes) == ["b", "a", "c"]
         assert pool.nodes["a"]["policy_ip"] == "192.168.0.77"
@@ -179,11 +185,11 @@ class TestInPlace:
         assert pool.nodes["b"]["gpu_node_name"] == "chief"
         assert [pool.nodes[key]["lock_enabled"] for key in "abc"] == [False, True, True]
         assert pool.nodes["c"]["state"] == "STOPPED"
-        assert world.changes(pool) == {}
-        assert world.changes(world.refresh(pool)) == {}
+        assert environment.list_changes(pool) == {}
+        assert environment.list_changes(environment.refresh(pool)) == {}
 
     def test_nat_is_assigned_exchanged_and_released(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
         def with_ip(id_: str | None) -> Properties:
             nat = {"nat_enabled": id_ is not None}
@@ -192,49 +198,51 @@ class TestInPlace:
 
         nat = "POST /v1/gpu-nodes/*/public-nat-ip"
         release = "DELETE /v1/gpu-nodes/*/public-nat-ip"
-        pool = world.create("NodePool", with_ip(None))
-        world.writes()
-        pool = world.update(pool, with_ip(PUBLIC_IP))
-        assert world.writes() == {nat: 1}
+        pool = environment.create("NodePool", with_ip(None))
+        environment.count_writes()
+        pool = environment.update(pool, with_ip(PUBLIC_IP))
+        assert environment.count_writes() == {nat: 1}
         address = pool.nodes["a"]["policy_nat"]
-        assert world.changes(world.refresh(pool)) == {}
-        pool = world.update(pool, with_ip(OTHER_IP))
-        assert world.writes() == {release: 1, nat: 1}
+        assert environment.list_changes(environment.refresh(pool)) == {}
+        pool = environment.update(pool, with_ip(OTHER_IP))
+        assert environment.count_writes() == {release: 1, nat: 1}
         assert pool.nodes["a"]["policy_nat"] != address
-        pool = world.update(pool, with_ip(None))
-        assert world.writes() == {release: 1}
+        pool = environment.update(pool, with_ip(None))
+        assert environment.count_writes() == {release: 1}
         assert pool.nodes["a"]["policy_use_nat"] is False
 
     def test_a_changed_address_replaces_that_node_alone(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
+        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
         changed = one_by_one(pool_inputs, a={}, b={"ip_address": "192.168.0.99"})
-        assert world.diff(pool, changed) == []
-        after = world.update(pool, changed)
+        assert environment.diff(pool, changed) == []
+        after = environment.update(pool, changed)
         assert after.outs["ready"] is True
         assert after.nodes["a"]["id"] == pool.nodes["a"]["id"]
         assert after.nodes["b"]["id"] != pool.nodes["b"]["id"]
         assert after.nodes["b"]["policy_ip"] == "192.168.0.99"
         assert after.nodes["b"]["gpu_node_name"] == "train-b"
 
-    def test_another_name_is_another_node(self, world: Any, pool_inputs: Properties) -> None:
-        pool = world.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
-        after = world.update(pool, one_by_one(pool_inputs, a={}, b={"gpu_node_name": "other"}))
-        assert set(world.states()) == {"train-a", "other"}
+    def test_another_name_is_another_node(self, environment: Any, pool_inputs: Properties) -> None:
+        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
+        after = environment.update(
+            pool, one_by_one(pool_inputs, a={}, b={"gpu_node_name": "other"})
+        )
+        assert set(environment.list_node_states()) == {"train-a", "other"}
         assert after.nodes["a"]["id"] == pool.nodes["a"]["id"]
 
     def test_a_public_ip_that_the_platform_refuses_is_told_and_tried_again(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
         wrong = {"nat_enabled": True, "public_ip_address_id": "none"}
-        pool = world.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
-        pool = world.update(pool, one_by_one(pool_inputs, a=wrong, b={"state": "STOPPED"}))
+        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
+        pool = environment.update(pool, one_by_one(pool_inputs, a=wrong, b={"state": "STOPPED"}))
         assert pool.outs["ready"] is False
         assert pool.reason.startswith("pool train: train-a: scp: POST ")
         assert pool.nodes["b"]["state"] == "STOPPED"
         right = {**wrong, "public_ip_address_id": PUBLIC_IP}
-        pool = world.update(pool, one_by_one(pool_inputs, a=right, b={"state": "STOPPED"}))
+        pool = environment.update(pool, one_by_one(pool_inputs, a=right, b={"state": "STOPPED"}))
         assert pool.outs["ready"] is True
 
 
@@ -243,138 +251,144 @@ class TestLocks:
     UNLOCK = "PUT /v1/gpu-nodes/*/unlock"
 
     def test_locked_nodes_are_neither_deleted_nor_stopped_without_permission(
-        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         locked = many(pool_inputs, 3, lock_enabled=True)
-        pool = world.create("NodePool", locked)
+        pool = environment.create("NodePool", locked)
         assert all(node["lock_enabled"] for node in pool.nodes.values())
-        world.writes()
+        environment.count_writes()
         for change in ({"count": 2}, {"state": "STOPPED"}, {"image_id": "IMAGE-2"}):
             with pytest.raises(NotAllowed, match="--allow unlock"):
-                world.diff(pool, {**locked, **change})
+                environment.diff(pool, {**locked, **change})
         for change in ({"count": 2}, {"state": "STOPPED"}):
             with pytest.raises(NotAllowed, match="train-003"):
-                world.update(pool, {**locked, **change})
+                environment.update(pool, {**locked, **change})
         with pytest.raises(NotAllowed, match="train-003"):
-            world.delete(pool)
-        assert world.writes() == {}
-        with world.allowed(monkeypatch, "unlock"):
-            pool = world.update(pool, many(locked, 2))
-            assert world.writes() == {self.UNLOCK: 1, DELETE: 1}
-            world.delete(pool)
-            assert world.writes() == {self.UNLOCK: 2, DELETE: 1}
+            environment.delete(pool)
+        assert environment.count_writes() == {}
+        with environment.grant_permission(monkeypatch, "unlock"):
+            pool = environment.update(pool, many(locked, 2))
+            assert environment.count_writes() == {self.UNLOCK: 1, DELETE: 1}
+            environment.delete(pool)
+            assert environment.count_writes() == {self.UNLOCK: 2, DELETE: 1}
 
     def test_who_stops_a_locked_node_finds_it_locked_again(
-        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         locked = many(pool_inputs, 2, lock_enabled=True)
-        pool = world.create("NodePool", locked)
-        world.writes()
-        with world.allowed(monkeypatch, "unlock"):
-            pool = world.update(pool, {**locked, "state": "STOPPED"})
-        assert world.writes() == {self.UNLOCK: 2, "POST /v1/gpu-nodes/stop": 1, self.LOCK: 2}
+        pool = environment.create("NodePool", locked)
+        environment.count_writes()
+        with environment.grant_permission(monkeypatch, "unlock"):
+            pool = environment.update(pool, {**locked, "state": "STOPPED"})
+        assert environment.count_writes() == {
+            self.UNLOCK: 2,
+            "POST /v1/gpu-nodes/stop": 1,
+            self.LOCK: 2,
+        }
         assert pool.outs["ready"] is True
 
     def test_a_lock_set_behind_our_back_stops_the_update_before_anything_is_sent(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        world.client.lock_node(pool.nodes["train-003"]["id"])
-        world.writes()
+        pool = environment.create("NodePool", pool_inputs)
+        environment.client.lock_node(pool.nodes["train-003"]["id"])
+        environment.count_writes()
         with pytest.raises(NotAllowed, match="train-003"):
-            world.update(pool, many(pool_inputs, 2))
-        assert world.writes() == {}
-        assert world.changes(pool) == {}
+            environment.update(pool, many(pool_inputs, 2))
+        assert environment.count_writes() == {}
+        assert environment.list_changes(pool) == {}
 
-    def test_locks_change_in_place(self, world: Any, pool_inputs: Properties) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        world.writes()
-        pool = world.update(pool, {**pool_inputs, "lock_enabled": True})
-        assert world.writes() == {self.LOCK: 3}
-        pool = world.update(pool, {**pool_inputs, "lock_enabled": False})
-        assert world.writes() == {self.UNLOCK: 3}
+    def test_locks_change_in_place(self, environment: Any, pool_inputs: Properties) -> None:
+        pool = environment.create("NodePool", pool_inputs)
+        environment.count_writes()
+        pool = environment.update(pool, {**pool_inputs, "lock_enabled": True})
+        assert environment.count_writes() == {self.LOCK: 3}
+        pool = environment.update(pool, {**pool_inputs, "lock_enabled": False})
+        assert environment.count_writes() == {self.UNLOCK: 3}
         assert pool.outs["ready"] is True
 
 
 class TestFabrics:
     @pytest.fixture
-    def other(self, world: Any, pool_inputs: Properties) -> Any:
+    def other(self, environment: Any, pool_inputs: Properties) -> Any:
         """A pool in a fabric of its own."""
         names = {"cluster_fabric_name": "fabric2", "gpu_node_name_prefix": "other"}
-        return world.create("NodePool", {**pool_inputs, **names}, name="other")
+        return environment.create("NodePool", {**pool_inputs, **names}, name="other")
 
     @pytest.mark.slow
-    def test_a_move_is_one_request(self, world: Any, pool_inputs: Properties, other: Any) -> None:
-        pool = world.create("NodePool", many(pool_inputs, 5))
-        world.writes()
+    def test_a_move_is_one_request(
+        self, environment: Any, pool_inputs: Properties, other: Any
+    ) -> None:
+        pool = environment.create("NodePool", many(pool_inputs, 5))
+        environment.count_writes()
         moved = many(pool_inputs, 5, cluster_fabric_name="fabric2")
-        assert world.problems("NodePool", moved, pool) == {}
-        assert world.diff(pool, moved) == []
-        after = world.update(pool, moved)
-        assert world.writes() == {MOVE: 1}
+        assert environment.find_problems("NodePool", moved, pool) == {}
+        assert environment.diff(pool, moved) == []
+        after = environment.update(pool, moved)
+        assert environment.count_writes() == {MOVE: 1}
         assert after.id == pool.id
         assert after.outs["cluster_fabric_id"] == other.outs["cluster_fabric_id"]
-        assert (after.outs["ready"], world.changes(after)) == (True, {})
-        assert world.changes(world.refresh(after)) == {}
+        assert (after.outs["ready"], environment.list_changes(after)) == (True, {})
+        assert environment.list_changes(environment.refresh(after)) == {}
 
     @pytest.mark.slow
     def test_a_node_moved_behind_our_back_comes_back(
-        self, world: Any, pool_inputs: Properties, other: Any
+        self, environment: Any, pool_inputs: Properties, other: Any
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
+        pool = environment.create("NodePool", pool_inputs)
         ids = pool.outs["cluster_fabric_id"], other.outs["cluster_fabric_id"]
-        world.client.modify_members(*ids, [pool.nodes["train-001"]["id"]])
-        world.advance(3600)
-        world.writes()
-        pool = world.refresh(pool)
-        assert world.changes(pool) == {
+        environment.client.modify_members(*ids, [pool.nodes["train-001"]["id"]])
+        environment.move_clock(3600)
+        environment.count_writes()
+        pool = environment.refresh(pool)
+        assert environment.list_changes(pool) == {
             'nodes["train-001"].cluster_fabric_name': ("fabric2", "fabric1")
         }
-        pool = world.update(pool)
-        assert world.writes() == {MOVE: 1}
-        assert world.changes(pool) == {}
+        pool = environment.update(pool)
+        assert environment.count_writes() == {MOVE: 1}
+        assert environment.list_changes(pool) == {}
 
     def test_a_fabric_without_members_is_no_target(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        world.writes()
+        pool = environment.create("NodePool", pool_inputs)
+        environment.count_writes()
         moved = {**pool_inputs, "cluster_fabric_name": "nowhere"}
-        (problem,) = world.problems("NodePool", moved, pool).items()
+        (problem,) = environment.find_problems("NodePool", moved, pool).items()
         assert problem[0] == "cluster_fabric_name"
         assert "fabric nowhere has no members" in problem[1]
         with pytest.raises(GpuformError, match="nowhere has no members"):
-            world.update(pool, moved)
-        assert world.writes() == {}
+            environment.update(pool, moved)
+        assert environment.count_writes() == {}
 
     def test_a_declared_fabric_is_not_emptied(
-        self, world: Any, pool_inputs: Properties, other: Any
+        self, environment: Any, pool_inputs: Properties, other: Any
     ) -> None:
-        pool = world.create("NodePool", pool_inputs)
+        pool = environment.create("NodePool", pool_inputs)
         fabric = {"node_pool_id": "POOL001-krw1a", "cluster_fabric_name": "fabric1"}
         moved = {**pool_inputs, "cluster_fabric_name": "fabric2"}
-        assert world.problems("NodePool", moved, pool) == {}
-        assert world.problems("Fabric", fabric) == {}
-        world.writes()
-        found = world.problems("NodePool", moved, pool)
+        assert environment.find_problems("NodePool", moved, pool) == {}
+        assert environment.find_problems("Fabric", fabric) == {}
+        environment.count_writes()
+        found = environment.find_problems("NodePool", moved, pool)
         assert "the last node from fabric fabric1" in found["cluster_fabric_name"]
         with pytest.raises(GpuformError, match="the last node from fabric fabric1"):
-            world.update(pool, moved)
-        assert world.writes() == {}
+            environment.update(pool, moved)
+        assert environment.count_writes() == {}
 
     def test_another_pool_joins_by_the_id(
-        self, world: Any, pool_inputs: Properties, other: Any
+        self, environment: Any, pool_inputs: Properties, other: Any
     ) -> None:
         mine = {**pool_inputs, "cluster_fabric_name": "fabric2"}
         with pytest.raises(NameTaken, match="already has a fabric named 'fabric2'") as caught:
-            world.create("NodePool", mine)
+            environment.create("NodePool", mine)
         fabric_id = other.outs["cluster_fabric_id"]
         assert f'declare cluster_fabric_id "{fabric_id}"' in str(caught.value)
         joined = {**mine, "count": 1, "cluster_fabric_id": fabric_id}
-        pool = world.create("NodePool", joined)
+        pool = environment.create("NodePool", joined)
         assert pool.outs["cluster_fabric_id"] == fabric_id
-        assert world.changes(pool) == {}
-        assert world.changes(pool, {**joined, "count": 2}) == {"count": (1, 2)}
+        assert environment.list_changes(pool) == {}
+        assert environment.list_changes(pool, {**joined, "count": 2}) == {"count": (1, 2)}
 
     @pytest.mark.parametrize(
         ("change", "path", "said"),
@@ -386,7 +400,7 @@ class TestFabrics:
     )
     def test_a_fabric_that_does_not_fit_is_refused_while_planning(
         self,
-        world: Any,
+        environment: Any,
         pool_inputs: Properties,
         other: Any,
         change: Properties,
@@ -395,51 +409,54 @@ class TestFabrics:
     ) -> None:
         fabric = {"cluster_fabric_name": "fabric2"}
         good = {**pool_inputs, **fabric, "cluster_fabric_id": other.outs["cluster_fabric_id"]}
-        found = world.problems("NodePool", {**good, **change})
+        found = environment.find_problems("NodePool", {**good, **change})
         assert list(found) == [path]
         assert said in found[path]
 
-    def test_one_node_makes_no_fabric(self, world: Any, pool_inputs: Properties) -> None:
-        found = world.problems("NodePool", many(pool_inputs, 1))
+    def test_one_node_makes_no_fabric(self, environment: Any, pool_inputs: Properties) -> None:
+        found = environment.find_problems("NodePool", many(pool_inputs, 1))
         assert "one server cannot make the fabric fabric1" in found["count"]
-        found = world.problems("NodePool", one_by_one(pool_inputs, a={}))
+        found = environment.find_problems("NodePool", one_by_one(pool_inputs, a={}))
         assert list(found) == ["nodes"]
 
     def test_the_last_node_of_a_fabric_is_not_replaced(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
-        pool = world.update(pool, one_by_one(pool_inputs, a={}))
-        world.writes()
+        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
+        pool = environment.update(pool, one_by_one(pool_inputs, a={}))
+        environment.count_writes()
         with pytest.raises(GpuformError, match="deletes the last node of fabric fabric1"):
-            world.update(pool, one_by_one(pool_inputs, a={"ip_address": "192.168.0.99"}))
-        assert world.writes() == {}
+            environment.update(pool, one_by_one(pool_inputs, a={"ip_address": "192.168.0.99"}))
+        assert environment.count_writes() == {}
 
 
 @pytest.mark.slow
 class TestTrouble:
     def test_one_failed_node_does_not_lose_the_others(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        world.fault("POST", "^/v1/gpu-nodes$", failing="-002$")
-        pool = world.create("NodePool", pool_inputs)
+        environment.inject_fault("POST", "^/v1/gpu-nodes$", failing="-002$")
+        pool = environment.create("NodePool", pool_inputs)
         assert pool.outs["ready"] is False
         assert pool.reason == "pool train: train-002: its state is ERROR; another run recreates it"
         kept = {pool.nodes[name]["id"] for name in ("train-001", "train-003")}
-        world.writes()
+        environment.count_writes()
         path = 'nodes["train-002"].state'
-        assert world.changes(pool) == {path: ("ERROR", "RUNNING")}
-        pool = world.update(pool)
-        assert world.writes() == {DELETE: 1, CREATE: 1}
-        assert (pool.outs["ready"], list(pool.nodes)) == (True, sorted(world.states()))
+        assert environment.list_changes(pool) == {path: ("ERROR", "RUNNING")}
+        pool = environment.update(pool)
+        assert environment.count_writes() == {DELETE: 1, CREATE: 1}
+        assert (pool.outs["ready"], list(pool.nodes)) == (
+            True,
+            sorted(environment.list_node_states()),
+        )
         assert kept < {node["id"] for node in pool.nodes.values()}
 
     def test_a_batch_that_finds_no_capacity_does_not_lose_the_others(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        world.control("POST", "scp/settings", {"capacity": {"POOL001-krw1a": 8}})
+        environment.call_emulator("POST", "scp/settings", {"capacity": {"POOL001-krw1a": 8}})
         inputs = many(pool_inputs, 11)
-        pool = world.create("NodePool", inputs)
+        pool = environment.create("NodePool", inputs)
         assert pool.outs["ready"] is False
         # The second and the third batch are sent at once: one of them is refused.
         refused = [f"train-{at:03}" for at in range(1, 12) if f"train-{at:03}" not in pool.nodes]
@@ -448,170 +465,182 @@ class TestTrouble:
             [f"train-00{n}" for n in "5678"],
         )
         assert f"{', '.join(refused)}: scp: POST /v1/gpu-nodes answered 400" in pool.reason
-        assert world.changes(pool)["count"] == (11 - len(refused), 11)
-        world.control("POST", "scp/settings", {"capacity": {"POOL001-krw1a": 11}})
-        world.writes()
-        pool = world.update(pool)
-        assert world.writes() == {CREATE: 1}
+        assert environment.list_changes(pool)["count"] == (11 - len(refused), 11)
+        environment.call_emulator("POST", "scp/settings", {"capacity": {"POOL001-krw1a": 11}})
+        environment.count_writes()
+        pool = environment.update(pool)
+        assert environment.count_writes() == {CREATE: 1}
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 11)
 
     def test_without_any_capacity_nothing_is_left(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        world.fault("POST", "^/v1/gpu-nodes$", capacity=True)
+        environment.inject_fault("POST", "^/v1/gpu-nodes$", capacity=True)
         with pytest.raises(GpuformError, match="capacity"):
-            world.create("NodePool", pool_inputs)
-        assert world.intents.all() == []
-        assert world.states() == {}
+            environment.create("NodePool", pool_inputs)
+        assert environment.intents.all() == []
+        assert environment.list_node_states() == {}
 
     def test_a_node_that_vanishes_while_it_is_made_is_told_and_made_again(
-        self, world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pool = world.create("NodePool", pool_inputs, timeout=60)
+        pool = environment.create("NodePool", pool_inputs, timeout=60)
         assert "3 CREATING" in pool.reason
-        world.control("DELETE", f"scp/gpu-nodes/{pool.nodes['train-003']['id']}")
-        pool = world.update(pool)
+        environment.call_emulator("DELETE", f"scp/gpu-nodes/{pool.nodes['train-003']['id']}")
+        pool = environment.update(pool)
         assert pool.outs["ready"] is True
-        assert sorted(world.states()) == list(pool.nodes)
+        assert sorted(environment.list_node_states()) == list(pool.nodes)
         assert len(pool.nodes) == 3
 
     @pytest.mark.parametrize("skip", [0, 1, 2])
     def test_a_lost_answer_makes_no_node_twice(
-        self, world: Any, pool_inputs: Properties, skip: int
+        self, environment: Any, pool_inputs: Properties, skip: int
     ) -> None:
-        world.fault("POST", "^/v1/gpu-nodes$", drop="after", skip=skip)
-        pool = world.create("NodePool", many(pool_inputs, 13))
+        environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="after", skip=skip)
+        pool = environment.create("NodePool", many(pool_inputs, 13))
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 13)
-        assert world.writes()[CREATE] == 3
-        assert sorted(world.states()) == list(pool.nodes)
+        assert environment.count_writes()[CREATE] == 3
+        assert sorted(environment.list_node_states()) == list(pool.nodes)
 
     def test_a_lost_request_is_found_out_by_the_next_run(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        world.fault("POST", "^/v1/gpu-nodes$", drop="before", skip=1)
-        pool = world.create("NodePool", many(pool_inputs, 8))
+        environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="before", skip=1)
+        pool = environment.create("NodePool", many(pool_inputs, 8))
         assert pool.outs["ready"] is False
         assert "it is not known whether it was made" in pool.reason
         assert len(pool.nodes) == 4
-        pool = world.update(pool)
+        pool = environment.update(pool)
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 8)
 
-    def test_a_create_that_died_is_found_again(self, world: Any, pool_inputs: Properties) -> None:
+    def test_a_create_that_died_is_found_again(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
         """The answer is lost, and so is the list that would find the nodes."""
-        world.fault("POST", "^/v1/gpu-nodes$", drop="after")
-        world.fault("GET", "^/v1/gpu-nodes$", status=503, skip=1, count=5)
+        environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="after")
+        environment.inject_fault("GET", "^/v1/gpu-nodes$", status=503, skip=1, count=5)
         with pytest.raises(UnknownOutcome, match="not known whether"):
-            world.create("NodePool", pool_inputs)
-        world.heal()
-        pool = world.create("NodePool", pool_inputs)
+            environment.create("NodePool", pool_inputs)
+        environment.remove_faults()
+        pool = environment.create("NodePool", pool_inputs)
         assert pool.outs["ready"] is True
-        assert world.writes() == {CREATE: 1}
+        assert environment.count_writes() == {CREATE: 1}
 
-    def test_growth_that_died_is_found_again(self, world: Any, pool_inputs: Properties) -> None:
+    def test_growth_that_died_is_found_again(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
         """The state never heard of the new nodes; their record did."""
-        before = world.create("NodePool", pool_inputs)
-        world.update(before, many(pool_inputs, 5))
-        world.writes()
-        for again in (world.refresh(before), world.update(before, many(pool_inputs, 5))):
+        before = environment.create("NodePool", pool_inputs)
+        environment.update(before, many(pool_inputs, 5))
+        environment.count_writes()
+        for again in (
+            environment.refresh(before),
+            environment.update(before, many(pool_inputs, 5)),
+        ):
             assert len(again.outs["node_ids"]) == 5
-        assert world.writes() == {}
+        assert environment.count_writes() == {}
         # Once the state has them, nothing needs the record.
-        world.refresh(again)
-        assert world.intents.all() == []
+        environment.refresh(again)
+        assert environment.intents.all() == []
 
     def test_what_died_after_a_refresh_is_deleted_with_the_pool(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        before = world.create("NodePool", pool_inputs)
-        world.update(before, many(pool_inputs, 5))
-        world.delete(before)
-        assert world.states() == {}
+        before = environment.create("NodePool", pool_inputs)
+        environment.update(before, many(pool_inputs, 5))
+        environment.delete(before)
+        assert environment.list_node_states() == {}
 
-    def test_an_interruption_keeps_every_id(self, world: Any, pool_inputs: Properties) -> None:
-        pool = world.create("NodePool", many(pool_inputs, 8), timeout=130)
+    def test_an_interruption_keeps_every_id(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
+        pool = environment.create("NodePool", many(pool_inputs, 8), timeout=130)
         assert "not done after" in pool.reason
         assert len(pool.outs["node_ids"]) == 4
-        pool = world.update(pool)
+        pool = environment.update(pool)
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 8)
 
     def test_without_an_answer_a_create_fails_at_once(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        started = world.now
-        world.fault("GET", "^/v1/gpu-nodes$", status=503, count=None)
+        started = environment.now
+        environment.inject_fault("GET", "^/v1/gpu-nodes$", status=503, count=None)
         with pytest.raises(GpuformError, match="answered 503"):
-            world.create("NodePool", pool_inputs)
-        assert world.now - started < 120
-        assert world.writes() == {}
+            environment.create("NodePool", pool_inputs)
+        assert environment.now - started < 120
+        assert environment.count_writes() == {}
 
     def test_two_pools_do_not_make_one_fabric_at_a_time(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
         fabric = Target("scp", "Fabric", "fabric1", "POOL001-krw1a")
-        with world.intents.claim(fabric), pytest.raises(NameTaken, match="another pool") as caught:
-            world.create("NodePool", pool_inputs)
+        with (
+            environment.intents.claim(fabric),
+            pytest.raises(NameTaken, match="another pool") as caught,
+        ):
+            environment.create("NodePool", pool_inputs)
         assert "declare as one's cluster_fabric_id the output of the other" in str(caught.value)
-        assert world.writes() == {}
+        assert environment.count_writes() == {}
 
     def test_somebody_elses_node_of_a_name_is_not_touched(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        theirs = world.create("NodePool", one_by_one(pool_inputs, a={}, b={}), name="theirs")
+        theirs = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}), name="theirs")
         names = {"train-001": {"gpu_node_name": "train-a"}, "train-002": {}}
         mine = {**one_by_one(pool_inputs, **names), "cluster_fabric_name": "fabric2"}
-        world.writes()
+        environment.count_writes()
         with pytest.raises(NameTaken, match="no record says that this project made it") as caught:
-            world.create("NodePool", mine)
+            environment.create("NodePool", mine)
         assert theirs.nodes["a"]["id"] in str(caught.value)
-        assert world.writes() == {}
+        assert environment.count_writes() == {}
 
     def test_a_taken_name_stops_only_its_node_when_the_pool_grows(
-        self, world: Any, pool_inputs: Properties
+        self, environment: Any, pool_inputs: Properties
     ) -> None:
-        pool = world.create("NodePool", many(pool_inputs, 2))
+        pool = environment.create("NodePool", many(pool_inputs, 2))
         other = one_by_one(pool_inputs, x={"gpu_node_name": "train-003"})
         fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
         theirs = {**other, **fabric, "gpu_node_name_prefix": "theirs"}
-        world.create("NodePool", theirs, name="theirs")
-        world.writes()
-        pool = world.update(pool, many(pool_inputs, 4))
+        environment.create("NodePool", theirs, name="theirs")
+        environment.count_writes()
+        pool = environment.update(pool, many(pool_inputs, 4))
         assert "train-003: scp already has" in pool.reason
         assert list(pool.nodes) == ["train-001", "train-002", "train-004"]
-        assert world.writes() == {CREATE: 1}
+        assert environment.count_writes() == {CREATE: 1}
 
 
 class TestImport:
-    def test_numbered_nodes_are_a_count(self, world: Any, pool_inputs: Properties) -> None:
-        pool = world.create("NodePool", pool_inputs)
-        inputs, found = world.imported("NodePool", pool.id)
+    def test_numbered_nodes_are_a_count(self, environment: Any, pool_inputs: Properties) -> None:
+        pool = environment.create("NodePool", pool_inputs)
+        inputs, found = environment.import_object("NodePool", pool.id)
         unseen = {"server_type_id", "os_user_password"}
         assert inputs == {k: v for k, v in pool_inputs.items() if k not in unseen}
-        assert world.diff(found, pool_inputs) == []
-        world.writes()
-        assert world.update(found, pool_inputs).outs["ready"] is True
-        assert world.writes() == {}
+        assert environment.diff(found, pool_inputs) == []
+        environment.count_writes()
+        assert environment.update(found, pool_inputs).outs["ready"] is True
+        assert environment.count_writes() == {}
 
-    def test_named_nodes_are_a_map(self, world: Any, pool_inputs: Properties) -> None:
-        pool = world.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
-        inputs, found = world.imported("NodePool", pool.id)
+    def test_named_nodes_are_a_map(self, environment: Any, pool_inputs: Properties) -> None:
+        pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
+        inputs, found = environment.import_object("NodePool", pool.id)
         assert inputs["nodes"] == {"a": {}, "b": {}}
         assert list(found.nodes) == ["a", "b"]
         recorded = {"server_type_id", "os_user_password"}
-        assert set(world.changes(found, pool.inputs)) == recorded
+        assert set(environment.list_changes(found, pool.inputs)) == recorded
 
     @pytest.mark.parametrize("id_", ["x", "POOL001-krw1a/fabric1", "POOL001-krw1a/fabric1/none"])
-    def test_what_is_no_pool_is_not_found(self, world: Any, id_: str) -> None:
-        assert world.imported("NodePool", id_) is None
+    def test_what_is_no_pool_is_not_found(self, environment: Any, id_: str) -> None:
+        assert environment.import_object("NodePool", id_) is None
 
 
 def test_a_plan_needs_no_answer(
-    world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
-    world.fault("GET", "", status=503, count=None)
-    assert world.problems("NodePool", pool_inputs) == {}
-    assert "were not checked with SCP" in world.unchecked[0]
-    assert world.sent() == Counter({"GET": 1})
+    environment.inject_fault("GET", "", status=503, count=None)
+    assert environment.find_problems("NodePool", pool_inputs) == {}
+    assert "were not checked with SCP" in environment.unchecked[0]
+    assert environment.count_requests() == Counter({"GET": 1})
 
 
 @pytest.mark.parametrize(
@@ -626,15 +655,15 @@ def test_a_plan_needs_no_answer(
     ],
 )
 def test_what_the_platform_does_not_offer_is_refused_while_planning(
-    world: Any, pool_inputs: Properties, field: str, value: str, said: str
+    environment: Any, pool_inputs: Properties, field: str, value: str, said: str
 ) -> None:
-    found = world.problems("NodePool", {**pool_inputs, field: value})
+    found = environment.find_problems("NodePool", {**pool_inputs, field: value})
     assert list(found) == [field]
     assert said in found[field]
 
 
-def test_an_image_that_the_servers_do_not_run(world: Any, pool_inputs: Properties) -> None:
+def test_an_image_that_the_servers_do_not_run(environment: Any, pool_inputs: Properties) -> None:
     east = {"region_id": "kr-east1", "image_id": "IMAGE-9sHgDr3XkWnVtBq6ZyLmPa"}
     servers = {"server_type_id": "1b6d4f0c83a94e57b2c90a7d5e16f348"}
-    found = world.problems("NodePool", {**pool_inputs, **east, **servers})
+    found = environment.find_problems("NodePool", {**pool_inputs, **east, **servers})
     assert "does not run the image" in found["server_type_id"]

@@ -32,8 +32,8 @@ def declared(pool_inputs: Properties) -> Properties:
 
 def stored(declared: Properties, *nodes: Properties, **fields: Any) -> Properties:
     """Outputs of a pool with these nodes, in count's keys."""
-    keyed = {each["gpu_node_name"]: each for each in nodes}
-    ids = [each["id"] for each in nodes]
+    keyed = {node["gpu_node_name"]: node for node in nodes}
+    ids = [node["id"] for node in nodes]
     more = {"ready": True, "cluster_fabric_id": "f1", **fields}
     return {**declared, "gpu_nodes": keyed, "node_ids": ids, **more}
 
@@ -49,7 +49,7 @@ def shown(old: Properties, new: Properties) -> dict[str, tuple[Any, Any]]:
 
 
 def replacing(old: Properties, new: Properties) -> list[str]:
-    return [each.path for each in NodePoolLifecycle().list_changes(old, new) if each.replaces]
+    return [change.path for change in NodePoolLifecycle().list_changes(old, new) if change.replaces]
 
 
 def test_nothing_differs(declared: Properties, three: Properties) -> None:

@@ -138,7 +138,7 @@ def test_a_plan_leads_to_the_declared_number(
     there: list[tuple[int, str]], count: int, remove: list[str]
 ) -> None:
     nodes = [node(number, state) for number, state in there]
-    live = [each for each in nodes if not is_terminating(each.state)]
+    live = [node for node in nodes if not is_terminating(node.state)]
     declared = counted(count, remove=remove)
     found = plan_pool(declared, nodes)
     after = len(live) - len(found.delete) + len(found.create)

@@ -46,10 +46,10 @@ class Conditions:
         self.told[name] = Condition("NotReady: kubelet stopped posting (Kubernetes)", since)
 
 
-def an_hour_ago(world: Any) -> str:
+def an_hour_ago(environment: Any) -> str:
     """The clock goes on by an hour, in which the nodes of the pool are there already."""
-    before = written(world.now)
-    world.clock.sleep(3600, threading.Event())
+    before = written(environment.now)
+    environment.clock.sleep(3600, threading.Event())
     return before
 
 
@@ -60,8 +60,8 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def scheduler(world: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
-    made = Simulated(world.clock, NAMES)
+def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
+    made = Simulated(environment.clock, NAMES)
     monkeypatch.setattr(draining, "declared_scheduler", lambda *_: made)
     return made
 
@@ -74,10 +74,10 @@ def conditions(monkeypatch: pytest.MonkeyPatch) -> Conditions:
 
 
 @pytest.fixture
-def pool(world: Any, pool_inputs: Properties, conditions: Conditions) -> Any:
+def pool(environment: Any, pool_inputs: Properties, conditions: Conditions) -> Any:
     inputs = {**pool_inputs, "count": 4, "drain": ASKED, "repair": AUTOMATIC}
-    made = world.create("NodePool", inputs)
-    world.writes()
+    made = environment.create("NodePool", inputs)
+    environment.count_writes()
     return made
 
 
@@ -85,10 +85,10 @@ def declared(pool: Any, **repair: Any) -> Properties:
     return {**pool.inputs, "repair": {**AUTOMATIC, **repair}}
 
 
-def broken(world: Any, pool: Any, *names: str) -> Any:
+def broken(environment: Any, pool: Any, *names: str) -> Any:
     for name in names or ("train-002",):
-        world.in_state(pool.nodes[name]["id"], "ERROR")
-    return world.refresh(pool)
+        environment.set_node_state(pool.nodes[name]["id"], "ERROR")
+    return environment.refresh(pool)
 
 
 def ids(pool: Any) -> dict[str, str]:
@@ -104,112 +104,114 @@ def notices(pool: Any, inputs: Properties | None = None) -> list[str]:
     return [each.text for each in told if each.kind == "repair"]
 
 
-def most_away(world: Any) -> int:
+def most_away(environment: Any) -> int:
     """How many of the four were gone at once, at the most, by what the runs told; not yet repaired
     ones are there."""
-    phases = [each for each in world.told if re.search(r"[0-9] [A-Z]+", each)]
+    phases = [message for message in environment.messages if re.search(r"[0-9] [A-Z]+", message)]
     there = [map(int, re.findall(r"([0-9]+) (?:RUNNING|ERROR)", each)) for each in phases]
     return max(4 - sum(each) for each in there)
 
 
-def assert_free(world: Any, pool: Any, scheduler: Simulated) -> None:
-    assert (scheduler.cordoned, Drains.beside(world.intents).find(pool.id)) == ([], None)
+def assert_free(environment: Any, pool: Any, scheduler: Simulated) -> None:
+    assert (scheduler.cordoned, Drains.beside(environment.intents).find(pool.id)) == ([], None)
 
 
 def test_a_failed_node_is_a_row_then_made_anew_then_nothing(
-    world: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     scheduler.run("train-002", 30)
-    pool = broken(world, pool)
-    assert world.changes(pool) == {ROW: ("broken", "REMAKE")}
-    with world.serving(pool.name, preview=True):
+    pool = broken(environment, pool)
+    assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
+    with environment.use_context(pool.name, preview=True):
         leaving = NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, pool.inputs)
     assert [(node.name, len(node.jobs)) for node in leaving.nodes] == [("train-002", 1)]
-    began = world.now
-    mended = world.update(pool)
+    began = environment.now
+    mended = environment.update(pool)
     assert remade(pool, mended) == ["train-002"]
-    assert world.now - began >= 30 * 60
-    assert world.writes() == {"DELETE /v1/gpu-nodes": 1, "POST /v1/gpu-nodes": 1}
+    assert environment.now - began >= 30 * 60
+    assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 1, "POST /v1/gpu-nodes": 1}
     assert (mended.outs["ready"], mended.outs["faults"]) == (True, [])
-    assert world.changes(mended) == {}
-    assert world.changes(world.refresh(mended)) == {}
-    assert_free(world, pool, scheduler)
+    assert environment.list_changes(mended) == {}
+    assert environment.list_changes(environment.refresh(mended)) == {}
+    assert_free(environment, pool, scheduler)
 
 
-def test_a_fault_is_told_with_the_moment_of_the_first_look(world: Any, pool: Any) -> None:
-    pool = broken(world, pool)
+def test_a_fault_is_told_with_the_moment_of_the_first_look(environment: Any, pool: Any) -> None:
+    pool = broken(environment, pool)
     (fault,) = pool.outs["faults"]
     assert (fault["because"], fault["instance"]) == ("its state is ERROR", ids(pool)["train-002"])
-    world.advance(7200)
-    (later,) = world.refresh(pool).outs["faults"]
+    environment.move_clock(7200)
+    (later,) = environment.refresh(pool).outs["faults"]
     assert later["since"] == fault["since"] != ""
 
 
 def test_a_state_of_an_older_version_tells_its_failed_nodes(
-    world: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
-    pool = broken(world, pool)
+    pool = broken(environment, pool)
     del pool.outs["faults"]
-    assert world.changes(pool) == {ROW: ("broken", "REMAKE")}
-    assert remade(pool, world.update(pool)) == ["train-002"]
+    assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
+    assert remade(pool, environment.update(pool)) == ["train-002"]
 
 
-def test_without_a_declaration_all_is_as_before(world: Any, pool_inputs: Properties) -> None:
-    pool = world.create("NodePool", {**pool_inputs, "count": 4})
-    pool = broken(world, pool, *NAMES[:3])
-    assert set(world.changes(pool)) == {f'nodes["{name}"].state' for name in NAMES[:3]}
+def test_without_a_declaration_all_is_as_before(environment: Any, pool_inputs: Properties) -> None:
+    pool = environment.create("NodePool", {**pool_inputs, "count": 4})
+    pool = broken(environment, pool, *NAMES[:3])
+    assert set(environment.list_changes(pool)) == {f'nodes["{name}"].state' for name in NAMES[:3]}
     assert notices(pool) == []
 
 
 def test_who_declares_a_review_gets_nothing_done_without_one(
-    world: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
+    environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     news = declared(pool, approve="reviewed")
-    pool = broken(world, pool)
-    assert ROW not in world.changes(pool, news)
+    pool = broken(environment, pool)
+    assert ROW not in environment.list_changes(pool, news)
     (fault,) = pool.outs["faults"]
     (told,) = notices(pool, news)
     assert told.startswith(f"node train-002 is broken: its state is ERROR, since {fault['since']}.")
     assert told.endswith("Not repaired: it waits for a review of the plan")
-    stayed = world.update(pool, news)
+    stayed = environment.update(pool, news)
     assert "train-002: its state is ERROR, and it is not repaired: it waits for" in stayed.reason
-    assert (ids(stayed), world.writes()) == (ids(pool), {})
+    assert (ids(stayed), environment.count_writes()) == (ids(pool), {})
     monkeypatch.setenv(VARIABLE, "repair")
-    assert ROW in world.changes(pool, news)
+    assert ROW in environment.list_changes(pool, news)
 
 
-def test_above_max_unhealthy_nothing_is_made_anew(world: Any, pool: Any) -> None:
-    pool = broken(world, pool, *NAMES[:3])
-    assert [path for path in world.changes(pool) if path.startswith("repair")] == []
+def test_above_max_unhealthy_nothing_is_made_anew(environment: Any, pool: Any) -> None:
+    pool = broken(environment, pool, *NAMES[:3])
+    assert [path for path in environment.list_changes(pool) if path.startswith("repair")] == []
     assert "3 of 4 nodes are unhealthy, more than repair.max_unhealthy (50%)" in notices(pool)[0]
-    assert ids(world.update(pool)) == ids(pool)
-    assert world.writes() == {}
+    assert ids(environment.update(pool)) == ids(pool)
+    assert environment.count_writes() == {}
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_so_many_at_a_time(world: Any, pool: Any, scheduler: Simulated, parallel: int) -> None:
-    pool = broken(world, pool, *NAMES[:3])
-    world.told.clear()
-    mended = world.update(pool, declared(pool, max_unhealthy=4, max_parallel=parallel))
+def test_so_many_at_a_time(
+    environment: Any, pool: Any, scheduler: Simulated, parallel: int
+) -> None:
+    pool = broken(environment, pool, *NAMES[:3])
+    environment.messages.clear()
+    mended = environment.update(pool, declared(pool, max_unhealthy=4, max_parallel=parallel))
     assert remade(pool, mended) == NAMES[:3]
-    assert most_away(world) == parallel
-    assert world.writes()["DELETE /v1/gpu-nodes"] == 3 // parallel + 3 % parallel
-    assert_free(world, pool, scheduler)
+    assert most_away(environment) == parallel
+    assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 3 // parallel + 3 % parallel
+    assert_free(environment, pool, scheduler)
 
 
 def test_what_is_broken_and_stays_so_does_not_stop_the_others(
-    world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+    environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
 ) -> None:
-    conditions.not_ready("train-004", an_hour_ago(world))
-    pool = broken(world, pool)
+    conditions.not_ready("train-004", an_hour_ago(environment))
+    pool = broken(environment, pool)
     news = declared(pool, on=["platform"])
     assert notices(pool, news)[0].endswith("Not repaired: repair.on has no not_ready")
     scheduler.nodes_["train-004"] = scheduler.nodes_["train-004"].__class__(
         "train-004", is_failed=True
     )
-    mended = world.update(pool, news)
+    mended = environment.update(pool, news)
     assert remade(pool, mended) == ["train-002"]
     assert mended.outs["ready"] is True
 
@@ -217,53 +219,55 @@ def test_what_is_broken_and_stays_so_does_not_stop_the_others(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_it_stops_at_the_first_that_does_not_come_back(
-    world: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
-    pool = broken(world, pool, *NAMES[:2])
-    world.fault("POST", "/v1/gpu-nodes$", status=400, count=None)
-    stopped = world.update(pool)
+    pool = broken(environment, pool, *NAMES[:2])
+    environment.inject_fault("POST", "/v1/gpu-nodes$", status=400, count=None)
+    stopped = environment.update(pool)
     assert "the repair has stopped: train-001 was refused" in stopped.reason
     assert "train-002 is as before" in stopped.reason
-    assert world.writes()["DELETE /v1/gpu-nodes"] == 1
-    world.heal()
-    mended = world.update(world.refresh(stopped))
+    assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 1
+    environment.remove_faults()
+    mended = environment.update(environment.refresh(stopped))
     assert set(ids(mended)) == set(NAMES)
-    assert world.changes(mended) == {}
+    assert environment.list_changes(mended) == {}
 
 
-def test_a_node_under_a_job_stays(world: Any, pool: Any, scheduler: Simulated) -> None:
+def test_a_node_under_a_job_stays(environment: Any, pool: Any, scheduler: Simulated) -> None:
     scheduler.run("train-002", 300)
-    pool = broken(world, pool)
+    pool = broken(environment, pool)
     news = {**declared(pool), "drain": {**ASKED, "wait_minutes": 5}}
     with pytest.raises(GpuformError, match="jobs still run on train-002"):
-        world.update(pool, news)
-    assert world.writes() == {}
-    assert_free(world, pool, scheduler)
+        environment.update(pool, news)
+    assert environment.count_writes() == {}
+    assert_free(environment, pool, scheduler)
 
 
-def test_a_locked_node_needs_its_permission(world: Any, pool: Any) -> None:
-    pool = world.update(pool, {**pool.inputs, "lock_enabled": True})
-    pool = broken(world, pool)
+def test_a_locked_node_needs_its_permission(environment: Any, pool: Any) -> None:
+    pool = environment.update(pool, {**pool.inputs, "lock_enabled": True})
+    pool = broken(environment, pool)
     with pytest.raises(GpuformError, match="train-002 is locked"):
-        world.diff(pool, pool.inputs)
+        environment.diff(pool, pool.inputs)
 
 
-def test_one_that_has_become_well_is_left(world: Any, pool: Any, scheduler: Simulated) -> None:
-    pool = broken(world, pool)
-    world.in_state(pool.nodes["train-002"]["id"], "RUNNING")
-    assert ids(world.update(pool)) == ids(pool)
-    assert "node train-002 is no longer broken: it is left as it is" in world.told
+def test_one_that_has_become_well_is_left(
+    environment: Any, pool: Any, scheduler: Simulated
+) -> None:
+    pool = broken(environment, pool)
+    environment.set_node_state(pool.nodes["train-002"]["id"], "RUNNING")
+    assert ids(environment.update(pool)) == ids(pool)
+    assert "node train-002 is no longer broken: it is left as it is" in environment.messages
 
 
 def test_the_server_in_its_place_is_never_taken(
-    world: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     """The state is of before a run that was killed: what it says is about a server that is gone."""
-    before = broken(world, pool)
-    mended = world.update(before)
-    world.writes()
-    again = world.update(world.refresh(before), before.inputs)
-    assert (ids(again), world.writes()) == (ids(mended), {})
+    before = broken(environment, pool)
+    mended = environment.update(before)
+    environment.count_writes()
+    again = environment.update(environment.refresh(before), before.inputs)
+    assert (ids(again), environment.count_writes()) == (ids(mended), {})
 
 
 UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
@@ -272,127 +276,135 @@ UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_beside_a_rollout_the_smaller_bound_holds(
-    world: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
-    pool = world.update(pool, {**pool.inputs, "rollout": {"max_unavailable": 3}})
-    pool = broken(world, pool)
-    world.told.clear()
+    pool = environment.update(pool, {**pool.inputs, "rollout": {"max_unavailable": 3}})
+    pool = broken(environment, pool)
+    environment.messages.clear()
     news = {**pool.inputs, "image_id": UBUNTU}
-    assert set(world.changes(pool, news)) == {"image_id", ROW}
-    rolled = world.update(pool, news)
+    assert set(environment.list_changes(pool, news)) == {"image_id", ROW}
+    rolled = environment.update(pool, news)
     assert {node["image_id"] for node in rolled.nodes.values()} == {UBUNTU}
-    assert most_away(world) == 1
-    assert world.changes(rolled) == {}
-    assert_free(world, pool, scheduler)
+    assert most_away(environment) == 1
+    assert environment.list_changes(rolled) == {}
+    assert_free(environment, pool, scheduler)
 
 
 def test_a_broken_node_goes_first_where_there_are_to_be_fewer(
-    world: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
-    pool = broken(world, pool)
-    smaller = world.update(pool, {**pool.inputs, "count": 3})
+    pool = broken(environment, pool)
+    smaller = environment.update(pool, {**pool.inputs, "count": 3})
     assert sorted(smaller.nodes) == ["train-001", "train-003", "train-004"]
     assert {**ids(pool), **ids(smaller)} == ids(pool)
-    assert world.writes() == {"DELETE /v1/gpu-nodes": 1}
+    assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 1}
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_repaired_node_is_stopped_where_the_pool_is(
-    world: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
-    pool = world.update(pool, {**pool.inputs, "state": "STOPPED"})
-    pool = broken(world, pool)
-    mended = world.update(pool)
+    pool = environment.update(pool, {**pool.inputs, "state": "STOPPED"})
+    pool = broken(environment, pool)
+    mended = environment.update(pool)
     assert remade(pool, mended) == ["train-002"]
     assert {node["state"] for node in mended.nodes.values()} == {"STOPPED"}
 
 
 class TestNotReady:
     def test_for_long_is_a_fault(
-        self, world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+        self, environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
     ) -> None:
-        since = an_hour_ago(world)
+        since = an_hour_ago(environment)
         conditions.not_ready("train-002", since)
-        pool = world.refresh(pool)
+        pool = environment.refresh(pool)
         (fault,) = pool.outs["faults"]
         assert (fault["cause"], fault["since"]) == ("not_ready", since)
-        assert world.changes(pool) == {ROW: ("broken", "REMAKE")}
-        mended = world.update(pool)
+        assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
+        mended = environment.update(pool)
         assert remade(pool, mended) == ["train-002"]
         conditions.told["train-002"] = Condition()
-        assert world.changes(world.refresh(mended)) == {}
+        assert environment.list_changes(environment.refresh(mended)) == {}
 
-    def test_for_a_moment_is_none(self, world: Any, pool: Any, conditions: Conditions) -> None:
+    def test_for_a_moment_is_none(
+        self, environment: Any, pool: Any, conditions: Conditions
+    ) -> None:
         """Slurm does not tell since when: it is counted from the first look."""
         conditions.not_ready("train-002")
-        seen = world.refresh(pool)
-        assert (seen.outs["faults"], world.changes(seen)) == ([], {})
+        seen = environment.refresh(pool)
+        assert (seen.outs["faults"], environment.list_changes(seen)) == ([], {})
         assert seen.nodes["train-002"]["trouble"].startswith("NotReady: kubelet")
-        world.clock.sleep(599, threading.Event())
-        seen = world.refresh(seen)
+        environment.clock.sleep(599, threading.Event())
+        seen = environment.refresh(seen)
         assert seen.outs["faults"] == []
-        world.clock.sleep(2, threading.Event())
-        assert [each["node"] for each in world.refresh(seen).outs["faults"]] == ["train-002"]
+        environment.clock.sleep(2, threading.Event())
+        assert [fault["node"] for fault in environment.refresh(seen).outs["faults"]] == [
+            "train-002"
+        ]
 
     @pytest.mark.parametrize(
         "since", ["0001-01-01T00:00:00Z", "2020-01-01T00:00:00Z", "3000-01-01T00:00:00Z", "soon"]
     )
     def test_since_a_time_before_its_creation_or_in_the_future_counts_from_the_first_look(
-        self, world: Any, pool: Any, conditions: Conditions, since: str
+        self, environment: Any, pool: Any, conditions: Conditions, since: str
     ) -> None:
         conditions.not_ready("train-002", since)
-        seen = world.refresh(pool)
-        assert (seen.outs["faults"], world.changes(seen)) == ([], {})
-        world.clock.sleep(601, threading.Event())
-        assert [each["node"] for each in world.refresh(seen).outs["faults"]] == ["train-002"]
+        seen = environment.refresh(pool)
+        assert (seen.outs["faults"], environment.list_changes(seen)) == ([], {})
+        environment.clock.sleep(601, threading.Event())
+        assert [fault["node"] for fault in environment.refresh(seen).outs["faults"]] == [
+            "train-002"
+        ]
 
     def test_since_the_time_of_the_machine_that_it_replaced_is_no_fault(
-        self, world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+        self, environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
     ) -> None:
         """Its name is the same, and Kubernetes shows the old machine until the new one joins."""
-        conditions.not_ready("train-002", an_hour_ago(world))
-        mended = world.update(world.refresh(pool))
+        conditions.not_ready("train-002", an_hour_ago(environment))
+        mended = environment.update(environment.refresh(pool))
         assert remade(pool, mended) == ["train-002"]
-        assert world.refresh(mended).outs["faults"] == []
+        assert environment.refresh(mended).outs["faults"] == []
 
     def test_counts_among_the_unhealthy_before_it_is_a_fault(
-        self, world: Any, pool: Any, conditions: Conditions
+        self, environment: Any, pool: Any, conditions: Conditions
     ) -> None:
         for name in NAMES[2:]:
             conditions.not_ready(name)
-        pool = broken(world, pool)
+        pool = broken(environment, pool)
         assert "3 of 4 nodes are unhealthy" in notices(pool)[0]
 
     def test_and_well_again_is_left(
-        self, world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+        self, environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
     ) -> None:
-        conditions.not_ready("train-002", an_hour_ago(world))
-        pool = world.refresh(pool)
+        conditions.not_ready("train-002", an_hour_ago(environment))
+        pool = environment.refresh(pool)
         conditions.told["train-002"] = Condition()
-        assert ids(world.update(pool)) == ids(pool)
-        assert "node train-002 can be used again: it is left as it is" in world.told
+        assert ids(environment.update(pool)) == ids(pool)
+        assert "node train-002 can be used again: it is left as it is" in environment.messages
 
     def test_of_a_stopped_node_is_no_fault(
-        self, world: Any, pool: Any, conditions: Conditions
+        self, environment: Any, pool: Any, conditions: Conditions
     ) -> None:
-        conditions.not_ready("train-002", an_hour_ago(world))
-        world.in_state(pool.nodes["train-002"]["id"], "STOPPED")
-        assert world.refresh(pool).outs["faults"] == []
+        conditions.not_ready("train-002", an_hour_ago(environment))
+        environment.set_node_state(pool.nodes["train-002"]["id"], "STOPPED")
+        assert environment.refresh(pool).outs["faults"] == []
 
     def test_is_not_known_where_nobody_answers(
-        self, world: Any, pool: Any, conditions: Conditions, scheduler: Simulated
+        self, environment: Any, pool: Any, conditions: Conditions, scheduler: Simulated
     ) -> None:
-        conditions.not_ready("train-002", an_hour_ago(world))
-        pool = world.refresh(pool)
+        conditions.not_ready("train-002", an_hour_ago(environment))
+        pool = environment.refresh(pool)
         conditions.is_silent = True
         with pytest.raises(GpuformError, match="nobody answers"):
-            world.update(pool)
-        assert world.refresh(pool).outs["faults"] == []
-        assert "whether the scheduler can use the nodes of pool train" in world.unchecked[-1]
+            environment.update(pool)
+        assert environment.refresh(pool).outs["faults"] == []
+        assert "whether the scheduler can use the nodes of pool train" in environment.unchecked[-1]
 
-    def test_needs_somebody_who_tells_it(self, world: Any, pool_inputs: Properties) -> None:
-        told = world.problems("NodePool", {**pool_inputs, "repair": {"on": ["not_ready"]}})
+    def test_needs_somebody_who_tells_it(self, environment: Any, pool_inputs: Properties) -> None:
+        told = environment.find_problems(
+            "NodePool", {**pool_inputs, "repair": {"on": ["not_ready"]}}
+        )
         assert "declare drain.kubernetes or drain.slurm" in told["repair.on"]
 
 
@@ -414,36 +426,43 @@ class TestNotReady:
     ],
 )
 def test_what_cannot_be_meant(
-    world: Any, pool_inputs: Properties, node_inputs: Properties, kind: str, fields: Any, path: str
+    environment: Any,
+    pool_inputs: Properties,
+    node_inputs: Properties,
+    kind: str,
+    fields: Any,
+    path: str,
 ) -> None:
     alone = {**node_inputs, "cluster_fabric_id": "f" * 32}
-    told = world.problems(kind, {**(pool_inputs if kind == "NodePool" else alone), **fields})
+    told = environment.find_problems(
+        kind, {**(pool_inputs if kind == "NodePool" else alone), **fields}
+    )
     assert path in told
 
 
-def heat(world: Any, node: str, degrees: float) -> None:
+def heat(environment: Any, node: str, degrees: float) -> None:
     shown = json.loads(json.dumps(HEATMAP["data"]))
     for point in shown["temperature"]["data"]:
         point["nodeName"], point["value"] = node, degrees
-    world.control("POST", "lens/settings", {"heatmap": shown})
+    environment.call_emulator("POST", "lens/settings", {"heatmap": shown})
 
 
-def test_one_that_is_too_hot(world: Any, pool: Any, scheduler: Simulated) -> None:
+def test_one_that_is_too_hot(environment: Any, pool: Any, scheduler: Simulated) -> None:
     news = declared(pool, on=["overheated"], max_temperature=90)
-    pool = world.update(pool, news)
-    heat(world, "train-002", 95)
-    pool = world.refresh(pool)
+    pool = environment.update(pool, news)
+    heat(environment, "train-002", 95)
+    pool = environment.refresh(pool)
     assert "has 95 °C, above 90 °C (Lens)" in pool.outs["faults"][0]["because"]
-    assert list(world.changes(pool)) == [ROW]
-    assert remade(pool, world.update(pool)) == ["train-002"]
+    assert list(environment.list_changes(pool)) == [ROW]
+    assert remade(pool, environment.update(pool)) == ["train-002"]
 
 
-def test_one_that_has_cooled_is_left(world: Any, pool: Any, scheduler: Simulated) -> None:
-    pool = world.update(pool, declared(pool, on=["overheated"], max_temperature=90))
-    heat(world, "train-002", 95)
-    pool = world.refresh(pool)
-    heat(world, "train-002", 60)
-    assert ids(world.update(pool)) == ids(pool)
+def test_one_that_has_cooled_is_left(environment: Any, pool: Any, scheduler: Simulated) -> None:
+    pool = environment.update(pool, declared(pool, on=["overheated"], max_temperature=90))
+    heat(environment, "train-002", 95)
+    pool = environment.refresh(pool)
+    heat(environment, "train-002", 60)
+    assert ids(environment.update(pool)) == ids(pool)
 
 
 class TestAskedFor:
@@ -453,22 +472,24 @@ class TestAskedFor:
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
-    def test_by_name(self, world: Any, pool: Any, scheduler: Simulated) -> None:
-        assert world.changes(pool) == {ROW: ("in use", "REMAKE")}
-        mended = world.update(pool)
+    def test_by_name(self, environment: Any, pool: Any, scheduler: Simulated) -> None:
+        assert environment.list_changes(pool) == {ROW: ("in use", "REMAKE")}
+        mended = environment.update(pool)
         assert remade(pool, mended) == ["train-002"]
-        assert remade(mended, world.update(mended)) == ["train-002"], "asked for once more"
+        assert remade(mended, environment.update(mended)) == ["train-002"], "asked for once more"
 
-    def test_by_name_where_nothing_is_declared(self, world: Any, pool_inputs: Properties) -> None:
-        pool = world.create("NodePool", {**pool_inputs, "count": 4})
-        pool = broken(world, pool, "train-002", "train-003")
-        assert set(world.changes(pool)) == {ROW, 'nodes["train-003"].state'}
-        assert remade(pool, world.update(pool)) == ["train-002", "train-003"]
+    def test_by_name_where_nothing_is_declared(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
+        pool = environment.create("NodePool", {**pool_inputs, "count": 4})
+        pool = broken(environment, pool, "train-002", "train-003")
+        assert set(environment.list_changes(pool)) == {ROW, 'nodes["train-003"].state'}
+        assert remade(pool, environment.update(pool)) == ["train-002", "train-003"]
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     def test_by_a_run_that_was_killed_is_done_once(
-        self, world: Any, pool: Any, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool: Any, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Killed(BaseException):
             pass
@@ -479,71 +500,71 @@ class TestAskedFor:
         with monkeypatch.context() as patched:
             patched.setattr(Repairs, "forget", die)
             with pytest.raises(Killed):
-                world.update(pool)
-        seen = world.refresh(pool)
+                environment.update(pool)
+        seen = environment.refresh(pool)
         assert remade(pool, seen) == ["train-002"]
-        world.writes()
-        assert ids(world.update(seen)) == ids(seen)
-        assert world.writes() == {}
-        assert "was recreated already by the interrupted run of" in " ".join(world.told)
+        environment.count_writes()
+        assert ids(environment.update(seen)) == ids(seen)
+        assert environment.count_writes() == {}
+        assert "was recreated already by the interrupted run of" in " ".join(environment.messages)
 
     def test_in_another_way_is_refused(
-        self, world: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "train-002=REBOOT_VM")
         with pytest.raises(GpuformError, match="cannot be repaired by REBOOT_VM"):
-            world.changes(pool)
+            environment.list_changes(pool)
 
     def test_the_last_one_of_a_fabric_stays(
-        self, world: Any, pool: Any, monkeypatch: pytest.MonkeyPatch, scheduler: Simulated
+        self, environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch, scheduler: Simulated
     ) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "")
         news = {**declared(pool), "count": 1}
-        pool = world.update(pool, news)
+        pool = environment.update(pool, news)
         (name,) = pool.nodes
         monkeypatch.setenv(REPAIR_VARIABLE, name)
-        world.writes()
+        environment.count_writes()
         with pytest.raises(GpuformError, match="deletes the last node of fabric fabric1"):
-            world.update(pool, news)
-        assert world.writes() == {}
+            environment.update(pool, news)
+        assert environment.count_writes() == {}
 
 
 class TestOneNode:
     """An scp.GpuNode: its repair is its replacement."""
 
     @pytest.fixture
-    def node(self, world: Any, pool: Any, node_inputs: Properties) -> Any:
+    def node(self, environment: Any, pool: Any, node_inputs: Properties) -> Any:
         inputs = {
             **node_inputs,
             "cluster_fabric_id": pool.outs["cluster_fabric_id"],
             "repair": {"approve": "automatic"},
         }
-        made = world.create("GpuNode", inputs, "solo")
-        world.writes()
+        made = environment.create("GpuNode", inputs, "solo")
+        environment.count_writes()
         return made
 
-    def test_that_failed_is_replaced(self, world: Any, node: Any) -> None:
-        world.in_state(node.id, "ERROR")
-        seen = world.refresh(node)
-        assert world.diff(seen, node.inputs) == ['repair["solo"]']
+    def test_that_failed_is_replaced(self, environment: Any, node: Any) -> None:
+        environment.set_node_state(node.id, "ERROR")
+        seen = environment.refresh(node)
+        assert environment.diff(seen, node.inputs) == ['repair["solo"]']
         (fault,) = seen.outs["faults"]
         assert (fault["node"], fault["instance"]) == ("solo", node.id)
 
-    def test_that_failed_stays_where_nothing_is_declared(self, world: Any, node: Any) -> None:
-        world.in_state(node.id, "ERROR")
+    def test_that_failed_stays_where_nothing_is_declared(self, environment: Any, node: Any) -> None:
+        environment.set_node_state(node.id, "ERROR")
         inputs = {name: value for name, value in node.inputs.items() if name != "repair"}
-        assert world.diff(world.refresh(node), inputs) == []
+        assert environment.diff(environment.refresh(node), inputs) == []
 
     def test_that_is_asked_for(
-        self, world: Any, node: Any, monkeypatch: pytest.MonkeyPatch
+        self, environment: Any, node: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "solo")
-        assert world.diff(node, node.inputs) == ['repair["solo"]']
+        assert environment.diff(node, node.inputs) == ['repair["solo"]']
 
-    def test_that_waits_for_a_review_says_so(self, world: Any, node: Any) -> None:
-        world.in_state(node.id, "ERROR")
+    def test_that_waits_for_a_review_says_so(self, environment: Any, node: Any) -> None:
+        environment.set_node_state(node.id, "ERROR")
         inputs = {**node.inputs, "repair": {}}
-        told = GpuNodeLifecycle().list_notices(inputs, world.refresh(node).outs, 0.0)
+        told = GpuNodeLifecycle().list_notices(inputs, environment.refresh(node).outs, 0.0)
         assert "it waits for a review of the plan" in next(each.text for each in told)
 
 
@@ -587,7 +608,7 @@ class Killed(BaseException):
     is_done=st.booleans(),
 )
 def test_wherever_a_run_is_killed_each_broken_server_goes_once_and_no_other(
-    world: Any,
+    environment: Any,
     pool_inputs: Properties,
     scheduler: Simulated,
     *,
@@ -597,14 +618,16 @@ def test_wherever_a_run_is_killed_each_broken_server_goes_once_and_no_other(
     is_done: bool,
 ) -> None:
     """`is_done`: the request at which it dies has had its effect."""
-    world.control("POST", "reset")
+    environment.call_emulator("POST", "reset")
     repair = {"approve": "automatic", "max_unhealthy": 4, "max_parallel": parallel}
-    pool = world.create("NodePool", {**pool_inputs, "count": 4, "drain": ASKED, "repair": repair})
+    pool = environment.create(
+        "NodePool", {**pool_inputs, "count": 4, "drain": ASKED, "repair": repair}
+    )
     wanted = {ids(pool)[name] for name in failed}
     others = set(ids(pool).values()) - wanted
-    pool = broken(world, pool, *failed)
-    world.told.clear()
-    world.control("DELETE", "requests")
+    pool = broken(environment, pool, *failed)
+    environment.messages.clear()
+    environment.call_emulator("DELETE", "requests")
     sent = 0
 
     def dying(real: Any) -> Any:
@@ -623,17 +646,19 @@ def test_wherever_a_run_is_killed_each_broken_server_goes_once_and_no_other(
     with pytest.MonkeyPatch.context() as patched, contextlib.suppress(Killed):
         for name in ("delete_nodes", "create_nodes"):
             patched.setattr(ScpClient, name, dying(getattr(ScpClient, name)))
-        world.update(pool)
+        environment.update(pool)
     for _ in range(2):
-        world.clock.sleep(3600, threading.Event())
-        pool = world.update(world.refresh(pool))
+        environment.clock.sleep(3600, threading.Event())
+        pool = environment.update(environment.refresh(pool))
     assert pool.outs["ready"] is True
-    assert world.changes(pool) == {}
-    requests = [each for each in world.control("GET", "requests") if each["method"] == "DELETE"]
-    deleted = [id_ for each in requests for id_ in each["body"]["gpu_node_ids"]]
+    assert environment.list_changes(pool) == {}
+    requests = [
+        each for each in environment.call_emulator("GET", "requests") if each["method"] == "DELETE"
+    ]
+    deleted = [id_ for request in requests for id_ in request["body"]["gpu_node_ids"]]
     assert sorted(deleted) == sorted(wanted)
-    assert all(len(each["body"]["gpu_node_ids"]) <= parallel for each in requests)
-    assert most_away(world) <= parallel
+    assert all(len(request["body"]["gpu_node_ids"]) <= parallel for request in requests)
+    assert most_away(environment) <= parallel
     assert others < set(ids(pool).values())
     assert set(ids(pool)) == set(NAMES)
-    assert_free(world, pool, scheduler)
+    assert_free(environment, pool, scheduler)

@@ -19,17 +19,17 @@ NAMES = ["train-001", "train-002", "train-003", "train-004"]
 
 
 @pytest.fixture
-def scheduler(world: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
-    made = Simulated(world.clock, NAMES)
+def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
+    made = Simulated(environment.clock, NAMES)
     monkeypatch.setattr(draining, "declared_scheduler", lambda *_: made)
     return made
 
 
 @pytest.fixture
-def pool(world: Any, pool_inputs: Properties) -> Any:
+def pool(environment: Any, pool_inputs: Properties) -> Any:
     inputs = {**pool_inputs, "count": 4, "drain": ASKED, "rollout": {}}
-    made = world.create("NodePool", inputs)
-    world.writes()
+    made = environment.create("NodePool", inputs)
+    environment.count_writes()
     return made
 
 
@@ -41,29 +41,31 @@ def images(pool: Any) -> dict[str, str]:
     return {name: node["image_id"] for name, node in pool.nodes.items()}
 
 
-def watched(world: Any, scheduler: Simulated) -> list[list[str]]:
+def watched(environment: Any, scheduler: Simulated) -> list[list[str]]:
     """The states of nodes at each look of the scheduler: what it cannot use just then."""
     seen: list[list[str]] = []
 
     def look(_: str) -> None:
-        states = world.states()
+        states = environment.list_node_states()
         seen.append([name for name in NAMES if states.get(name) != "RUNNING"])
 
     scheduler.before = look
     return seen
 
 
-def test_a_plan_tells_the_order_and_the_time(world: Any, pool: Any, scheduler: Simulated) -> None:
+def test_a_plan_tells_the_order_and_the_time(
+    environment: Any, pool: Any, scheduler: Simulated
+) -> None:
     scheduler.run("train-001", 30)
-    assert world.diff(pool, declared(pool)) == []
-    with world.serving(pool.name):
+    assert environment.diff(pool, declared(pool)) == []
+    with environment.use_context(pool.name):
         (change,) = NodePoolLifecycle().list_changes(pool.outs, declared(pool), pool.id)
     assert (change.path, change.replaces) == ("image_id", False)
     assert change.because == (
         "1 at a time: train-001, train-002, train-003, train-004, those without jobs first; "
         "it takes 14h00m at most"
     )
-    with world.serving(pool.name, preview=True):
+    with environment.use_context(pool.name, preview=True):
         found = NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, declared(pool))
     assert [(node.name, node.because, len(node.jobs)) for node in found.nodes] == [
         ("train-002", "replaced", 0),
@@ -71,80 +73,84 @@ def test_a_plan_tells_the_order_and_the_time(world: Any, pool: Any, scheduler: S
         ("train-004", "replaced", 0),
         ("train-001", "replaced", 1),
     ]
-    assert world.writes() == {}
+    assert environment.count_writes() == {}
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_one_at_a_time_and_under_no_job(world: Any, pool: Any, scheduler: Simulated) -> None:
+def test_one_at_a_time_and_under_no_job(environment: Any, pool: Any, scheduler: Simulated) -> None:
     for name in NAMES[:3]:
         scheduler.run(name, 45)
     ids = {name: node["id"] for name, node in pool.nodes.items()}
-    away = watched(world, scheduler)
+    away = watched(environment, scheduler)
     ends, deleted = dict(scheduler.ends), {}
     real = scheduler.before
 
     def look(what: str) -> None:
         real(what)
         for name in away[-1]:
-            deleted.setdefault(name, world.now)
+            deleted.setdefault(name, environment.now)
 
     scheduler.before = look
-    rolled = world.update(pool, declared(pool))
+    rolled = environment.update(pool, declared(pool))
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert not {node["id"] for node in rolled.nodes.values()} & set(ids.values())
     assert max(map(len, away)) <= 1
     assert all(deleted.get(name, ends[name]) >= ends[name] for name in ends)
-    assert (scheduler.cordoned, Drains.beside(world.intents).find(pool.id)) == ([], None)
-    assert world.changes(rolled, declared(pool)) == {}
+    assert (scheduler.cordoned, Drains.beside(environment.intents).find(pool.id)) == ([], None)
+    assert environment.list_changes(rolled, declared(pool)) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_share_at_a_time_with_pauses(
-    world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = world.create("NodePool", {**pool_inputs, "count": 4, "rollout": {}})
-    world.writes()
-    began = world.now
-    rolled = world.update(pool, declared(pool, max_unavailable="50%", pause="1h"))
+    pool = environment.create("NodePool", {**pool_inputs, "count": 4, "rollout": {}})
+    environment.count_writes()
+    began = environment.now
+    rolled = environment.update(pool, declared(pool, max_unavailable="50%", pause="1h"))
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
-    assert world.writes() == {"DELETE /v1/gpu-nodes": 2, "POST /v1/gpu-nodes": 2}
-    assert [each for each in world.told if each.startswith("pausing")] == ["pausing for 1h00m"]
-    assert world.now - began >= 3600
+    assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 2, "POST /v1/gpu-nodes": 2}
+    assert [message for message in environment.messages if message.startswith("pausing")] == [
+        "pausing for 1h00m"
+    ]
+    assert environment.now - began >= 3600
 
 
-def test_another_type_of_server(world: Any, pool_inputs: Properties) -> None:
-    pool = world.create("NodePool", {**pool_inputs, "rollout": {}})
+def test_another_type_of_server(environment: Any, pool_inputs: Properties) -> None:
+    pool = environment.create("NodePool", {**pool_inputs, "rollout": {}})
     news = {**pool.inputs, "server_type_id": A100}
-    assert world.diff(pool, news) == []
-    rolled = world.update(pool, news)
+    assert environment.diff(pool, news) == []
+    rolled = environment.update(pool, news)
     assert {node["product_type_id"] for node in rolled.nodes.values()} == {A100}
 
 
-def test_without_a_rollout_the_pool_is_replaced(world: Any, pool_inputs: Properties) -> None:
-    pool = world.create("NodePool", pool_inputs)
-    assert world.diff(pool, {**pool_inputs, "image_id": UBUNTU}) == ["image_id"]
+def test_without_a_rollout_the_pool_is_replaced(environment: Any, pool_inputs: Properties) -> None:
+    pool = environment.create("NodePool", pool_inputs)
+    assert environment.diff(pool, {**pool_inputs, "image_id": UBUNTU}) == ["image_id"]
 
 
-def test_a_state_of_before_rollouts(world: Any, pool: Any) -> None:
+def test_a_state_of_before_rollouts(environment: Any, pool: Any) -> None:
     """Its nodes do not say what they were made with: as all of them."""
     for node in pool.nodes.values():
         del node["image_id"], node["product_type_id"]
-    assert world.changes(pool) == {}
-    assert list(world.changes(pool, declared(pool))) == ["image_id"]
+    assert environment.list_changes(pool) == {}
+    assert list(environment.list_changes(pool, declared(pool))) == ["image_id"]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_it_stops_where_a_new_node_is_refused(world: Any, pool: Any, scheduler: Simulated) -> None:
-    world.fault("POST", "/v1/gpu-nodes$", status=400, count=None)
-    stopped = world.update(pool, declared(pool))
+def test_it_stops_where_a_new_node_is_refused(
+    environment: Any, pool: Any, scheduler: Simulated
+) -> None:
+    environment.inject_fault("POST", "/v1/gpu-nodes$", status=400, count=None)
+    stopped = environment.update(pool, declared(pool))
     assert "the rollout has stopped: train-001 was refused (" in stopped.reason
     assert "; train-002, train-003, train-004 is as before" in stopped.reason
-    assert world.states().keys() == {"train-002", "train-003", "train-004"}
-    world.heal()
-    rolled = world.update(stopped, declared(pool))
+    assert environment.list_node_states().keys() == {"train-002", "train-003", "train-004"}
+    environment.remove_faults()
+    rolled = environment.update(stopped, declared(pool))
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert scheduler.cordoned == []
 
@@ -153,42 +159,42 @@ def test_it_stops_where_a_new_node_is_refused(world: Any, pool: Any, scheduler: 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("on_failure", "deletions"), [("stop", 1), ("continue", 4)])
 def test_a_refused_deletion_is_a_failure(
-    world: Any, pool: Any, scheduler: Simulated, on_failure: str, deletions: int
+    environment: Any, pool: Any, scheduler: Simulated, on_failure: str, deletions: int
 ) -> None:
-    world.fault("DELETE", "/v1/gpu-nodes$", status=400, count=None)
-    began = world.now
-    stopped = world.update(pool, declared(pool, on_failure=on_failure))
+    environment.inject_fault("DELETE", "/v1/gpu-nodes$", status=400, count=None)
+    began = environment.now
+    stopped = environment.update(pool, declared(pool, on_failure=on_failure))
     assert "train-001 was not deleted (" in stopped.reason
-    assert world.writes() == {"DELETE /v1/gpu-nodes": deletions}
-    assert world.now - began < 3600
-    assert (len(world.states()), scheduler.cordoned) == (4, [])
-    world.heal()
-    assert images(world.update(stopped, declared(pool))) == dict.fromkeys(NAMES, UBUNTU)
+    assert environment.count_writes() == {"DELETE /v1/gpu-nodes": deletions}
+    assert environment.now - began < 3600
+    assert (len(environment.list_node_states()), scheduler.cordoned) == (4, [])
+    environment.remove_faults()
+    assert images(environment.update(stopped, declared(pool))) == dict.fromkeys(NAMES, UBUNTU)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_node_that_its_scheduler_does_not_know_stays_until_it_does(
-    world: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     known = scheduler.nodes_.pop("train-001")
     for name in NAMES:
         scheduler.run(name, 50)
     with pytest.raises(GpuformError, match="knows no node with the name, an id or an address of"):
-        world.update(pool, declared(pool))
-    assert (world.writes(), scheduler.cordoned) == ({}, [])
+        environment.update(pool, declared(pool))
+    assert (environment.count_writes(), scheduler.cordoned) == ({}, [])
     scheduler.nodes_["train-001"] = known
-    rolled = world.update(pool, declared(pool))
+    rolled = environment.update(pool, declared(pool))
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert scheduler.cordoned == []
 
 
-def never_joins(world: Any, pool: Any, scheduler: Simulated) -> None:
+def never_joins(environment: Any, pool: Any, scheduler: Simulated) -> None:
     """The scheduler does not know the new train-001."""
 
     def look(_: str) -> None:
-        nodes = world.control("GET", "objects")["scp"]["gpu_nodes"]
-        if pool.nodes["train-001"]["id"] not in [each["id"] for each in nodes]:
+        nodes = environment.call_emulator("GET", "objects")["scp"]["gpu_nodes"]
+        if pool.nodes["train-001"]["id"] not in [node["id"] for node in nodes]:
             scheduler.nodes_.pop("train-001", None)
 
     scheduler.before = look
@@ -197,27 +203,27 @@ def never_joins(world: Any, pool: Any, scheduler: Simulated) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_it_stops_where_a_new_node_does_not_join(
-    world: Any, pool: Any, scheduler: Simulated
+    environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
-    never_joins(world, pool, scheduler)
-    stopped = world.update(pool, declared(pool))
+    never_joins(environment, pool, scheduler)
+    stopped = environment.update(pool, declared(pool))
     assert "train-001 has not joined its scheduler; train-002, train-003, " in stopped.reason
-    assert world.writes() == {"DELETE /v1/gpu-nodes": 1, "POST /v1/gpu-nodes": 1}
+    assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 1, "POST /v1/gpu-nodes": 1}
     assert scheduler.cordoned == []
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_it_may_continue(world: Any, pool: Any, scheduler: Simulated) -> None:
-    never_joins(world, pool, scheduler)
-    rolled = world.update(pool, declared(pool, max_unavailable=2, on_failure="continue"))
+def test_it_may_continue(environment: Any, pool: Any, scheduler: Simulated) -> None:
+    never_joins(environment, pool, scheduler)
+    rolled = environment.update(pool, declared(pool, max_unavailable=2, on_failure="continue"))
     assert rolled.reason == "train-001 has not joined its scheduler"
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_killed_one_goes_on(world: Any, pool: Any, scheduler: Simulated) -> None:
+def test_a_killed_one_goes_on(environment: Any, pool: Any, scheduler: Simulated) -> None:
     steps = 0
 
     def die(what: str) -> None:
@@ -229,28 +235,30 @@ def test_a_killed_one_goes_on(world: Any, pool: Any, scheduler: Simulated) -> No
 
     scheduler.before = die
     with pytest.raises(KeyboardInterrupt):
-        world.update(pool, declared(pool))
+        environment.update(pool, declared(pool))
     scheduler.before = lambda _: None
-    done = {name for name, image in images(world.refresh(pool)).items() if image == UBUNTU}
+    done = {name for name, image in images(environment.refresh(pool)).items() if image == UBUNTU}
     assert len(done) in (1, 2)
-    world.writes()
-    rolled = world.update(world.refresh(pool), declared(pool))
+    environment.count_writes()
+    rolled = environment.update(environment.refresh(pool), declared(pool))
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
-    assert world.writes()["DELETE /v1/gpu-nodes"] == 4 - len(done)
+    assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 4 - len(done)
     assert scheduler.cordoned == []
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_failed_nodes_are_within_its_bound(world: Any, pool: Any, scheduler: Simulated) -> None:
+def test_failed_nodes_are_within_its_bound(
+    environment: Any, pool: Any, scheduler: Simulated
+) -> None:
     for name in NAMES[:2]:
-        world.in_state(pool.nodes[name]["id"], "ERROR")
-    pool = world.refresh(pool)
-    away = watched(world, scheduler)
-    mended = world.update(pool, pool.inputs)
+        environment.set_node_state(pool.nodes[name]["id"], "ERROR")
+    pool = environment.refresh(pool)
+    away = watched(environment, scheduler)
+    mended = environment.update(pool, pool.inputs)
     assert mended.outs["ready"] is True
     assert away[-1] == []
-    assert world.writes() == {"DELETE /v1/gpu-nodes": 2, "POST /v1/gpu-nodes": 2}
+    assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 2, "POST /v1/gpu-nodes": 2}
 
 
 @pytest.mark.parametrize(
@@ -264,8 +272,8 @@ def test_failed_nodes_are_within_its_bound(world: Any, pool: Any, scheduler: Sim
     ],
 )
 def test_what_cannot_be_meant(
-    world: Any, pool_inputs: Properties, rollout: Properties, path: str, said: str
+    environment: Any, pool_inputs: Properties, rollout: Properties, path: str, said: str
 ) -> None:
-    told = world.problems("NodePool", {**pool_inputs, "rollout": rollout})
+    told = environment.find_problems("NodePool", {**pool_inputs, "rollout": rollout})
     assert list(told) == [path]
     assert said in told[path]

@@ -21,38 +21,38 @@ OF_FABRIC = (
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_nodes_tell_more_and_an_old_state_plans_nothing(
-    world: Any, pool_inputs: Properties, node_inputs: Properties
+    environment: Any, pool_inputs: Properties, node_inputs: Properties
 ) -> None:
-    pool = world.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
+    pool = environment.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
     inputs = {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
-    solo = world.create("GpuNode", inputs)
+    solo = environment.create("GpuNode", inputs)
     for shown_node in (pool.nodes["train-001"], solo.outs):
         assert (shown_node["os_type"], shown_node["time_zone"]) == ("LINUX", "Asia/Seoul")
         assert all(shown_node[name] for name in OF_NODE)
         for name in OF_NODE:
             del shown_node[name]
     for thing in (pool, solo):
-        assert world.changes(thing) == {}
-        seen = world.refresh(thing)
-        assert world.changes(seen) == {}
-        assert world.refresh(seen).outs == seen.outs
-    assert world.refresh(solo).outs["modified_by"]
+        assert environment.list_changes(thing) == {}
+        seen = environment.refresh(thing)
+        assert environment.list_changes(seen) == {}
+        assert environment.refresh(seen).outs == seen.outs
+    assert environment.refresh(solo).outs["modified_by"]
 
 
 def test_a_fabric_tells_more_and_an_old_state_plans_nothing(
-    world: Any, pool_inputs: Properties
+    environment: Any, pool_inputs: Properties
 ) -> None:
-    world.create("NodePool", pool_inputs)
-    fabric = world.create("Fabric", FABRIC, name="fabric")
+    environment.create("NodePool", pool_inputs)
+    fabric = environment.create("Fabric", FABRIC, name="fabric")
     assert fabric.outs["used_server_count"] == 3
     assert fabric.outs["pirp_id"] == "20"
     assert all(fabric.outs[name] for name in OF_FABRIC)
     for name in OF_FABRIC:
         del fabric.outs[name]
-    assert world.changes(fabric) == {}
-    seen = world.refresh(fabric)
-    assert world.changes(seen) == {}
-    assert world.refresh(seen).outs == seen.outs
+    assert environment.list_changes(fabric) == {}
+    seen = environment.refresh(fabric)
+    assert environment.list_changes(seen) == {}
+    assert environment.refresh(seen).outs == seen.outs
 
 
 @pytest.mark.parametrize("bad", [None, "many", {"a": 1}, [1], True])

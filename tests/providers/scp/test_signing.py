@@ -13,7 +13,7 @@ import httpx
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scp_emulated import Emulated, emulated
+from scp_emulated import EmulatedScp, run_emulator
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import AuthError, NotFound, ServerError
@@ -57,7 +57,7 @@ def test_a_token_of_temporary_keys_is_sent() -> None:
 
 def test_secrets_are_in_no_repr() -> None:
     credentials = Credentials("AKEXAMPLE", "SKEXAMPLE", base_url="u", auth_token="TOKEN")
-    assert not [each for each in credentials.secrets if each in repr(credentials)]
+    assert not [secret for secret in credentials.secrets if secret in repr(credentials)]
 
 
 def expected_signature(method: str, url: str, timestamp: str, account: str = "") -> str:
@@ -164,25 +164,25 @@ def test_each_attempt_is_signed_at_its_own_time(call: ProviderContext) -> None:
 
 
 @pytest.fixture(scope="module")
-def scp() -> Iterator[Emulated]:
-    with emulated() as platform:
+def scp() -> Iterator[EmulatedScp]:
+    with run_emulator() as platform:
         yield platform
 
 
 @pytest.mark.parametrize("name", ["노드-1", "a b", "a+b", "100%", "a&state=RUNNING", "x/y?z", ""])
-def test_any_filter_passes_the_check(scp: Emulated, name: str) -> None:
+def test_any_filter_passes_the_check(scp: EmulatedScp, name: str) -> None:
     assert scp.client.list_nodes(gpu_node_name=name, ip=name) == []
 
 
-def test_any_id_passes_the_check(scp: Emulated) -> None:
+def test_any_id_passes_the_check(scp: EmulatedScp) -> None:
     with pytest.raises(NotFound):
         scp.client.get_node("없음 a")
 
 
-def test_an_account_id_passes_the_check(scp: Emulated) -> None:
-    assert scp.client_with(SCP_TF_ACCOUNT_ID=ACCOUNT).list_nodes() == []
+def test_an_account_id_passes_the_check(scp: EmulatedScp) -> None:
+    assert scp.create_client(SCP_TF_ACCOUNT_ID=ACCOUNT).list_nodes() == []
 
 
-def test_a_wrong_key_is_refused(scp: Emulated) -> None:
+def test_a_wrong_key_is_refused(scp: EmulatedScp) -> None:
     with pytest.raises(AuthError, match="The signature does not match"):
-        scp.client_with(SCP_TF_SECRET_KEY="wrong").list_nodes()
+        scp.create_client(SCP_TF_SECRET_KEY="wrong").list_nodes()
