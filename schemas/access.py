@@ -110,7 +110,7 @@ class Host(_AccessModel):
         """
         # a platform's text must never become an option or a second line of a file
         if not is_valid_host(address):
-            address, because = "", because or "the platform tells no address of it"
+            address, because = "", because or "the platform reports no address"
         return cls(node=node, address=address, user=user, jump=jump, because=because)
 
     @property

@@ -139,7 +139,7 @@ def _explain_refused_shrink(change: FieldChange) -> str:
     )
     return (
         f"cannot shrink{sizes}: the platform only lets it grow. Declare the present size or more, "
-        "or make a new one and move the data"
+        "or create a new object and move the data"
     )
 
 

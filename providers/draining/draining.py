@@ -188,7 +188,7 @@ class Draining:
             drain = self._recorded([victim.worker for victim in victims])
             drain = self._spare(drain, victims)
             self._cordon(drain)
-            with self._call.extend_deadline(self._wanted.patience):
+            with self._call.extend_deadline(self._wanted.job_wait_s):
                 drain = self._wait(drain)
         except GpuformError as error:
             drain = drain or self._drains.find(self._subject.id)
@@ -361,7 +361,7 @@ class Draining:
             return found
 
         self._call.sleep(SETTLING)
-        what, limit = f"waiting for jobs on {', '.join(drain.chosen)}", self._wanted.patience
+        what, limit = f"waiting for jobs on {', '.join(drain.chosen)}", self._wanted.job_wait_s
         try:
             wait_until_done(self._call, probe, label=what, interval=INTERVAL, limit=limit)
         except Cancelled:

@@ -84,7 +84,7 @@ def with_faults(
             told[whole.id] = whole
         except GpuformError as error:
             call.on_skipped_check(f"why Together proposes to repair {fault.node}: {error.message}")
-    patience = DEFAULT_NOT_READY_S if policy is None else policy.patience
+    patience = DEFAULT_NOT_READY_S if policy is None else policy.not_ready_s
     faults: list[NodeFault] = [*find_proposed_repairs(workers, told)]
     now, _ = call.get_platform_time(client.clock_ahead)
     faults += find_unusable_workers(nodes, patience, now)

@@ -236,7 +236,9 @@ class CertificationPolicy(InputModel):
         names = [(category.get("domain"), category.get("variant")) for category in categories]
         for index, name in enumerate(names):
             if UNKNOWN not in name and name in names[:index]:
-                reason = f"{'/'.join(map(str, name))} is there twice: make a certification for each"
+                reason = (
+                    f"{'/'.join(map(str, name))} is listed twice: make a certification for each"
+                )
                 yield Problem(f"categories[{index}]", reason)
         with_job = [category.get("job") is not None for category in categories]
         if any(with_job) and not all(with_job):

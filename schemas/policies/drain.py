@@ -41,14 +41,14 @@ class DrainInputs(InputModel):
         return self.on_busy or "wait"
 
     @property
-    def patience(self) -> float:
+    def job_wait_s(self) -> float:
         """How long to wait for running jobs, in seconds."""
         return 60.0 * (self.wait_minutes or DEFAULT_WAIT_MINUTES)
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         if values.get("on_busy") == "fail" and values.get("wait_minutes") is not None:
-            yield Problem("wait_minutes", "does not go with on_busy fail, which waits for nothing")
+            yield Problem("wait_minutes", "conflicts with on_busy fail, which waits for nothing")
 
 
 class ChosenDrainInputs(DrainInputs):
@@ -68,7 +68,7 @@ class ChosenDrainInputs(DrainInputs):
         if isinstance(names, list):
             for index, name in enumerate(names):
                 if name is not UNKNOWN and name in names[:index]:
-                    yield Problem(f"nodes[{index}]", f"{name} is there twice: name each node once")
+                    yield Problem(f"nodes[{index}]", f"{name} is listed twice: name each node once")
 
 
 class KubernetesInputs(InputModel):
@@ -123,7 +123,7 @@ class ScheduledDrainInputs(DrainInputs):
             for name in ("on_busy", "wait_minutes"):
                 if values.get(name) is not None:
                     yield Problem(
-                        name, "needs somebody who tells the jobs: declare kubernetes or slurm"
+                        name, "needs a scheduler that reports jobs: declare kubernetes or slurm"
                     )
 
 

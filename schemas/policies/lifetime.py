@@ -262,7 +262,7 @@ Schedule = Annotated[
 def find_lifetime_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem if a declaration has both `expires` and `ttl`."""
     if values.get("expires") is not None and values.get("ttl") is not None:
-        yield Problem("ttl", "does not go with expires, which says the end: keep one of them")
+        yield Problem("ttl", "conflicts with expires, which says the end: keep one of them")
 
 
 def has_expiry(values: Mapping[str, Any]) -> bool:
@@ -413,7 +413,7 @@ Idle = Annotated[
 def find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem if a declaration has both `idle` and `schedule`."""
     if values.get("idle") is not None and values.get("schedule") is not None:
-        yield Problem("idle", "does not go with schedule, which starts it again: keep one of them")
+        yield Problem("idle", "conflicts with schedule, which starts it again: keep one of them")
 
 
 def read_idleness(values: Mapping[str, Any]) -> Idleness | None:

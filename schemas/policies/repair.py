@@ -136,7 +136,7 @@ class MachineRepairInputs(RepairPolicy):
         return tuple(map(FaultCause, self.on or ("platform",)))
 
     @property
-    def patience(self) -> float:
+    def not_ready_s(self) -> float:
         """How many seconds a node must be not ready to count as broken."""
         return parse_duration(self.not_ready_for) if self.not_ready_for else DEFAULT_NOT_READY_S
 

@@ -385,7 +385,7 @@ def _find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     # only a scheduler knows whether a job runs on idle GPUs
     drain = values.get("drain")
     if drain is not UNKNOWN and not any((drain or {}).get(n) for n in ("kubernetes", "slurm")):
-        reason = "needs somebody who tells the jobs: declare drain.kubernetes or drain.slurm"
+        reason = "needs a scheduler that reports jobs: declare drain.kubernetes or drain.slurm"
         yield Problem("idle", reason)
 
 

@@ -117,7 +117,7 @@ Tags = Annotated[dict[str, str], AfterValidator(validate_tags)]
 Values = Mapping[str, Any]
 
 NEEDS_NODE_POOL: Final = (
-    "one server cannot make a fabric (the platform makes 2 to 5 at a time): make it with an "
+    "one server cannot create a fabric (the platform creates 2 to 5 at a time): create it with an "
     "scp.NodePool, and declare the pool's cluster_fabric_id here"
 )
 
@@ -167,16 +167,18 @@ def find_node_pool_problems(values: Values) -> Iterator[Problem]:
     if count is None and nodes is None:
         yield Problem("count", "is required: declare how many nodes, or each of them in nodes")
     if count is not None and nodes is not None:
-        yield Problem("count", "does not go with nodes, which are counted: keep one of the two")
+        yield Problem("count", "conflicts with nodes, which are counted: keep one of the two")
     # with named nodes, a missing key already says which node to remove
     if nodes is not None and values.get("remove") is not None:
-        yield Problem("remove", "goes with count only: remove the node from nodes instead")
+        yield Problem("remove", "is valid only with count: remove the node from nodes instead")
     declared = values.get("drain")
     if isinstance(declared, Mapping) and declared.get("nodes"):
         if nodes is not None:
-            yield Problem("drain.nodes", "goes with count only: remove the node from nodes instead")
+            yield Problem(
+                "drain.nodes", "is valid only with count: remove the node from nodes instead"
+            )
         elif values.get("remove"):
-            yield Problem("remove", "does not go with drain.nodes, which says the same")
+            yield Problem("remove", "conflicts with drain.nodes, which says the same")
     yield from _find_repair_problems(values)
     if isinstance(nodes, Mapping):
         yield from _find_node_problems(nodes, values.get("gpu_node_name_prefix"))
@@ -207,7 +209,7 @@ def _find_repair_problems(values: Values) -> Iterator[Problem]:
     if all(schedulers.get(name) is None for name in ("kubernetes", "slurm")):
         yield Problem(
             "repair.on",
-            "has not_ready, which a scheduler tells: declare drain.kubernetes or drain.slurm",
+            "has not_ready, which a scheduler reports: declare drain.kubernetes or drain.slurm",
         )
 
 

@@ -335,7 +335,7 @@ def _find_image_problems(values: Values) -> Iterator[Problem]:
     if values.get("template_id") is not None and values.get("docker_image") is not None:
         yield Problem(
             "docker_image",
-            "does not go with template_id, which has an image of its own: keep one of the two",
+            "conflicts with template_id, which has an image of its own: keep one of the two",
         )
 
 
@@ -353,7 +353,7 @@ def _find_port_problems(values: Values) -> Iterator[Problem]:
                 continue
             if (port, protocol) in known_ports:
                 yield Problem(
-                    f"port_mappings[{index}].{name}", f"{port}/{protocol} is there twice: keep one"
+                    f"port_mappings[{index}].{name}", f"{port}/{protocol} is listed twice: keep one"
                 )
             known_ports.add((port, protocol))
 
@@ -367,5 +367,6 @@ def _find_snapshot_problems(values: Values) -> Iterator[Problem]:
         and values.get("final_snapshot") is not UNKNOWN
     ):
         yield Problem(
-            "final_snapshot_name", "goes with final_snapshot only: remove it, or declare it true"
+            "final_snapshot_name",
+            "is valid only with final_snapshot: remove it, or declare it true",
         )

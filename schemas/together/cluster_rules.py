@@ -101,7 +101,7 @@ def _find_reservation_problems(values: Values) -> Iterator[Problem]:
         if _is_known(values.get(name)) and _is_other(billing, "RESERVED"):
             yield Problem(
                 name,
-                f"goes with billing_type RESERVED only, not {billing}: "
+                f"is valid only with billing_type RESERVED, not {billing}: "
                 "remove it, or declare billing_type RESERVED",
             )
 
@@ -120,7 +120,7 @@ def _find_schedule_problems(values: Values) -> Iterator[Problem]:
         if billing == "ON_DEMAND" and _is_known(time):
             yield Problem(
                 name,
-                "does not go with billing_type ON_DEMAND, which ends when the cluster is deleted: "
+                "conflicts with billing_type ON_DEMAND, which ends when the cluster is deleted: "
                 "remove it, or declare billing_type SCHEDULED_CAPACITY or RESERVED",
             )
     if _is_known(start) and _is_known(end) and not is_before(start, end):
@@ -132,7 +132,7 @@ def _find_volume_problems(values: Values) -> Iterator[Problem]:
     if inline_volume is not None and values.get("volume_id") is not None:
         yield Problem(
             "volume_id",
-            "does not go with shared_volume: keep volume_id to attach an existing volume, "
+            "conflicts with shared_volume: keep volume_id to attach an existing volume, "
             "or shared_volume to make a new one",
         )
     volume_region = inline_volume.get("region") if isinstance(inline_volume, Mapping) else None
@@ -155,7 +155,9 @@ def _find_slurm_problems(values: Values) -> Iterator[Problem]:
                 "is required with cluster_type SLURM: declare the shared memory in GiB",
             )
         if values.get("install_traefik") is True:
-            yield Problem("install_traefik", "goes with cluster_type KUBERNETES only: remove it")
+            yield Problem(
+                "install_traefik", "is valid only with cluster_type KUBERNETES: remove it"
+            )
     elif cluster_type is not UNKNOWN:
         config = values.get("cluster_config")
         scripts = config.get("slurm_startup_scripts") if isinstance(config, Mapping) else None
@@ -168,7 +170,8 @@ def _find_slurm_problems(values: Values) -> Iterator[Problem]:
             if _is_known(value):
                 yield Problem(
                     path,
-                    "goes with cluster_type SLURM only: remove it, or declare cluster_type SLURM",
+                    "is valid only with cluster_type SLURM: remove it, or declare cluster_type "
+                    "SLURM",
                 )
 
 
@@ -178,7 +181,7 @@ def _find_scaling_problems(values: Values) -> Iterator[Problem]:
         return
     if values.get("auto_scale") in (None, False):
         yield Problem(
-            "auto_scale_max_gpus", "goes with auto_scale only: remove it, or declare it true"
+            "auto_scale_max_gpus", "is valid only with auto_scale: remove it, or declare it true"
         )
     if _is_known(gpus) and max_gpus < gpus:
         yield Problem(
@@ -210,7 +213,7 @@ def _find_add_on_problems(values: Values) -> Iterator[Problem]:
             if name in known_names:
                 yield Problem(
                     f"add_ons[{index}].name",
-                    f"{name} is there twice: give each add-on its own name",
+                    f"{name} is listed twice: give each add-on its own name",
                 )
             known_names.add(name)
 
@@ -235,13 +238,13 @@ def _find_other_region_problems(
     if regional_inputs:
         yield Problem(
             f"{path}.region",
-            f"does not go with {regional_inputs[0]}: a shared volume is used in its own region "
+            f"conflicts with {regional_inputs[0]}: a shared volume is used in its own region "
             "only; try other types of GPU there, or wait",
         )
     if values.get("nvidia_version_id") is not None:
         yield Problem(
             f"{path}.region",
-            "does not go with nvidia_version_id, which is an id of one region: declare "
+            "conflicts with nvidia_version_id, which is an id of one region: declare "
             "driver_version instead",
         )
 
@@ -251,7 +254,7 @@ def _find_drain_problems(values: Values) -> Iterator[Problem]:
     if not isinstance(declared, Mapping) or declared.get("slurm") is None:
         return
     if _is_other(values.get("cluster_type"), "SLURM"):
-        yield Problem("drain.slurm", "goes with cluster_type SLURM only: remove it")
+        yield Problem("drain.slurm", "is valid only with cluster_type SLURM: remove it")
 
 
 def _find_rollout_problems(values: Values) -> Iterator[Problem]:
@@ -263,6 +266,6 @@ def _find_rollout_problems(values: Values) -> Iterator[Problem]:
     reason = "needs volume_id, the volume that the new cluster mounts as well"
     if values.get("shared_volume") is not None:
         reason += (
-            ": a shared_volume is made anew with each cluster, so declare it as a SharedVolume"
+            ": a shared_volume is created again with each cluster, so declare it as a SharedVolume"
         )
     yield Problem("rollout.keep_volume", reason)

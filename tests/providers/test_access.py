@@ -39,7 +39,7 @@ def test_a_kubernetes_cluster_of_together() -> None:
         ("train-worker-0", "train-worker-0.cloud.together.ai", ""),
         ("train-worker-1", "train-worker-1.cloud.together.ai", "it is BOOTING"),
         ("train-worker-2.cloud.together.ai", "train-worker-2.cloud.together.ai", ""),
-        ("n3", "", "the platform tells no address of it"),
+        ("n3", "", "the platform reports no address"),
     ]
 
 

@@ -286,7 +286,7 @@ def test_shrinking_is_refused():
     assert problem.path == "size"
     assert problem.reason == (
         "cannot shrink from 3 to 2: the platform only lets it grow. "
-        "Declare the present size or more, or make a new one and move the data"
+        "Declare the present size or more, or create a new object and move the data"
     )
     assert find_refused_changes(Machine, {"size": 2}, {"size": 3}) == []
     assert find_refused_changes(Machine, {"size": 2}, {"size": UNKNOWN}) == []

@@ -84,7 +84,7 @@ def test_invalid_expiries_are_refused(expires: str) -> None:
 
 def test_expires_and_ttl_exclude_each_other() -> None:
     both = found(expires="2026-12-31", ttl="14d")
-    assert both == ["ttl: does not go with expires, which says the end: keep one of them"]
+    assert both == ["ttl: conflicts with expires, which says the end: keep one of them"]
     assert found(expires="2026-12-31") == found(ttl="14d", schedule=HOURS) == []
     assert found(expires=UNKNOWN) == []
 

@@ -126,9 +126,9 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
         ({"billing_type": "RESERVED"}, "duration_days", "is required with billing_type RESERVED"),
         ({**RESERVED, "duration_days": 0}, "duration_days", "0 is too small: the least is 1"),
         ({**RESERVED, "duration_days": 91}, "duration_days", "91 is too large: the most is 90"),
-        ({"duration_days": 30}, "duration_days", "goes with billing_type RESERVED only"),
+        ({"duration_days": 30}, "duration_days", "is valid only with billing_type RESERVED"),
         ({**SCHEDULED, "duration_days": 30}, "duration_days", "not SCHEDULED_CAPACITY"),
-        ({"num_reserved_gpus": 8}, "num_reserved_gpus", "goes with billing_type RESERVED only"),
+        ({"num_reserved_gpus": 8}, "num_reserved_gpus", "is valid only with billing_type RESERVED"),
         (
             {**SCHEDULED, "reservation_start_time": None},
             "reservation_start_time",
@@ -147,7 +147,7 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
         (
             {"reservation_end_time": "2026-03-08T08:00:00Z"},
             "reservation_end_time",
-            "does not go with billing_type ON_DEMAND",
+            "conflicts with billing_type ON_DEMAND",
         ),
         ({**SCHEDULED, "reservation_end_time": "soon"}, "reservation_end_time", "not a moment"),
         (
@@ -176,7 +176,7 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
         (
             {"volume_id": "v", "shared_volume": INLINE},
             "volume_id",
-            "does not go with shared_volume",
+            "conflicts with shared_volume",
         ),
         (
             {"shared_volume": {**INLINE, "region": "eu-north-1"}},
@@ -185,19 +185,19 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
         ),
         ({"shared_volume": {**INLINE, "size_tib": 0}}, "shared_volume.size_tib", "the least is 1"),
         ({"cluster_type": "SLURM"}, "slurm_shm_size_gib", "is required with cluster_type SLURM"),
-        ({**SLURM, "install_traefik": True}, "install_traefik", "cluster_type KUBERNETES only"),
-        ({"slurm_image": "image"}, "slurm_image", "goes with cluster_type SLURM only"),
+        ({**SLURM, "install_traefik": True}, "install_traefik", "only with cluster_type KUBERNETES"),
+        ({"slurm_image": "image"}, "slurm_image", "is valid only with cluster_type SLURM"),
         (
             {"cluster_type": "KUBERNETES", "slurm_shm_size_gib": 1},
             "slurm_shm_size_gib",
-            "goes with cluster_type SLURM only",
+            "is valid only with cluster_type SLURM",
         ),
         (
             {"cluster_config": {"load_balancer": "NONE", "slurm_startup_scripts": {}}},
             "cluster_config.slurm_startup_scripts",
-            "goes with cluster_type SLURM only",
+            "is valid only with cluster_type SLURM",
         ),
-        ({"auto_scale_max_gpus": 64}, "auto_scale_max_gpus", "goes with auto_scale only"),
+        ({"auto_scale_max_gpus": 64}, "auto_scale_max_gpus", "is valid only with auto_scale"),
         (
             {"auto_scale": True, "auto_scale_max_gpus": 16, "num_gpus": 24},
             "auto_scale_max_gpus",
@@ -237,7 +237,7 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
                 },
             },
             "on_no_capacity.alternatives[1].region",
-            "does not go with volume_id: a shared volume is used in its own region only",
+            "conflicts with volume_id: a shared volume is used in its own region only",
         ),
         (
             {
@@ -245,7 +245,7 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
                 "on_no_capacity": {"alternatives": [{"region": "eu-north-1"}]},
             },
             "on_no_capacity.alternatives[0].region",
-            "does not go with nvidia_version_id",
+            "conflicts with nvidia_version_id",
         ),
         ({"gpu_type": "H100_SMX"}, "gpu_type", "did you mean H100_SXM?"),
         ({"gpu_type": ""}, "gpu_type", "is too short"),
@@ -260,7 +260,7 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
             "did you mean TRAEFIK?",
         ),
         ({"cluster_config": {}}, "cluster_config.load_balancer", "is required"),
-        ({"add_ons": [ADD_ON, ADD_ON]}, "add_ons[1].name", "in is there twice"),
+        ({"add_ons": [ADD_ON, ADD_ON]}, "add_ons[1].name", "in is listed twice"),
         ({"add_ons": [{**ADD_ON, "name": None}]}, "add_ons[0].name", "is required"),
         (
             {"add_ons": [{**ADD_ON, "config": {"dashboard": {"enabled": True}}}]},

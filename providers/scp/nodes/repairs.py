@@ -198,7 +198,7 @@ class NodeInspection:
         if running_nodes and self._drain.has_scheduler:
             nodes_by_id = self._add_conditions(running_nodes, known_faults, written(now))
             nodes = [nodes_by_id.get(node.id, node) for node in nodes]
-            faults += find_unusable_nodes(nodes, policy.patience, now)
+            faults += find_unusable_nodes(nodes, policy.not_ready_s, now)
         if running_nodes and policy.max_temperature is not None:
             try:
                 reasons = self.measure_overheated_nodes(running_nodes, policy.max_temperature)

@@ -286,7 +286,7 @@ def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: in
     step_size = min(rollout.compute_max_unavailable(node_count), len(names))
     step_count, has_scheduler = -(-len(names) // step_size), drain.has_scheduler
     # A policy of `fail` does not wait for jobs.
-    drain_wait = drain.patience if has_scheduler and drain.policy != "fail" else 0.0
+    drain_wait = drain.job_wait_s if has_scheduler and drain.policy != "fail" else 0.0
     longest_duration = (
         step_count * (drain_wait + STEP_TIMEOUT_S + (JOIN_TIMEOUT_S if has_scheduler else 0.0))
         + (step_count - 1) * rollout.seconds

@@ -142,7 +142,7 @@ def test_alone_it_is_refused_while_planning(
 ) -> None:
     found = environment.find_problems("GpuNode", {**node_inputs, "cluster_fabric_id": fabric_id})
     assert list(found) == ["cluster_fabric_id"]
-    assert "one server cannot make a fabric" in found["cluster_fabric_id"]
+    assert "one server cannot create a fabric" in found["cluster_fabric_id"]
 
 
 def test_a_fabric_that_ends_before_the_create_is_told(

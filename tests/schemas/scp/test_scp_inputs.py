@@ -121,7 +121,7 @@ def test_a_pool_needs_either_count_or_nodes() -> None:
     assert "how many nodes" in told(NodePoolInputs, NODES)["count"]
     assert "one node or more" in told(NodePoolInputs, {**NODES, "nodes": {}})["nodes"]
     both = {**NODES, "nodes": {"a": {}, "b": {}}, "remove": ["train-a"]}
-    assert "goes with count only" in told(NodePoolInputs, both)["remove"]
+    assert "is valid only with count" in told(NodePoolInputs, both)["remove"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_invalid_node_inputs_are_reported(nodes: Any, path: str, said: str) -> N
 
 def test_a_node_joins_a_fabric_that_exists() -> None:
     reason = told(GpuNodeInputs, {**NODE, "cluster_fabric_id": ""})["cluster_fabric_id"]
-    assert "one server cannot make a fabric" in reason
+    assert "one server cannot create a fabric" in reason
     assert "scp.NodePool" in reason
     without = {key: value for key, value in NODE.items() if key != "cluster_fabric_id"}
     assert "is required: Fabric to join" in told(GpuNodeInputs, without)["cluster_fabric_id"]

@@ -77,7 +77,7 @@ def test_the_smallest_declaration_is_accepted() -> None:
         (
             {"port_mappings": [{"internal_port": 80}, {"internal_port": 80, "protocol": "tcp"}]},
             "port_mappings[1].internal_port",
-            "80/tcp is there twice",
+            "80/tcp is listed twice",
         ),
         (
             {
@@ -87,7 +87,7 @@ def test_the_smallest_declaration_is_accepted() -> None:
                 ]
             },
             "port_mappings[1].external_port",
-            "8000/tcp is there twice",
+            "8000/tcp is listed twice",
         ),
         ({"auto_terminate": {"idle_minutes": 0}}, "auto_terminate.idle_minutes", "least is 1"),
         ({"auto_terminate": {"cost_limit_usd": 0}}, "auto_terminate.cost_limit_usd", "more than 0"),

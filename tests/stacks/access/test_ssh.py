@@ -165,7 +165,7 @@ def test_the_hosts_of_a_deleted_cluster_go() -> None:
 
 @pytest.mark.parametrize("address", ["-oProxyCommand=x", "a b", "a\nHost *", "", "a;b", "$(x)"])
 def test_what_is_no_address_is_no_host(address: str) -> None:
-    assert Host.from_address("n", address).because == "the platform tells no address of it"
+    assert Host.from_address("n", address).because == "the platform reports no address"
 
 
 JUMP = "ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"

@@ -112,7 +112,7 @@ def test_another_volume_is_not_the_kept_one(world: World, old: str) -> None:
         ("", "needs volume_id, the volume that the new cluster mounts as well"),
         (
             "shared_volume: {volume_name: d, region: us-central-8, size_tib: 5}",
-            "a shared_volume is made anew with each cluster",
+            "a shared_volume is created again with each cluster",
         ),
     ],
 )
