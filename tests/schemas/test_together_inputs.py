@@ -185,7 +185,11 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
         ),
         ({"shared_volume": {**INLINE, "size_tib": 0}}, "shared_volume.size_tib", "the least is 1"),
         ({"cluster_type": "SLURM"}, "slurm_shm_size_gib", "is required with cluster_type SLURM"),
-        ({**SLURM, "install_traefik": True}, "install_traefik", "only with cluster_type KUBERNETES"),
+        (
+            {**SLURM, "install_traefik": True},
+            "install_traefik",
+            "only with cluster_type KUBERNETES",
+        ),
         ({"slurm_image": "image"}, "slurm_image", "is valid only with cluster_type SLURM"),
         (
             {"cluster_type": "KUBERNETES", "slurm_shm_size_gib": 1},
