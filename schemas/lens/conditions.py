@@ -110,9 +110,9 @@ def _find_violations(
             bounds_text += (" and " if bounds_text else "") + f"at most {maximum:g}"
         # a missing number must not open a gate
         if value is None:
-            yield f"{to_camel(name)} is not told (wanted: {bounds_text})"
+            yield f"{to_camel(name)} is not reported (wanted: {bounds_text})"
         elif not is_possible(name, value):  # below 0, or a rate of more than 1
-            yield f"{to_camel(name)}={value:g} cannot be (wanted: {bounds_text})"
+            yield f"{to_camel(name)}={value:g} is impossible (wanted: {bounds_text})"
         elif (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
             gpu = _describe_gpu(name, value, heatmap)
             yield f"{to_camel(name)}={value:g}{gpu} (wanted: {bounds_text})"

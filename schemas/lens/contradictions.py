@@ -102,7 +102,7 @@ def _check_storage(
     yield from _check_rate("storageStat.utilizationRate", rate)
     if total is None:
         if needs_total:
-            yield "storageStat.totalCapacity is not told"
+            yield "storageStat.totalCapacity is not reported"
         return
     if total == 0:
         if not is_zero_meant:
@@ -131,7 +131,7 @@ def _check_total(
     `is_zero_meant`: the condition has a bound on the total itself.
     """
     if total is None:
-        yield f"{name} is not told"
+        yield f"{name} is not reported"
     elif total == 0 and not is_zero_meant:
         yield f"{name} is 0: Lens shows nothing that could be counted"
     elif total < 0:

@@ -126,10 +126,8 @@ class Consumer(LensModel):
     def use(self) -> str:
         """The requested GPUs and their utilization in words: `8 GPUs, 40% used`."""
         gpus, utilization = self.stat.gpu_request, self.stat.gpu_utilization
-        gpus_text = "GPUs not told" if gpus is None else f"{gpus} GPU{'' if gpus == 1 else 's'}"
-        return (
-            f"{gpus_text}, {'use not told' if utilization is None else f'{utilization:.0%} used'}"
-        )
+        gpus_text = "GPUs unknown" if gpus is None else f"{gpus} GPU{'' if gpus == 1 else 's'}"
+        return f"{gpus_text}, {'use unknown' if utilization is None else f'{utilization:.0%} used'}"
 
 
 class ConsumerPage(WireList, LensModel):

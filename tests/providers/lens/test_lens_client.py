@@ -162,7 +162,9 @@ def test_an_odd_number_is_not_told_and_spoils_no_other(odd: Any) -> None:
     assert told.total_nodes == before.total_nodes
     assert told.storage_stat.available_capacity == before.storage_stat.available_capacity
     condition = ConditionInputs.model_validate({"healthy_nodes": {"at_least": 0}})
-    assert describe_violations(condition, told) == "healthyNodes is not told (wanted: at least 0)"
+    assert (
+        describe_violations(condition, told) == "healthyNodes is not reported (wanted: at least 0)"
+    )
 
 
 @pytest.mark.parametrize("odd", [7, "text", None, []])
@@ -188,7 +190,8 @@ def test_a_heatmap_with_odd_points(odd: Any) -> None:
     heat["temperature"]["data"][-1]["value"] = "hot"
     told = wire.GpuHeatmap.model_validate(heat)
     assert (
-        describe_violations(hot, overview, told) == "maxTemperature is not told (wanted: at most 1)"
+        describe_violations(hot, overview, told)
+        == "maxTemperature is not reported (wanted: at most 1)"
     )
 
 

@@ -73,7 +73,7 @@ CONTRADICTIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
         ),
         "overview: totalNodes is 0",
     ),
-    "no total": (FAULTY, {"totalNodes": None}, "overview: totalNodes is not told"),
+    "no total": (FAULTY, {"totalNodes": None}, "overview: totalNodes is not reported"),
     "more healthy nodes than there are": (
         {"healthy_nodes": {"at_least": 9.0}},
         {"healthyNodes": 12},
@@ -142,17 +142,17 @@ CONTRADICTIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "free storage of an unknown total": (
         FREE,
         {"storageStat": {"totalCapacity": ""}},
-        "overview: storageStat.totalCapacity is not told",
+        "overview: storageStat.totalCapacity is not reported",
     ),
     "bits for bytes": (
         FREE,
         {"storageStat": {"availableCapacity": "550Tb"}},
-        "storageAvailableTb is not told",
+        "storageAvailableTb is not reported",
     ),
     "bytes for bits": (
         {"rdma_bandwidth_gbps": {"at_least": 300.0}},
         {"rdmaClusterStat": {"bandwidth": "400GBps"}},
-        "rdmaBandwidthGbps is not told",
+        "rdmaBandwidthGbps is not reported",
     ),
 }
 
@@ -206,7 +206,7 @@ def test_what_is_no_number_opens_no_gate(number: str) -> None:
     text = body("0").replace(b'"faultyNodes": 1', f'"faultyNodes": {number}'.encode())
     is_open, reason = passed(FAULTY, {"overview": text})
     assert not is_open
-    assert "faultyNodes is not told" in reason
+    assert "faultyNodes is not reported" in reason
 
 
 odd = st.sampled_from([-1, 0, 1, 9, 10, 11, 99, 0.5, 1.5, -0.1, None, "9", True, {}, "0TB", "9PB"])

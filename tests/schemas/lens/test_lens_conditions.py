@@ -78,7 +78,7 @@ def test_violations_use_the_field_names_of_the_overview(condition: Any, expected
 @pytest.mark.parametrize("name", ConditionInputs.model_fields)
 def test_a_missing_number_violates_its_bounds(name: str) -> None:
     condition = ConditionInputs.model_validate({name: {"at_most": 1}})
-    assert "is not told" in describe_violations(condition, Overview())
+    assert "is not reported" in describe_violations(condition, Overview())
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_sizes_are_texts_with_units(text: str, size: float | None) -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        *[(-0.1, "=-0.1 cannot be (wanted"), (1.01, "=1.01 cannot be (wanted")],
-        *[(45, "=45 cannot be (wanted"), (float("nan"), " is not told (wanted")],
-        (float("inf"), " is not told (wanted"),
+        *[(-0.1, "=-0.1 is impossible (wanted"), (1.01, "=1.01 is impossible (wanted")],
+        *[(45, "=45 is impossible (wanted"), (float("nan"), " is not reported (wanted")],
+        (float("inf"), " is not reported (wanted"),
     ],
 )
 def test_an_impossible_rate_violates_its_bounds(value: float, expected: str) -> None:
@@ -136,7 +136,7 @@ def test_an_impossible_rate_violates_its_bounds(value: float, expected: str) -> 
 def test_impossible_temperatures_violate_their_bounds(shown: Any) -> None:
     condition = ConditionInputs.model_validate({"max_temperature": {"at_most": 90}})
     heatmap = GpuHeatmap.model_validate({"temperature": shown})
-    expected = "maxTemperature is not told (wanted: at most 90)"
+    expected = "maxTemperature is not reported (wanted: at most 90)"
     assert describe_violations(condition, SEEN, heatmap) == expected
     assert describe_violations(condition, SEEN) == expected
 
