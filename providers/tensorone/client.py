@@ -141,19 +141,19 @@ class TensorOneClient:
             transport=transport,
         )
         self._poll_schedule = RateLimitedPollSchedule(POLL_INTERVAL_S, self._rate_limits)
-        self._shared = Listing(
+        self._cluster_listing = Listing(
             self.list_clusters, self.get_cluster, lambda reading: reading.cluster.id
         )
         self.writes = WriteLog()
 
     @property
-    def shared_clusters(self) -> Listing[ClusterReading]:
-        """The clusters for readers that may share their requests."""
-        return self._shared
+    def cluster_listing(self) -> Listing[ClusterReading]:
+        """The clusters for readers who may share requests."""
+        return self._cluster_listing
 
     @property
     def poll_schedule(self) -> PollSchedule:
-        """The poll schedule that all waiters of this client share."""
+        """The poll schedule shared by all waiters of this client."""
         return self._poll_schedule
 
     def create(self, body: Mapping[str, Any]) -> wire.Cluster:

@@ -1,7 +1,11 @@
-"""TensorOne's GPU cluster: what it takes to make, change, start, stop and delete one.
+"""Create, read, change, start, stop and delete TensorOne's GPU clusters.
 
-Statuses and requests are from TensorOne's documentation ('GPU Clusters'). Auto-termination that
-stops a cluster is what its declaration allows: no drift, said by the plan, and undone only with the
+`gpuform.providers.lifecycle` calls `ClusterOperations` through `ClusterLifecycle`, whose dotted
+path is in state files. The work is in `client` (requests), `shown` (answers), `course` (starts and
+stops) and `repairing` (restarts).
+
+Statuses and requests are from TensorOne's documentation ('GPU Clusters'). Auto-termination may stop
+a cluster, as its declaration allows: that is no drift, the plan reports it, and a start needs the
 permission `start-terminated`.
 """
 
@@ -53,7 +57,11 @@ from gpuform.providers.tensorone.course import (
     to_out_of_capacity,
 )
 from gpuform.providers.tensorone.idleness import evaluate_idleness, find_idle_stop_reason
-from gpuform.providers.tensorone.repairing import Restarting, cluster_repairs, observe_use
+from gpuform.providers.tensorone.repairing import (
+    ClusterRestart,
+    decide_cluster_repairs,
+    observe_use,
+)
 from gpuform.providers.tensorone.shown import (
     build_outputs,
     extract_inputs,
@@ -73,52 +81,67 @@ from gpuform.schemas.tensorone.outputs import ClusterOutputs
 from gpuform.schemas.tensorone.statuses import STABLE_STATUSES, ClusterStatus, to_unix_time
 from gpuform.schemas.tensorone.termination import find_stopping_limit, read_credit
 
-BY_START: Final = (*START_FIELDS, "restore_snapshot")
-SHOWN: Final = ("gpu_type", "gpu_count", "storage_gb")
-"""What tells a cluster that we have asked for from another one of its name."""
-OLDEST = 300.0
-"""Seconds to ask again for an answer that is new enough."""
-AGAIN = 5.0
-"""Seconds between such questions."""
+START_FIELDS: Final = (*START_FIELDS, "restore_snapshot")
+"""Fields with changes that a start applies."""
+DISTINGUISHING_FIELDS: Final = ("gpu_type", "gpu_count", "storage_gb")
+"""Fields to tell the cluster of our own request from another cluster with the name."""
+FRESH_ANSWER_TIMEOUT_S = 300.0
+"""Seconds in which a read is repeated until the answer is new enough."""
+FRESH_ANSWER_PAUSE_S = 5.0
+"""Seconds between two reads for a new enough answer."""
 
-Seen = Observed[ClusterOutputs]
+ObservedCluster = Observed[ClusterOutputs]
 
 
-class ClusterActions:
-    """The verbs of a cluster."""
+class ClusterOperations:
+    """The operations of a cluster."""
 
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
     def planning_problems(
         self,
-        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> Iterable[Problem]:
-        """The platform has nothing that could be asked."""
+        """Return no problems: the platform has no list to check a declaration with."""
         return ()
 
-    def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
-        """OutOfCapacity names all that was tried."""
-        target = Target("tensorone", "Cluster", call.redact_for_record(inputs.name), inputs.region)
+    def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
+        """Create a cluster and return the new id.
 
-        def candidates() -> list[Candidate]:
+        Raises:
+            OutOfCapacity: every alternative was tried; the error names them.
+        """
+        target = Target(
+            "tensorone", "Cluster", context.redact_for_record(inputs.name), inputs.region
+        )
+
+        def list_candidates() -> list[Candidate]:
             # The list may be older than its answer. A search for what an earlier request has made
             # needs one that is newer than that request.
-            is_search = call.intents.find(call.urn, target) is not None
-            seen = self._listed(call) if is_search else self._client.shared_clusters.all()
-            return [_candidate(each) for each in seen if each.cluster.name == inputs.name]
+            is_search = context.intents.find(context.urn, target) is not None
+            readings = (
+                self._list_fresh_clusters(context)
+                if is_search
+                else self._client.cluster_listing.all()
+            )
+            return [
+                _to_candidate(reading)
+                for reading in readings
+                if reading.cluster.name == inputs.name
+            ]
 
         creation = Creation(
             target,
-            candidates,
-            exists=lambda id_: self._find(id_) is not None,
+            list_candidates,
+            exists=lambda cluster_id: self._find_cluster(cluster_id) is not None,
             attempts=[
                 Attempt(
-                    partial(self._send, placed),
+                    partial(self._send_create, placed),
                     placed.region,
                     placed.gpu_type,
-                    {name: getattr(placed, name) for name in SHOWN},
+                    {name: getattr(placed, name) for name in DISTINGUISHING_FIELDS},
                 )
                 for placed in inputs.iterate_placements()
             ],
@@ -126,124 +149,150 @@ class ClusterActions:
             clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
-            with call.extend_deadline(creation.patience):
-                return create_once(call, creation)
+            with context.extend_deadline(creation.patience):
+                return create_once(context, creation)
         except OutOfCapacity as error:
-            places = [(each.gpu_type, each.region) for each in inputs.iterate_placements()]
-            raise build_out_of_stock_error(error, inputs, places, "created") from None
+            placements = [
+                (placed_inputs.gpu_type, placed_inputs.region)
+                for placed_inputs in inputs.iterate_placements()
+            ]
+            raise build_out_of_stock_error(error, inputs, placements, "created") from None
 
     def wait_until_ready(
-        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
-    ) -> Seen:
-        """Running or stopped, as declared, with everything that changes at a start alone."""
-        course = StartStopSequence(self._client, call, object_id, inputs)
-        last: list[ClusterReading] = []
+        self, context: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> ObservedCluster:
+        """Wait until a cluster runs or is stopped as declared, with all changes applied.
 
-        def probe() -> PollResult[Seen]:
-            seen = self._find(object_id)
-            if seen is None:
+        Changes that only a start applies are applied by stops and starts.
+        """
+        sequence = StartStopSequence(self._client, context, object_id, inputs)
+        last_reading: list[ClusterReading] = []
+
+        def poll() -> PollResult[ObservedCluster]:
+            reading = self._find_cluster(object_id)
+            if reading is None:
                 raise NotReady(f"cluster {object_id} is gone from the platform")
-            last[:] = [seen]
-            cluster = seen.cluster
-            phase, failed = cluster.status or "no status", find_failure(cluster)
-            done = False
-            if self._client.writes.is_stale(seen, call.stored_properties):
-                phase, failed = f"{phase}, as it was before the last change", None
+            last_reading[:] = [reading]
+            cluster = reading.cluster
+            phase, failure_reason = cluster.status or "no status", find_failure(cluster)
+            is_done = False
+            # a cached answer from before our change would show the old status as if it were the
+            # result
+            if self._client.writes.is_stale(reading, context.stored_properties):
+                phase, failure_reason = f"{phase}, as it was before the last change", None
             elif cluster.status in STABLE_STATUSES:
-                step = course.request_next_step(cluster)
+                step = sequence.request_next_step(cluster)
                 phase = f"{phase}; asked to {step}" if step else phase
-                failed = None if step else course.describe_unmet_inputs(cluster)
-                ill = (
+                failure_reason = None if step else sequence.describe_unmet_inputs(cluster)
+                failed_checks = (
                     None
-                    if step or failed
+                    if step or failure_reason
                     else find_failed_checks(cluster, inputs.require_healthy or ())
                 )
-                phase = f"{phase}; {ill}" if ill else phase
-                done = not (step or failed or ill)
-            reason = None if done else failed or phase
-            by = course.find_accepted_stop_reason(cluster) if done else None
-            made_from = call.stored_properties.get("made_from_version")
+                phase = f"{phase}; {failed_checks}" if failed_checks else phase
+                is_done = not (step or failure_reason or failed_checks)
+            reason = None if is_done else failure_reason or phase
+            stop_reason = sequence.find_accepted_stop_reason(cluster) if is_done else None
+            created_version = context.stored_properties.get("made_from_version")
             outputs = build_outputs(
-                cluster, reason, by, course.restored_snapshot, created_version=made_from
+                cluster,
+                reason,
+                stop_reason,
+                sequence.restored_snapshot,
+                created_version=created_version,
             )
-            return PollResult(Observed({}, outputs), phase, is_done=done, failure=failed)
+            return PollResult(Observed({}, outputs), phase, is_done=is_done, failure=failure_reason)
 
-        with call.extend_deadline(get_capacity_wait(inputs)):
-            found = wait_until_done(
-                call, probe, label=f"cluster {inputs.name}", interval=self._client.poll_schedule
+        with context.extend_deadline(get_capacity_wait(inputs)):
+            observed = wait_until_done(
+                context, poll, label=f"cluster {inputs.name}", interval=self._client.poll_schedule
             )
-        restarting = self._restarting(call, object_id, inputs.name)
-        restarting.end()
-        return restarting.inspected(last[0], found, call.stored_properties)
+        restart = self._create_restart(context, object_id, inputs.name)
+        # only a cluster that is as declared again ends the record of its restart
+        restart.record_end()
+        return restart.add_faults(last_reading[0], observed, context.stored_properties)
 
     def read(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> Seen | None:
-        """Auto-termination is no drift, nor is where a search for capacity has placed it. An answer
-        that may be older than what is known is not believed: it is asked for again."""
-        seen = self._fresh(call, object_id)
-        if seen is None:
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> ObservedCluster | None:
+        """Return the cluster as TensorOne reports it, or None for a deleted one.
+
+        Auto-termination is no drift, nor is the placement by a search for capacity. An answer older
+        than our last change is not believed: the cluster is read again.
+        """
+        reading = self._find_fresh_cluster(context, object_id)
+        if reading is None:
             return None
-        cluster = seen.cluster
+        cluster = reading.cluster
         inputs = extract_inputs(cluster, known_inputs)
         if known_inputs:
-            inputs = _without_placement(inputs, known_inputs, call.stored_properties)
-        by = (
+            inputs = _remove_placement(inputs, known_inputs, context.stored_properties)
+        stop_reason = (
             find_stopping_limit(cluster)
             if known_inputs and known_inputs.get("state") != "stopped"
             else None
         )
-        if by is None and known_inputs.get("idle") is not None:
-            by = find_idle_stop_reason(
-                cluster, IdleStops.beside(call.intents), call.stored_properties
+        if stop_reason is None and known_inputs.get("idle") is not None:
+            stop_reason = find_idle_stop_reason(
+                cluster, IdleStops.beside(context.intents), context.stored_properties
             )
-        if by is not None:
+        if stop_reason is not None:
+            # a stop by the cluster's own limits is no change of the declared state
             del inputs["state"]
         at_rest = cluster.status in STABLE_STATUSES
-        ill = find_failed_checks(cluster, known_inputs.get("require_healthy") or ())
-        reason = ill if at_rest else find_failure(cluster) or f"it is {cluster.status or 'unknown'}"
-        restored, made_from = map(
-            call.stored_properties.get, ("restored_snapshot", "made_from_version")
+        failed_checks = find_failed_checks(cluster, known_inputs.get("require_healthy") or ())
+        reason = (
+            failed_checks
+            if at_rest
+            else find_failure(cluster) or f"it is {cluster.status or 'unknown'}"
         )
-        outputs = build_outputs(cluster, reason, by, restored, created_version=made_from)
-        restarting = self._restarting(call, object_id, known_inputs.get("name") or cluster.name)
-        return restarting.inspected(seen, Observed(inputs, outputs), call.stored_properties)
+        restored_snapshot, created_version = map(
+            context.stored_properties.get, ("restored_snapshot", "made_from_version")
+        )
+        outputs = build_outputs(
+            cluster, reason, stop_reason, restored_snapshot, created_version=created_version
+        )
+        restart = self._create_restart(context, object_id, known_inputs.get("name") or cluster.name)
+        return restart.add_faults(reading, Observed(inputs, outputs), context.stored_properties)
 
     def update(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send what changes in place, if anything does; `wait_until_ready` does the rest.
+        """Send the fields that change in place, if there are any; `wait_until_ready` does the rest.
 
-        One that is broken is stopped, so that `wait_until_ready` starts it.
+        A broken cluster is stopped, and `wait_until_ready` starts it.
         """
         body = requests.build_update(inputs, changes)
         if body:
             self._client.update(object_id, body)
-        if any(each.repair is not None for each in changes):
-            self._restarting(call, object_id, inputs.name).run()
+        if any(change.repair is not None for change in changes):
+            self._create_restart(context, object_id, inputs.name).run()
 
     def delete(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Done when the cluster answers 404; stopped before, where the platform insists."""
+        """Delete a cluster, after a stop where necessary, and wait for the platform's 404."""
         body = requests.build_delete(
             final_snapshot=bool(known_inputs.get("final_snapshot")),
             snapshot_name=known_inputs.get("final_snapshot_name"),
         )
         refusal = self._begin_deletion(object_id, body)
+        # the deletion is sent at once: whether a running cluster has to be stopped first, only the
+        # platform knows
         was_stopped = False
 
-        def probe() -> PollResult[object] | None:
+        def poll() -> PollResult[object] | None:
             nonlocal refusal, was_stopped
-            seen = self._find(object_id)
-            if seen is None:
+            reading = self._find_cluster(object_id)
+            if reading is None:
                 return None
-            status = seen.cluster.status
-            is_stale = self._client.writes.is_stale(seen, {})
+            status = reading.cluster.status
+            is_stale = self._client.writes.is_stale(reading, {})
+            # nothing to do but wait: the deletion runs, or the answer is older than the refusal
             if refusal is None or is_stale or status == ClusterStatus.DELETING:
                 return PollResult(None, status)
             if status == ClusterStatus.RUNNING and not was_stopped:
@@ -256,63 +305,76 @@ class ClusterActions:
                     raise refusal
             return PollResult(None, status)
 
-        what = f"cluster {known_inputs.get('name') or object_id}"
-        wait_until_gone(call, probe, label=what, interval=self._client.poll_schedule)
-        IdleStops.beside(call.intents).forget(object_id)
-        Repairs.beside(call.intents).forget(object_id)
+        label = f"cluster {known_inputs.get('name') or object_id}"
+        wait_until_gone(context, poll, label=label, interval=self._client.poll_schedule)
+        IdleStops.beside(context.intents).forget(object_id)
+        Repairs.beside(context.intents).forget(object_id)
 
-    def _restarting(self, call: ProviderContext, id_: str, name: str) -> Restarting:
-        return Restarting(call, self._client, id_, name, partial(self._fresh, call, id_))
+    def _create_restart(
+        self, context: ProviderContext, cluster_id: str, name: str
+    ) -> ClusterRestart:
+        return ClusterRestart(
+            context,
+            self._client,
+            cluster_id,
+            name,
+            partial(self._find_fresh_cluster, context, cluster_id),
+        )
 
-    def _send(self, want: ClusterInputs) -> str:
+    def _send_create(self, inputs: ClusterInputs) -> str:
         try:
-            return self._client.create(requests.build_create(want)).id
+            return self._client.create(requests.build_create(inputs)).id
         except ApiError as error:
             raise to_out_of_capacity(error) from None
 
-    def _begin_deletion(self, id_: str, body: Mapping[str, Any]) -> Conflict | None:
-        """Why the cluster has to be stopped first, if so."""
+    def _begin_deletion(self, cluster_id: str, body: Mapping[str, Any]) -> Conflict | None:
+        """Send the deletion and return the conflict of a cluster to be stopped first, or None."""
         try:
-            self._client.delete(id_, body)
+            self._client.delete(cluster_id, body)
         except NotFound as error:
-            left = self._find(id_)
-            if left is None or left.cluster.status == ClusterStatus.DELETING:
+            remaining = self._find_cluster(cluster_id)
+            if remaining is None or remaining.cluster.status == ClusterStatus.DELETING:
                 return None
-            if not self._client.writes.is_stale(left, {}):
+            # a 404 alone proves nothing: a proxy may send it, too
+            if not self._client.writes.is_stale(remaining, {}):
                 raise contradicted(error, "it is still there") from None
         except Conflict as error:
             return error
         return None
 
-    def _find(self, id_: str) -> ClusterReading | None:
+    def _find_cluster(self, cluster_id: str) -> ClusterReading | None:
         try:
-            seen = self._client.shared_clusters.one(id_)
-            if seen.cluster.status in STABLE_STATUSES and not seen.cluster.is_whole:
+            reading = self._client.cluster_listing.one(cluster_id)
+            if reading.cluster.status in STABLE_STATUSES and not reading.cluster.is_whole:
                 # Nothing says that lists have everything: look at the cluster alone.
-                seen = self._client.shared_clusters.alone(id_)
+                reading = self._client.cluster_listing.alone(cluster_id)
         except NotFound:
             return None
-        return seen
+        return reading
 
-    def _fresh(self, call: ProviderContext, id_: str) -> ClusterReading | None:
-        """As `_find`, from an answer that shows our last change."""
-        for _since in _attempts(call, f"cluster {id_}"):
-            seen = self._find(id_)
-            if seen is None or not self._client.writes.is_stale(seen, call.stored_properties):
-                return seen
+    def _find_fresh_cluster(
+        self, context: ProviderContext, cluster_id: str
+    ) -> ClusterReading | None:
+        """Return the cluster from an answer newer than our last change, or None."""
+        for _since in _repeat_until_fresh(context, f"cluster {cluster_id}"):
+            reading = self._find_cluster(cluster_id)
+            if reading is None or not self._client.writes.is_stale(
+                reading, context.stored_properties
+            ):
+                return reading
         raise AssertionError("unreachable")
 
-    def _listed(self, call: ProviderContext) -> Sequence[ClusterReading]:
-        """The clusters from a list that has all which were there when it was asked for."""
-        for since in _attempts(call, "the list of clusters"):
-            seen, as_of = self._client.list_clusters_with_age()
+    def _list_fresh_clusters(self, context: ProviderContext) -> Sequence[ClusterReading]:
+        """Return the clusters from a list newer than the call of this function."""
+        for since in _repeat_until_fresh(context, "the list of clusters"):
+            readings, as_of = self._client.list_clusters_with_age()
             if as_of is None or as_of > since:
-                return seen
+                return readings
         raise AssertionError("unreachable")
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
-    """A GPU cluster of TensorOne."""
+    """The resource kind of TensorOne's GPU clusters."""
 
     platform = "tensorone"
     kind = "Cluster"
@@ -320,12 +382,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     outputs = ClusterOutputs
     # The limits of a free key are renewed every hour.
     timeouts = Timeouts(create=7200, update=7200, delete=7200)
-    operations = ClusterActions
+    operations = ClusterOperations
     id_example = "cluster_7c2e81b0a4f3"
     relevant_permissions = (Permission.START_TERMINATED, Permission.EVICT_JOBS)
     is_eventually_consistent = True
     gpus_field = "gpu_count"
-    planned_fields = frozenset({"state", *BY_START})
+    planned_fields = frozenset({"state", *START_FIELDS})
     power = Power("state", "running", "stopped")
     drift_outputs = frozenset({"firewall_rules"})
     volatile_outputs = frozenset({"alerts", "estimated_termination", "updated_at"})
@@ -334,19 +396,19 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> ResourceUsage:
-        """At the platform's own rate while that holds."""
+        """Return GPUs and storage, at the platform's own rate while the rate is valid."""
         return describe_cluster_usage(inputs, outputs)
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Its one host by SSH, and its mapped ports."""
+        """Return the SSH host and the mapped ports of the cluster."""
         return describe_cluster_access(outputs)
 
     @classmethod
     def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:
-        """The platform's own current utilization; none of what does not run."""
+        """Return the GPU use reported by the platform, from 0 to 1; 0 for a stopped cluster."""
         try:
-            cluster = client_for(settings).shared_clusters.alone(object_id).cluster
+            cluster = client_for(settings).cluster_listing.alone(object_id).cluster
         except NotFound:
             return 0.0
         if cluster.status == ClusterStatus.STOPPED:
@@ -358,10 +420,10 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:
-        """By its metrics, which is all that TensorOne tells of work."""
+        """Return the measured GPU use: TensorOne reports nothing else about work."""
         client = client_for(settings)
         try:
-            cluster = client.shared_clusters.alone(object_id).cluster
+            cluster = client.cluster_listing.alone(object_id).cluster
         except NotFound:
             return Observation("TensorOne")
         now, _ = get_current_context().get_platform_time(client.clock_ahead)
@@ -371,66 +433,67 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
     ) -> Verdict | None:
-        """By its metrics, and all that may contradict them."""
+        """Return whether the cluster is idle, by metrics and all that may contradict idleness."""
         return evaluate_idleness(client_for(settings), object_id, idleness)
 
     @classmethod
     def read_live_metrics(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:
-        """What the platform measures, and what it has cost so far."""
+        """Return the metrics and the cost so far, by cluster id."""
         return read_live_figures(client_for(settings), ids)
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Its project's."""
+        """Return the owner of the cluster's project."""
         return str(outputs.get("owner_email") or outputs.get("owner_id") or "")
 
     @classmethod
     def is_off(cls, outputs: Mapping[str, Any]) -> bool:
-        """Stopped, by whom ever."""
+        """Return True for a stopped or stopping cluster, whoever stopped the cluster."""
         return outputs.get("status") in (ClusterStatus.STOPPED, ClusterStatus.STOPPING)
 
     @classmethod
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Decision:
-        """It is restarted when it is broken."""
-        return cluster_repairs(old_outputs, declared)
+        """Return the decision to restart a broken cluster."""
+        return decide_cluster_repairs(old_outputs, declared)
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
-        """What the text of its status says."""
+        """Return what the status message says about credit, or None."""
         return read_credit(outputs)
 
     @classmethod
     def list_notices(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
-        """Its end, the end that its own limits set, and a template that has moved on."""
+        """Return notices about the declared end, the end by limits, and a newer template."""
         return (*super().list_notices(inputs, outputs, now), *find_cluster_notices(outputs, now))
 
     @classmethod
     def get_exposure(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Exposure | None:
-        """By its firewall rules."""
+        """Return the open ports, from the firewall rules."""
         return describe_cluster_exposure(inputs, outputs)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """By the platform."""
+        """Return the creation time reported by TensorOne."""
         return to_unix_time(outputs.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
-        """In error."""
+        """Return True for a cluster with the status `error`."""
         return old_outputs.get("status") == ClusterStatus.ERROR
 
     @classmethod
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterator[FieldChange]:
-        """Whether it is to be started or stopped, and what changes only by that."""
+        """Yield a start or stop, and the changes applied by a start."""
         yield from plan_state_changes(old_outputs, declared)
         parts = (
-            {k: v for k, v in each.items() if k in BY_START} for each in (old_outputs, declared)
+            {k: v for k, v in values.items() if k in START_FIELDS}
+            for values in (old_outputs, declared)
         )
         for change in by_rules(ClusterInputs, *parts):
             if change.action is Action.KEEP:
@@ -443,45 +506,49 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
                 yield replace(change, because=because)
 
 
-def _without_placement(
-    inputs: Mapping[str, Any], known: Mapping[str, Any], stored: Mapping[str, Any]
+def _remove_placement(
+    inputs: Mapping[str, Any], known_inputs: Mapping[str, Any], known_outputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Where it is may be an alternative to what is declared: outputs say so, no change."""
-    alternatives = [each for _, each in iterate_alternatives(known)]
-    own = {
+    """Return inputs without a placement chosen from the declared alternatives.
+
+    The outputs show the placement; an alternative is no change of the declaration.
+    """
+    alternatives = [alternative for _, alternative in iterate_alternatives(known_inputs)]
+    placement_fields = {
         name
         for name in ("region", "gpu_type")
-        if inputs.get(name) == stored.get(f"placed_{name}")
-        or any(each.get(name) == inputs.get(name) for each in alternatives)
+        if inputs.get(name) == known_outputs.get(f"placed_{name}")
+        or any(other.get(name) == inputs.get(name) for other in alternatives)
     }
-    return {name: value for name, value in inputs.items() if name not in own}
+    return {name: value for name, value in inputs.items() if name not in placement_fields}
 
 
-def _candidate(seen: ClusterReading) -> Candidate:
-    cluster = seen.cluster
-    place = cluster.configuration or wire.Configuration()
+def _to_candidate(reading: ClusterReading) -> Candidate:
+    cluster = reading.cluster
+    configuration = cluster.configuration or wire.Configuration()
     return Candidate(
         cluster.id,
         to_unix_time(cluster.created_at),
         leaving=cluster.status == ClusterStatus.DELETING,
-        region=place.region or "",
-        gpu_type=place.gpu_type or "",
-        shown={name: getattr(cluster.configuration, name, None) for name in SHOWN},
+        region=configuration.region or "",
+        gpu_type=configuration.gpu_type or "",
+        shown={name: getattr(cluster.configuration, name, None) for name in DISTINGUISHING_FIELDS},
     )
 
 
-def _attempts(call: ProviderContext, what: str) -> Iterator[float]:
-    """Yields for each question for an answer that is new enough, a pause before all but the first.
+def _repeat_until_fresh(context: ProviderContext, label: str) -> Iterator[float]:
+    """Yield the start time before each read for a new enough answer, with pauses in between.
 
-    What it yields is the time of the first one. Raises GpuformError when it takes too long.
+    Raises:
+        GpuformError: no answer was new enough within `FRESH_ANSWER_TIMEOUT_S`.
     """
-    began = call.clock.now()
+    began_at = context.clock.now()
     while True:
-        yield began
-        if call.clock.now() >= began + OLDEST:
+        yield began_at
+        if context.clock.now() >= began_at + FRESH_ANSWER_TIMEOUT_S:
             raise GpuformError(
-                f"TensorOne keeps answering from before the last change ({what})",
+                f"TensorOne keeps answering from before the last change ({label})",
                 hint="run it again in a few minutes",
             )
-        call.on_progress("the answer is older than the last change; asking again")
-        call.sleep(AGAIN)
+        context.on_progress("the answer is older than the last change; asking again")
+        context.sleep(FRESH_ANSWER_PAUSE_S)

@@ -30,10 +30,14 @@ class StartStopSequence:
     """The starts and stops of one cluster during one operation."""
 
     def __init__(
-        self, client: TensorOneClient, call: ProviderContext, cluster_id: str, inputs: ClusterInputs
+        self,
+        client: TensorOneClient,
+        context: ProviderContext,
+        cluster_id: str,
+        inputs: ClusterInputs,
     ) -> None:
         self._client = client
-        self._call = call
+        self._context = context
         self._id = cluster_id
         self._inputs = inputs
         self._last_request: tuple[str, str | None] | None = None
@@ -41,7 +45,7 @@ class StartStopSequence:
         self._has_sent_changes = False
         self._short_of_capacity_since: float | None = None
         """When there were first no GPUs for its start."""
-        restored_before = call.stored_properties.get("restored_snapshot")
+        restored_before = context.stored_properties.get("restored_snapshot")
         self.restored_snapshot: str | None = restored_before if inputs.restore_snapshot else None
         """The declared snapshot, once the cluster was started from it."""
 
@@ -54,7 +58,7 @@ class StartStopSequence:
         """
         step = self._choose_next_step(cluster)
         request = (step or "", cluster.status_details.last_status_change)
-        now = self._call.clock.now()
+        now = self._context.clock.now()
         resend_after_s = ROUND if self._short_of_capacity_since is not None else RESEND_AFTER_S
         # a cached answer may show the status from before the request: the same request is not sent
         # again at once
@@ -90,7 +94,7 @@ class StartStopSequence:
 
         The permission `start-terminated` allows the start of a cluster that its own limits stopped.
         """
-        outputs = self._call.stored_properties
+        outputs = self._context.stored_properties
         if self._inputs.idle is not None:
             idle_reason = find_idle_stop_reason(cluster, self._idle_stops, outputs)
             is_allowed = Permission.START_TERMINATED in permissions.given()
@@ -110,14 +114,14 @@ class StartStopSequence:
 
     @property
     def _idle_stops(self) -> IdleStops:
-        return IdleStops.beside(self._call.intents)
+        return IdleStops.beside(self._context.intents)
 
     def _record_idle_stop(self) -> None:
         """Record the reason if `gpuform expire` stops the cluster."""
         idleness = read_idleness(self._inputs.dump_declared())
         # a declaration with `idle` is never declared as stopped: only `gpuform expire` does that
         if idleness is not None and self._inputs.state == "stopped":
-            now = self._call.clock.now()
+            now = self._context.clock.now()
             self._idle_stops.record(IdleStop(self._id, now, describe_idle_stop(idleness, now)))
 
     def _choose_next_step(self, cluster: wire.Cluster) -> str | None:
@@ -148,7 +152,7 @@ class StartStopSequence:
 
     def _wait_for_capacity(self, error: OutOfCapacity, cluster: wire.Cluster) -> None:
         """Report that a start waits for capacity, or raise the error when the wait is over."""
-        now = self._call.clock.now()
+        now = self._context.clock.now()
         if self._short_of_capacity_since is None:
             self._short_of_capacity_since = now
         remaining_s = self._short_of_capacity_since + get_capacity_wait(self._inputs) - now
@@ -159,7 +163,7 @@ class StartStopSequence:
                 configuration.region or self._inputs.region,
             )
             raise build_out_of_stock_error(error, self._inputs, [placement], "started") from None
-        self._call.on_progress(f"out of stock; trying again for {format_duration(remaining_s)}")
+        self._context.on_progress(f"out of stock; trying again for {format_duration(remaining_s)}")
 
     def _start_cluster(self, cluster: wire.Cluster) -> None:
         changed_fields, snapshot = (

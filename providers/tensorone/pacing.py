@@ -54,11 +54,11 @@ class RateLimits:
             RateLimited: the wait would pass the deadline of the operation.
             Cancelled: the run was interrupted.
         """
-        call = get_current_context()
+        context = get_current_context()
         kind = get_request_kind(request.method, request.url.path)
         # several waiters may wake at one moment: each has to reserve a request of its own
-        while pause := self._reserve_request(kind, call.clock.now()):
-            remaining = call.compute_remaining_seconds()
+        while pause := self._reserve_request(kind, context.clock.now()):
+            remaining = context.compute_remaining_seconds()
             message = (
                 f"tensorone: the limit of {kind} requests is used up for {format_duration(pause)}"
             )
@@ -70,8 +70,8 @@ class RateLimits:
                     status=429,
                     hint="wait, give a longer timeout, or use a key of a higher tier",
                 )
-            call.on_progress(message)
-            call.sleep(pause)
+            context.on_progress(message)
+            context.sleep(pause)
         return request
 
     def record_answer(self, response: "httpx.Response") -> None:

@@ -1,10 +1,12 @@
-"""Repair TensorOne clusters: decide by what was last observed, then restart or recreate.
+"""Repair TensorOne clusters: decide from the last observation, then restart or recreate.
 
-A record is kept before the stop, so that a run which was killed in between is gone on with, and so
-that a restart which did not help is not repeated.
+The lifecycle (`cluster`) calls `decide_cluster_repairs` while planning and runs a `ClusterRestart`
+for an update. A record is written before the stop, so that the next run continues a run that was
+killed in between, and so that a restart without effect is not repeated.
 
-`status`, `status_details` and `metrics.current` are of TensorOne's document ('Get Cluster
-Details'). It tells no scheduler: whether jobs run there, only the use of the GPUs tells.
+`status`, `status_details` and `metrics.current` are fields of TensorOne's documentation ('Get
+Cluster Details', document 000). The platform has no scheduler: only the use of the GPUs shows
+whether jobs run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,82 +34,105 @@ from gpuform.schemas.tensorone.statuses import ClusterStatus, to_unix_time
 RESTART: Final = "RESTART"
 """The one way to repair a cluster: its own stop, then its own start."""
 
-USED: Final = 5.0
-"""The use of one GPU, in percent, from which on a cluster is taken to be at work."""
+BUSY_PERCENT: Final = 5.0
+"""Use of one GPU, in percent, from which on a cluster counts as busy."""
 
 _MODES: Final = (RESTART,)
 
 
-def cluster_repairs(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
-    """What a run does about the cluster of these outputs, by this declaration."""
-    name = old.get("name") or declared.get("name")
-    is_there = isinstance(name, str) and old.get("status") is not None
-    fleet = Fleet([str(name)] if is_there else [], _MODES, _MODES)
-    decision = decide(repair_of(declared, ClusterRepairInputs), faults_in(old), fleet)
-    why = _why_not(old)
-    asked = permissions.repairs_asked()
-    held = [each for each in decision.due if why and each.node not in asked]
-    due = [each for each in decision.due if each not in held]
-    return replace(decision, due=due, held=[*decision.held, *(_held(each, why) for each in held)])
+def decide_cluster_repairs(outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+    """Return the decision to repair a cluster with these outputs, or to hold the repair and why."""
+    name = outputs.get("name") or declared.get("name")
+    is_observed = isinstance(name, str) and outputs.get("status") is not None
+    fleet = Fleet([str(name)] if is_observed else [], _MODES, _MODES)
+    decision = decide(repair_of(declared, ClusterRepairInputs), faults_in(outputs), fleet)
+    hold_reason = _explain_hold(outputs)
+    # people who name the cluster get the repair in spite of the reasons to hold it
+    requested_names = permissions.repairs_asked()
+    held_repairs = [
+        repair for repair in decision.due if hold_reason and repair.node not in requested_names
+    ]
+    due_repairs = [repair for repair in decision.due if repair not in held_repairs]
+    return replace(
+        decision,
+        due=due_repairs,
+        held=[*decision.held, *(_to_held(repair, hold_reason) for repair in held_repairs)],
+    )
 
 
-def faults_of(
-    seen: ClusterReading, name: str, known: Sequence[NodeFault], now: float, *, is_cut_off: bool
+def find_faults(
+    reading: ClusterReading,
+    name: str,
+    known_faults: Sequence[NodeFault],
+    now: float,
+    *,
+    is_interrupted: bool,
 ) -> list[NodeFault]:
-    """What is wrong with a cluster, by an answer that is new enough; `known` was seen before.
+    """Return the faults of a cluster; none from a reading older than `MAX_METRIC_AGE_S`.
 
-    `is_cut_off`: a run has begun to restart it, and not ended that.
+    Args:
+        reading: the cluster as one answer shows it.
+        name: name of the cluster.
+        known_faults: faults of earlier observations, whose start times are kept.
+        now: in Unix seconds of the platform.
+        is_interrupted: a run has begun to restart the cluster and was killed before the end.
     """
-    cluster = seen.cluster
-    because = _trouble(cluster, is_cut_off=is_cut_off)
-    if not because or (seen.as_of is not None and now - seen.as_of > MAX_METRIC_AGE_S):
+    cluster = reading.cluster
+    trouble = _describe_trouble(cluster, is_interrupted=is_interrupted)
+    if not trouble or (reading.as_of is not None and now - reading.as_of > MAX_METRIC_AGE_S):
         return []
-    before = {each.because: each.since for each in known}
+    since_by_reason = {fault.because: fault.since for fault in known_faults}
     since = cluster.status_details.last_status_change
+    # the time of a health check is not reported: the first observation counts
     if cluster.status == ClusterStatus.RUNNING:  # it tells no date of its health
-        since = before.get(because, written(now))
+        since = since_by_reason.get(trouble, written(now))
     return [
         NodeFault(
             node=name,
             cause=FaultCause.PLATFORM,
-            because=because,
-            since=since or before.get(because, written(now)),
+            because=trouble,
+            since=since or since_by_reason.get(trouble, written(now)),
             instance=cluster.id,
         )
     ]
 
 
 def observe_use(cluster: wire.Cluster, now: float) -> Observation | None:
-    """Return what TensorOne measures of a cluster's GPUs at `now`; None if it measures nothing."""
+    """Return measurements of a cluster's GPUs at `now`, or None without any."""
     if cluster.metrics is None and cluster.status == ClusterStatus.RUNNING:
         return None
-    why, used = use_of(cluster, now), None
-    if why is not None and cluster.metrics is not None:
-        used = cluster.metrics.current.gpu_utilization
-    if why is None or used is None or not 0 <= used <= 100:
-        return Observation("TensorOne", [] if why is None else [why])
-    return Observation("TensorOne", [f"it uses {used:g} % of its GPUs: {why}"])
+    possible_use, gpu_use = describe_possible_use(cluster, now), None
+    if possible_use is not None and cluster.metrics is not None:
+        gpu_use = cluster.metrics.current.gpu_utilization
+    if possible_use is None or gpu_use is None or not 0 <= gpu_use <= 100:
+        return Observation("TensorOne", [] if possible_use is None else [possible_use])
+    return Observation("TensorOne", [f"it uses {gpu_use:g} % of its GPUs: {possible_use}"])
 
 
-def use_of(cluster: wire.Cluster, now: float) -> str | None:
-    """Why it may have work, or nobody knows; None where it has none.
+def describe_possible_use(cluster: wire.Cluster, now: float) -> str | None:
+    """Return why a cluster may be in use, or None for an idle or a stopped one.
 
-    TensorOne tells one figure for all GPUs, and one of them may do all the work.
+    TensorOne reports one figure for all GPUs, and one of them may do all the work.
     """
     if cluster.status in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
         return None
     current = (cluster.metrics or wire.Metrics()).current
-    used, at = current.gpu_utilization, to_unix_time(current.timestamp)
-    gpus = (cluster.configuration and cluster.configuration.gpu_count) or MAX_GPUS
-    if used is None or not 0 <= used <= 100:
+    gpu_use, measured_at = current.gpu_utilization, to_unix_time(current.timestamp)
+    gpu_count = (cluster.configuration and cluster.configuration.gpu_count) or MAX_GPUS
+    if gpu_use is None or not 0 <= gpu_use <= 100:
         return "TensorOne does not tell the use of its GPUs"
-    if at is None or not -MAX_CLOCK_SKEW_S <= now - at <= MAX_METRIC_AGE_S:
+    if measured_at is None or not -MAX_CLOCK_SKEW_S <= now - measured_at <= MAX_METRIC_AGE_S:
         return "TensorOne does not tell the use of its GPUs now"
-    return f"a GPU may be used at {USED:g} % or more" if used * gpus >= USED else None
+    # the mean times the number of GPUs is the most that one GPU can do
+    return (
+        f"a GPU may be used at {BUSY_PERCENT:g} % or more"
+        if gpu_use * gpu_count >= BUSY_PERCENT
+        else None
+    )
 
 
-def _trouble(cluster: wire.Cluster, *, is_cut_off: bool) -> str:
-    if is_cut_off:
+def _describe_trouble(cluster: wire.Cluster, *, is_interrupted: bool) -> str:
+    if is_interrupted:
         return "its restart was cut off"
     if cluster.status == ClusterStatus.ERROR:
         return find_failure(cluster) or ""
@@ -117,16 +142,17 @@ def _trouble(cluster: wire.Cluster, *, is_cut_off: bool) -> str:
     return ""
 
 
-def _why_not(old: Mapping[str, Any]) -> str:
-    if old.get("restarted_at"):
-        return f"it was restarted at {old['restarted_at']}, and that did not help"
-    use = old.get("maybe_busy")
-    if use and Permission.EVICT_JOBS not in permissions.given():
-        return f"{use}; --allow {Permission.EVICT_JOBS} restarts it all the same"
+def _explain_hold(outputs: Mapping[str, Any]) -> str:
+    # a second restart would not help either: people have to decide
+    if outputs.get("restarted_at"):
+        return f"it was restarted at {outputs['restarted_at']}, and that did not help"
+    possible_use = outputs.get("maybe_busy")
+    if possible_use and Permission.EVICT_JOBS not in permissions.given():
+        return f"{possible_use}; --allow {Permission.EVICT_JOBS} restarts it all the same"
     return ""
 
 
-def _held(repair: NodeRepair, why: str) -> Held:
+def _to_held(repair: NodeRepair, reason: str) -> Held:
     fault = NodeFault(
         node=repair.node,
         cause=repair.cause,
@@ -134,167 +160,197 @@ def _held(repair: NodeRepair, why: str) -> Held:
         since=repair.since,
         instance=repair.instance,
     )
-    return Held(fault, why)
+    return Held(fault, reason)
 
 
-AGAIN: Final = 3600.0
-"""Seconds in which a run that was cut off is believed to be the one that is run again."""
+REPEAT_WINDOW_S: Final = 3600.0
+"""Seconds after which a run no longer counts as the continuation of a killed one."""
 
-LONGEST: Final = 3600.0
-"""Seconds that a stop may take: the platform's own limit ('Stop Cluster', `timeout_minutes`)."""
+STOP_TIMEOUT_S: Final = 3600.0
+"""Seconds for a stop, which is the platform's own limit ('Stop Cluster', `timeout_minutes`)."""
 
 _BEGUN: Final = "begun"
 _ENDED: Final = "ended"
 
-Seen = Observed[ClusterOutputs]
+ObservedCluster = Observed[ClusterOutputs]
 
 
 @dataclass(frozen=True)
-class Restarting:
-    """The restart of one cluster in one call. `find` looks at it; None: it is gone."""
+class ClusterRestart:
+    """The restart of one cluster during one operation.
 
-    call: ProviderContext
+    `find_cluster` returns a fresh reading of the cluster, or None for a deleted one.
+    """
+
+    context: ProviderContext
     client: TensorOneClient
-    id: str
-    name: str
-    find: Callable[[], ClusterReading | None]
+    cluster_id: str
+    cluster_name: str
+    find_cluster: Callable[[], ClusterReading | None]
 
     def run(self) -> None:
-        """Stop the cluster if it is broken yet, or asked for by name; `wait_until_ready` starts it.
+        """Stop a broken or named cluster, for `wait_until_ready` to start again.
 
-        Raises GpuformError where it may have work, and where it cannot be stopped.
+        Raises:
+            GpuformError: the cluster may be in use, or cannot be stopped.
         """
-        seen = self.find()
-        if seen is None or not self._is_due(seen):
+        reading = self.find_cluster()
+        if reading is None or not self._is_due(reading):
             return
-        status = seen.cluster.status
+        status = reading.cluster.status
         if status != ClusterStatus.STOPPED:
-            self._refuse_used(seen)
-            self._keep(_BEGUN)
-            self._stop(seen)
+            self._refuse_while_used(reading)
+            # written before the stop: a run killed after it leaves a stopped cluster with a known
+            # reason
+            self._record_phase(_BEGUN)
+            self._stop_cluster(reading)
 
-    def end(self) -> None:
-        """It is as declared again."""
-        last = self._last
-        if last is not None and last.repair == _BEGUN:
-            self._records.record(replace(last, repair=_ENDED))
+    def record_end(self) -> None:
+        """Record the end of a restart, once the cluster is as declared again."""
+        last_repair = self._last_repair
+        if last_repair is not None and last_repair.repair == _BEGUN:
+            self._records.record(replace(last_repair, repair=_ENDED))
 
-    def inspected(self, seen: ClusterReading, found: Seen, known: Mapping[str, Any]) -> Seen:
-        """What was seen of the cluster, with what is broken about it."""
-        now, _ = self.call.get_platform_time(self.client.clock_ahead)
-        is_meant = known.get("state") == "stopped" or found.outputs.stopped_by is not None
-        is_cut_off = not is_meant and self._is_cut_off(seen)
-        before = faults_in(known)
-        faults = faults_of(seen, self.name, before, now, is_cut_off=is_cut_off)
-        restarted = self._restarted(seen) if faults else ""
-        is_well = not faults and seen.cluster.status == ClusterStatus.RUNNING
-        if is_well and (before or known.get("restarted_at")) and not self.call.preview:
-            self._records.forget(self.id)
-        outputs = found.outputs.model_copy(
+    def add_faults(
+        self, reading: ClusterReading, observed: ObservedCluster, known_outputs: Mapping[str, Any]
+    ) -> ObservedCluster:
+        """Return an observed cluster with faults, possible use and the time of a restart."""
+        now, _ = self.context.get_platform_time(self.client.clock_ahead)
+        is_stop_accepted = (
+            known_outputs.get("state") == "stopped" or observed.outputs.stopped_by is not None
+        )
+        is_interrupted = not is_stop_accepted and self._is_interrupted(reading)
+        known_faults = faults_in(known_outputs)
+        faults = find_faults(
+            reading, self.cluster_name, known_faults, now, is_interrupted=is_interrupted
+        )
+        restarted_at = self._find_restart_time(reading) if faults else ""
+        is_healthy = not faults and reading.cluster.status == ClusterStatus.RUNNING
+        # a healthy cluster may be restarted again if it breaks later
+        if (
+            is_healthy
+            and (known_faults or known_outputs.get("restarted_at"))
+            and not self.context.preview
+        ):
+            self._records.forget(self.cluster_id)
+        outputs = observed.outputs.model_copy(
             update={
                 "faults": faults,
-                "maybe_busy": use_of(seen.cluster, now) if faults else None,
-                "restarted_at": restarted or None,
+                "maybe_busy": describe_possible_use(reading.cluster, now) if faults else None,
+                "restarted_at": restarted_at or None,
             }
         )
-        return Observed(found.inputs, outputs)
+        return Observed(observed.inputs, outputs)
 
     @property
     def _records(self) -> Repairs:
-        return Repairs.beside(self.call.intents)
+        return Repairs.beside(self.context.intents)
 
     @property
-    def _last(self) -> Repair | None:
-        return self._records.find(self.id, self.name)
+    def _last_repair(self) -> Repair | None:
+        return self._records.find(self.cluster_id, self.cluster_name)
 
-    def _is_cut_off(self, seen: ClusterReading) -> bool:
-        """Whether a run has stopped it to restart it, and nobody has started it since."""
-        if seen.cluster.status not in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
+    def _is_interrupted(self, reading: ClusterReading) -> bool:
+        """Return True for a cluster stopped by a killed restart and not started since."""
+        if reading.cluster.status not in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
             return False
-        last = self._last
-        if last is None or last.repair != _BEGUN:
+        last_repair = self._last_repair
+        if last_repair is None or last_repair.repair != _BEGUN:
             return False
-        changed = to_unix_time(seen.cluster.status_details.last_status_change)
-        return changed is not None and changed <= last.at + LONGEST  # later, it was somebody else
+        changed_at = to_unix_time(reading.cluster.status_details.last_status_change)
+        return (
+            changed_at is not None and changed_at <= last_repair.at + STOP_TIMEOUT_S
+        )  # later, it was somebody else
 
-    def _restarted(self, seen: ClusterReading) -> str:
-        """When it was restarted because it was broken; empty if it was not."""
-        last = self._last
-        if last is None:
+    def _find_restart_time(self, reading: ClusterReading) -> str:
+        """Return the time of a restart because of a fault; empty without one."""
+        last_repair = self._last_repair
+        if last_repair is None:
             return ""
-        changed = to_unix_time(seen.cluster.status_details.last_status_change)
-        is_running = seen.cluster.status == ClusterStatus.RUNNING
-        is_done = last.repair == _ENDED or (
-            is_running and changed is not None and changed > last.at
+        changed_at = to_unix_time(reading.cluster.status_details.last_status_change)
+        is_running = reading.cluster.status == ClusterStatus.RUNNING
+        is_done = last_repair.repair == _ENDED or (
+            is_running and changed_at is not None and changed_at > last_repair.at
         )
-        return written(last.at) if is_done else ""
+        return written(last_repair.at) if is_done else ""
 
-    def _is_due(self, seen: ClusterReading) -> bool:
-        if self.name in permissions.repairs_asked():
-            restarted, last = self._restarted(seen), self._last
-            if last is None or last.repair == _ENDED or not restarted:
+    def _is_due(self, reading: ClusterReading) -> bool:
+        if self.cluster_name in permissions.repairs_asked():
+            restarted_at, last_repair = self._find_restart_time(reading), self._last_repair
+            if last_repair is None or last_repair.repair == _ENDED or not restarted_at:
                 return True
-            if self.call.clock.now() - last.at >= AGAIN:
+            # a request from people this long after the last one is a new one
+            if self.context.clock.now() - last_repair.at >= REPEAT_WINDOW_S:
                 return True
-            self._leave(f"was restarted already, by the run of {restarted} that was cut off")
+            self._warn_left_alone(
+                f"was restarted already, by the run of {restarted_at} that was cut off"
+            )
             return False
-        now, _ = self.call.get_platform_time(self.client.clock_ahead)
-        if faults_of(seen, self.name, (), now, is_cut_off=self._is_cut_off(seen)):
+        now, _ = self.context.get_platform_time(self.client.clock_ahead)
+        if find_faults(
+            reading, self.cluster_name, (), now, is_interrupted=self._is_interrupted(reading)
+        ):
             return True
-        self._leave("is no longer broken")
+        self._warn_left_alone("is no longer broken")
         return False
 
-    def _leave(self, why: str) -> None:
-        self.call.on_warning(f"cluster {self.name} {why}: it is left as it is")
+    def _warn_left_alone(self, reason: str) -> None:
+        self.context.on_warning(f"cluster {self.cluster_name} {reason}: it is left as it is")
 
-    def _refuse_used(self, seen: ClusterReading) -> None:
-        now, _ = self.call.get_platform_time(self.client.clock_ahead)
-        use = use_of(seen.cluster, now)
-        if use is None:
+    def _refuse_while_used(self, reading: ClusterReading) -> None:
+        now, _ = self.context.get_platform_time(self.client.clock_ahead)
+        possible_use = describe_possible_use(reading.cluster, now)
+        if possible_use is None:
             return
         if Permission.EVICT_JOBS in permissions.given():
-            self.call.on_warning(f"cluster {self.name} is restarted, although {use}")
+            self.context.on_warning(
+                f"cluster {self.cluster_name} is restarted, although {possible_use}"
+            )
             return
         raise GpuformError(
-            f"cluster {self.name} is not restarted: {use}",
+            f"cluster {self.cluster_name} is not restarted: {possible_use}",
             hint="run it again when its work has ended; --allow "
             f"{Permission.EVICT_JOBS} restarts it all the same",
         )
 
-    def _keep(self, phase: str) -> None:
-        now, _ = self.call.get_platform_time(self.client.clock_ahead)
-        self._records.record(Repair(self.id, self.name, phase, self.id, RESTART, now))
+    def _record_phase(self, phase: str) -> None:
+        now, _ = self.context.get_platform_time(self.client.clock_ahead)
+        self._records.record(
+            Repair(self.cluster_id, self.cluster_name, phase, self.cluster_id, RESTART, now)
+        )
 
-    def _stop(self, seen: ClusterReading) -> None:
+    def _stop_cluster(self, reading: ClusterReading) -> None:
         try:
-            if seen.cluster.status != ClusterStatus.STOPPING:
-                self.client.stop(self.id)
+            if reading.cluster.status != ClusterStatus.STOPPING:
+                self.client.stop(self.cluster_id)
+        # the cluster may have stopped by itself, or the reading was too old: only a second look
+        # tells
         except Conflict as error:
-            again = self.find()
-            if again is None or again.cluster.status not in (
+            second_reading = self.find_cluster()
+            if second_reading is None or second_reading.cluster.status not in (
                 ClusterStatus.STOPPING,
                 ClusterStatus.STOPPED,
             ):
-                self._records.forget(self.id)
+                self._records.forget(self.cluster_id)
                 raise GpuformError(
-                    f"TensorOne does not stop cluster {self.name}: {error.message}",
+                    f"TensorOne does not stop cluster {self.cluster_name}: {error.message}",
                     hint="`gpuform up --replace` with its name makes it anew, from its snapshots "
                     "if you declare restore_snapshot",
                 ) from None
-        what = f"stop of cluster {self.name}"
-        with self.call.extend_deadline(LONGEST):
+        label = f"stop of cluster {self.cluster_name}"
+        with self.context.extend_deadline(STOP_TIMEOUT_S):
             wait_until_done(
-                self.call,
-                self._probe,
-                label=what,
+                self.context,
+                self._poll,
+                label=label,
                 interval=self.client.poll_schedule,
-                limit=LONGEST,
+                limit=STOP_TIMEOUT_S,
             )
 
-    def _probe(self) -> PollResult[None]:
-        seen = self.find()
-        if seen is None:
-            raise NotReady(f"cluster {self.name} is gone from the platform")
-        status = seen.cluster.status
-        is_done = status == ClusterStatus.STOPPED and not self.client.writes.is_stale(seen, {})
+    def _poll(self) -> PollResult[None]:
+        reading = self.find_cluster()
+        if reading is None:
+            raise NotReady(f"cluster {self.cluster_name} is gone from the platform")
+        status = reading.cluster.status
+        is_done = status == ClusterStatus.STOPPED and not self.client.writes.is_stale(reading, {})
         return PollResult(None, f"{status}, to be restarted", is_done=is_done)

@@ -1,4 +1,9 @@
-"""A proof that the nodes of a cluster are fit, made and judged in the cluster itself."""
+"""Certify the nodes of a cluster of Together by tests that run in the cluster itself.
+
+`gpuform.providers.lifecycle` calls this module through `CertificationLifecycle`, whose dotted path
+is in state files. `gpuform.providers.certifying` decides what to test; tests run as jobs of the
+Cluster Readiness Engine or of Slurm.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -43,18 +48,18 @@ from gpuform.schemas.together.inputs import CertificationInputs
 from gpuform.schemas.values import contains_unknown, parse_count
 
 
-class ClusterCertificationActions(CertificationActions[CertificationInputs]):
-    """The verbs of a certification of a cluster's nodes."""
+class ClusterCertificationOperations(CertificationActions[CertificationInputs]):
+    """The operations of a certification of a cluster's nodes."""
 
     inputs = CertificationInputs
 
     def _id_of(self, inputs: CertificationInputs) -> str:
-        return str(_place_of(inputs))
+        return str(_build_id(inputs))
 
     def _inputs_of(self, id_: str) -> Mapping[str, Any]:
-        place = KubernetesObjectId.parse(id_, "certification")
-        named = {"namespace": place.namespace, "name": place.name}
-        return {"cluster_id": place.cluster_id, **named}
+        object_key = KubernetesObjectId.parse(id_, "certification")
+        name_inputs = {"namespace": object_key.namespace, "name": object_key.name}
+        return {"cluster_id": object_key.cluster_id, **name_inputs}
 
     def _owner_of(self, inputs: CertificationInputs) -> str:
         return inputs.cluster_id
@@ -66,24 +71,24 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
         self, context: ProviderContext, id_: str, inputs: CertificationInputs
     ) -> Reach | None:
         client = client_for(self._settings)
-        found = connect_to_kubernetes(client, inputs.cluster_id)
-        if found is None:
+        connection = connect_to_kubernetes(client, inputs.cluster_id)
+        if connection is None:
             context.deleted_with_id = inputs.cluster_id
             return None
-        cluster, kubernetes = found
+        cluster, kubernetes = connection
 
-        def machines() -> list[Machine]:
-            now = connect_to_kubernetes(client, inputs.cluster_id)
-            if now is None:
+        def list_machines() -> list[Machine]:
+            current_connection = connect_to_kubernetes(client, inputs.cluster_id)
+            if current_connection is None:
                 raise build_missing_cluster_error(inputs.cluster_id)
-            return _machines(*now)
+            return _list_machines(*current_connection)
 
-        def tester() -> Tester:
+        def create_tester() -> Tester:
             if inputs.uses_slurm:
-                return _slurm_tester(context, id_, inputs, cluster)
+                return _create_slurm_tester(context, id_, inputs, cluster)
             engine = engine_of(kubernetes, cluster.cluster_name)
-            place = _place_of(inputs)
-            where = Place(place.namespace, place.name)
+            object_key = _build_id(inputs)
+            where = Place(object_key.namespace, object_key.name)
             return EngineTester(
                 engine, where, inputs.categories, context.urn or id_, last_run(context)
             )
@@ -91,18 +96,18 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
         def now() -> float:
             return context.get_platform_time(client.clock_ahead)[0]
 
-        return Reach(machines, tester, now)
+        return Reach(list_machines, create_tester, now)
 
 
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):
-    """A certification of the nodes of a cluster of Together."""
+    """The resource kind of certifications of nodes of Together's clusters."""
 
     platform = "together"
     kind = "Certification"
     inputs = CertificationInputs
     outputs = CertificationOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=600)  # `wait_minutes` is what ends waiting
-    operations = ClusterCertificationActions
+    operations = ClusterCertificationOperations
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/fabric"
     planned_fields = frozenset({"num_gpus"})
     drift_outputs = frozenset({"gaps"})
@@ -112,20 +117,25 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """`certify again` where nodes are not proven any more, or more of them come."""
+        """Yield `certify again` if nodes are no longer proven or nodes are added."""
         before, after = parse_count(old_outputs.get("num_gpus")), declared.get("num_gpus")
-        now = parse_count(after)
-        coming = (now - before) // GPUS_PER_NODE if now is not None and before is not None else 0
-        again = change_of(old_outputs, coming)
-        if again is not None:
-            yield again
+        num_gpus = parse_count(after)
+        new_nodes = (
+            (num_gpus - before) // GPUS_PER_NODE
+            if num_gpus is not None and before is not None
+            else 0
+        )
+        certify_again = change_of(old_outputs, new_nodes)
+        if certify_again is not None:
+            yield certify_again
         if contains_unknown(after):
-            because = "certify again if there are new nodes"
-            yield FieldChange("num_gpus", Action.UPDATE, before, after, because=because)
-        elif now != before:
-            because = "" if coming > 0 else "fewer nodes: nothing to test"
+            reason = "certify again if there are new nodes"
+            yield FieldChange("num_gpus", Action.UPDATE, before, after, because=reason)
+        elif num_gpus != before:
+            # fewer nodes need no test: only the recorded number changes
+            reason = "" if new_nodes > 0 else "fewer nodes: nothing to test"
             recorded = FieldChange(
-                "num_gpus", Action.UPDATE, before, now, because=because, state_only=True
+                "num_gpus", Action.UPDATE, before, num_gpus, because=reason, state_only=True
             )
             yield recorded
 
@@ -135,34 +145,40 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         old_outputs: Mapping[str, Any],
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
-        """Which nodes are not proven any more."""
+        """Return notices about the nodes that are no longer proven."""
         return due_notices(old_outputs)
 
 
-def _machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machine]:
-    """The standard workers by the platform, with the driver and system that Kubernetes tells."""
+def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machine]:
+    """Return the standard workers with the driver and the system image that Kubernetes reports."""
     software = software_of_nodes(kubernetes)
-    told = {
-        name: software.get(name) for name in (w.host_name for w in list_standard_workers(cluster))
+    software_by_name = {
+        name: software.get(name)
+        for name in (worker.host_name for worker in list_standard_workers(cluster))
     }
     return [
         Machine(
-            node=each.host_name,
-            machine=each.instance_id or each.node_id,
-            driver=(found.driver if (found := told[each.host_name]) else "")
+            node=standard_worker.host_name,
+            machine=standard_worker.instance_id or standard_worker.node_id,
+            driver=(
+                node_software.driver
+                if (node_software := software_by_name[standard_worker.host_name])
+                else ""
+            )
+            # a node that Kubernetes does not know yet is taken to have the cluster's driver
             or cluster.nvidia_driver_version,
-            image=found.image if found else "",
+            image=node_software.image if node_software else "",
         )
-        for each in list_standard_workers(cluster)
+        for standard_worker in list_standard_workers(cluster)
     ]
 
 
-def _place_of(want: CertificationInputs) -> KubernetesObjectId:
-    return KubernetesObjectId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
+def _build_id(inputs: CertificationInputs) -> KubernetesObjectId:
+    return KubernetesObjectId(inputs.cluster_id, inputs.namespace or DEFAULT_NAMESPACE, inputs.name)
 
 
-def _slurm_tester(
-    call: ProviderContext, id_: str, want: CertificationInputs, cluster: wire.Cluster
+def _create_slurm_tester(
+    context: ProviderContext, id_: str, inputs: CertificationInputs, cluster: wire.Cluster
 ) -> SlurmTester:
     if cluster.cluster_type != "SLURM":
         raise GpuformError(
@@ -172,14 +188,14 @@ def _slurm_tester(
         )
     kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
     commands = slurm_commands(
-        want.slurm or SlurmInputs(), kubeconfig=kube_config, cluster=cluster.cluster_name
+        inputs.slurm or SlurmInputs(), kubeconfig=kube_config, cluster=cluster.cluster_name
     )
     workers = list_standard_workers(cluster)
     return SlurmTester(
-        BatchJobs(commands, folder=want.folder or ""),
-        BatchRecords.beside(call.intents),
+        BatchJobs(commands, folder=inputs.folder or ""),
+        BatchRecords.beside(context.intents),
         id_,
-        want.name,
-        want.categories,
-        {each.host_name: each.slurm_worker_hostname or each.host_name for each in workers},
+        inputs.name,
+        inputs.categories,
+        {worker.host_name: worker.slurm_worker_hostname or worker.host_name for worker in workers},
     )

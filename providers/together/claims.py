@@ -62,7 +62,7 @@ def connect_to_kubernetes(
         NotReady: the cluster has no Kubernetes API yet.
     """
     try:
-        cluster = client.get_shared_clusters().one(cluster_id)
+        cluster = client.get_cluster_listing().one(cluster_id)
     except NotFound:
         return None
     # its Kubernetes still answers for a while, and everything in it goes with it

@@ -89,7 +89,7 @@ class TogetherClient:
         self._volumes: dict[str | None, Listing[wire.Volume]] = {}
         self._poll_schedules: dict[float, PollSchedule] = {}
 
-    def get_shared_clusters(self, project_id: str | None = None) -> Listing[wire.Cluster]:
+    def get_cluster_listing(self, project_id: str | None = None) -> Listing[wire.Cluster]:
         """Return the clusters of a project for readers that may share their requests.
 
         `project_id` None means the project of the key, here and in the other methods.
@@ -103,7 +103,7 @@ class TogetherClient:
                 )
             return self._clusters[project_id]
 
-    def get_shared_volumes(self, project_id: str | None = None) -> Listing[wire.Volume]:
+    def get_volume_listing(self, project_id: str | None = None) -> Listing[wire.Volume]:
         """Return the shared volumes of a project for readers that may share their requests."""
         with self._lock:
             if project_id not in self._volumes:
@@ -367,7 +367,7 @@ def reject_unusable_volume(client: TogetherClient, want: ClusterInputs) -> None:
     if volume_id is None:
         return
     try:
-        status = client.get_shared_volumes(want.project_id).one(volume_id).status
+        status = client.get_volume_listing(want.project_id).one(volume_id).status
     except NotFound:
         raise GpuformError(
             f"volume_id: there is no shared volume {volume_id}",
@@ -392,8 +392,8 @@ def wait_until_volume_is_released(
     A volume that is not released in time is a warning: deleting the volume waits again.
     """
     volumes, clusters = (
-        client.get_shared_volumes(project_id),
-        client.get_shared_clusters(project_id),
+        client.get_volume_listing(project_id),
+        client.get_cluster_listing(project_id),
     )
     if any(
         volume_id == volume.volume_id for cluster in clusters.all() for volume in cluster.volumes

@@ -1,4 +1,9 @@
-"""Together's GPU cluster: what it takes to make, change and delete one."""
+"""Create, read, change and delete Together's GPU clusters.
+
+`gpuform.providers.lifecycle` calls `ClusterOperations` through `ClusterLifecycle`, whose dotted
+path is in state files. The work is in `client` (requests), `cluster_view` (answers), `shrinking`
+(removal of nodes), `repairing` (repairs) and `workers` (Kubernetes and Slurm).
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -48,15 +53,15 @@ from gpuform.providers.together.cluster_view import (
     is_elastic,
     is_gpu_count_explained,
 )
-from gpuform.providers.together.repairing import Repairing, with_faults
+from gpuform.providers.together.repairing import ClusterRepairRun, add_faults
 from gpuform.providers.together.repairs import decide_cluster_repairs
-from gpuform.providers.together.shrinking import Shrinking, drain_of, slurm_of
+from gpuform.providers.together.shrinking import NodeRemoval, get_slurm_inputs, parse_drain_inputs
 from gpuform.providers.together.workers import (
+    add_worker_states,
+    add_worker_states_to_poll,
+    find_worker_notices,
     has_failing_workers,
-    look_at_workers,
-    waited_for,
-    with_workers,
-    worker_notices,
+    read_worker_states,
 )
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
@@ -74,333 +79,395 @@ from gpuform.schemas.together.statuses import (
     to_unix_time,
 )
 
-INTERVAL = 30.0
-"""Seconds between looks at the most: creating one takes many minutes."""
+POLL_INTERVAL_S = 30.0
+"""Longest pause between two polls, in seconds: a create takes many minutes."""
 
-SHOWN = ("num_gpus", "billing_type", "cuda_version", "nvidia_driver_version")
-"""What tells a cluster that we have asked for from another one of its name."""
+DISTINGUISHING_FIELDS = ("num_gpus", "billing_type", "cuda_version", "nvidia_driver_version")
+"""Fields that tell the cluster of our own request from another cluster with the name."""
 
 
-class ClusterActions:
-    """The verbs of a cluster."""
+class ClusterOperations:
+    """The operations of a cluster."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._client = settings, client_for(settings)
 
     def planning_problems(
-        self, call: ProviderContext, values: Mapping[str, Any]
+        self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """The region, its GPU types and its drivers; then those of the alternatives."""
-        found = [
-            *_volume_problems(call, values),
-            *regions.find_region_problems(self._client, call, values),
+        """Yield problems with region, GPU type and drivers, then those of the alternatives."""
+        problems = [
+            *_find_volume_problems(context, values),
+            *regions.find_region_problems(self._client, context, values),
         ]
-        yield from found
-        for place, alternative in () if found else iterate_alternatives(values):
+        yield from problems
+        # problems of the first choice come first: alternatives repeat most of them
+        for path, alternative in () if problems else iterate_alternatives(values):
             for problem in regions.find_region_problems(
-                self._client, call, {**values, **alternative}
+                self._client, context, {**values, **alternative}
             ):
                 name = problem.path if problem.path in alternative else next(iter(alternative))
-                yield Problem(f"{place}.{name}", problem.reason)
+                yield Problem(f"{path}.{name}", problem.reason)
 
-    def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
-        """Its shared volume has to be usable; OutOfCapacity names all that was tried."""
+    def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
+        """Create a cluster and return its id; the declared shared volume must be usable.
 
-        def candidates() -> list[Candidate]:
+        Raises:
+            OutOfCapacity: every alternative was tried; the error names them.
+        """
+
+        def list_candidates() -> list[Candidate]:
             return [
                 Candidate(
-                    each.cluster_id,
-                    to_unix_time(each.created_at),
-                    leaving=each.status == ClusterStatus.DELETING,
-                    region=each.region,
-                    gpu_type=each.gpu_type,
-                    shown={name: getattr(each, name) or None for name in SHOWN},
+                    cluster.cluster_id,
+                    to_unix_time(cluster.created_at),
+                    leaving=cluster.status == ClusterStatus.DELETING,
+                    region=cluster.region,
+                    gpu_type=cluster.gpu_type,
+                    shown={name: getattr(cluster, name) or None for name in DISTINGUISHING_FIELDS},
                 )
-                for each in self._client.get_shared_clusters(inputs.project_id).all()
-                if each.cluster_name == inputs.cluster_name
+                for cluster in self._client.get_cluster_listing(inputs.project_id).all()
+                if cluster.cluster_name == inputs.cluster_name
             ]
 
         creation = Creation(
             Target(
-                "together", "Cluster", call.redact_for_record(inputs.cluster_name), inputs.region
+                "together", "Cluster", context.redact_for_record(inputs.cluster_name), inputs.region
             ),
-            candidates,
-            exists=lambda id_: self._find(id_, inputs.project_id) is not None,
+            list_candidates,
+            exists=lambda cluster_id: self._find_cluster(cluster_id, inputs.project_id) is not None,
             attempts=[
-                Attempt(partial(self._send, placed), placed.region, placed.gpu_type, _sent(placed))
+                Attempt(
+                    partial(self._send_create, placed),
+                    placed.region,
+                    placed.gpu_type,
+                    _extract_sent_values(placed),
+                )
                 for placed in inputs.iterate_placements()
             ],
+            # checked right before the request: no cluster is created that could not use its volume
             before=lambda: reject_unusable_volume(self._client, inputs),
-            patience=_patience(inputs),
+            patience=_get_capacity_wait(inputs),
             clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
-            with call.extend_deadline(creation.patience):
-                return create_once(call, creation)
+            with context.extend_deadline(creation.patience):
+                return create_once(context, creation)
         except OutOfCapacity as error:
-            wanted = [
-                _capacity(inputs, each.gpu_type, each.region)
-                for each in inputs.iterate_placements()
+            missing_capacity = [
+                _describe_capacity(inputs, placed.gpu_type, placed.region)
+                for placed in inputs.iterate_placements()
             ]
-            raise _out_of_stock(error, inputs, wanted, "created") from None
+            raise _build_out_of_stock_error(error, inputs, missing_capacity, "created") from None
 
     def wait_until_ready(
-        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
+        self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> ObservedCluster:
-        """Ready, with a live worker for every 8 GPUs."""
+        """Wait until a cluster is Ready with a live worker for every 8 GPUs."""
 
-        def probe() -> PollResult[ObservedCluster]:
-            cluster = self._find(object_id, inputs.project_id)
+        def poll() -> PollResult[ObservedCluster]:
+            cluster = self._find_cluster(object_id, inputs.project_id)
             if cluster is None:
                 raise NotReady(f"cluster {object_id} is gone from the platform")
-            last[:] = [cluster]
+            last_cluster[:] = [cluster]
             may_have_more = is_elastic(inputs.dump_declared(), cluster)
             return evaluate_cluster(cluster, inputs.num_gpus, may_have_more=may_have_more)
 
-        last: list[wire.Cluster] = []
-        what = f"cluster {inputs.cluster_name}"
-        look = self._with_workers(call, inputs, probe, last)
-        seen = wait_until_done(call, look, label=what, interval=self._rhythm)
+        last_cluster: list[wire.Cluster] = []
+        label = f"cluster {inputs.cluster_name}"
+        poll_with_workers = self._create_poll_with_workers(context, inputs, poll, last_cluster)
+        observed = wait_until_done(
+            context, poll_with_workers, label=label, interval=self._poll_schedule
+        )
         try:
-            self._shrinking(call, last[0], inputs.dump_declared()).conclude()
+            # a run that was killed during a removal may have left nodes cordoned
+            self._create_removal(
+                context, last_cluster[0], inputs.dump_declared()
+            ).finish_earlier_drain()
         except GpuformError as error:
-            raise NotReady(f"{what}: {error}", last=seen) from None
-        return seen
+            raise NotReady(f"{label}: {error}", last=observed) from None
+        return observed
 
     def read(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedCluster | None:
-        """What the platform itself changes, and where it has put the cluster, is no drift."""
-        cluster = self._find(object_id, known_inputs.get("project_id"))
+        """Return the cluster as Together reports it, or None if it does not exist.
+
+        Node counts that the platform changes on its own and the placement of the cluster are left
+        out of the inputs, so that a plan shows no drift.
+        """
+        cluster = self._find_cluster(object_id, known_inputs.get("project_id"))
         if cluster is None:
             return None
-        self._mend(call, cluster, known_inputs)
-        changes_itself = is_elastic(known_inputs, cluster)
-        standard = cluster.num_gpus - (cluster.allocated_preemptible_gpus if changes_itself else 0)
-        seen = evaluate_cluster(cluster, standard, may_have_more=changes_itself).value
-        inputs = dict(seen.inputs)
+        self._uncordon_leftovers(context, cluster, known_inputs)
+        has_elastic_nodes = is_elastic(known_inputs, cluster)
+        standard_gpus = cluster.num_gpus - (
+            cluster.allocated_preemptible_gpus if has_elastic_nodes else 0
+        )
+        observed = evaluate_cluster(cluster, standard_gpus, may_have_more=has_elastic_nodes).value
+        inputs = dict(observed.inputs)
         if known_inputs:
             # Where it is may be an alternative to what is declared: outputs say so, no change.
             del inputs["region"], inputs["gpu_type"]
-        if changes_itself and is_gpu_count_explained(known_inputs, cluster):
+        if has_elastic_nodes and is_gpu_count_explained(known_inputs, cluster):
             del inputs["num_gpus"]
-        seen = Observed(inputs, seen.outputs)
-        if not call.is_read_only:
-            return seen
-        seen = with_workers(call, seen, cluster, slurm_of(known_inputs))
-        return with_faults(call, seen, cluster, known_inputs, self._settings, self._client)
+        observed = Observed(inputs, observed.outputs)
+        # an operation that changes the cluster asks its schedulers itself
+        if not context.is_read_only:
+            return observed
+        observed = add_worker_states(context, observed, cluster, get_slurm_inputs(known_inputs))
+        return add_faults(context, observed, cluster, known_inputs, self._settings, self._client)
 
     def update(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """One request with the changed fields; growing may find no capacity.
+        """Send one request with the changed fields, or repair broken nodes one after the other.
 
-        Shrinking takes the nodes that the stack names or needs least, and no job's. Then broken
-        nodes are repaired, one after the other.
+        A smaller cluster loses the nodes that the declaration names or that run the least, and none
+        with a job. Growth may wait for capacity.
         """
-        repairs = [each.repair for each in changes if each.repair is not None]
-        others = [each for each in changes if each.repair is None]
-        repairing = self._repairing(call, object_id, inputs)
-        if repairs or repairing.is_interrupted:
-            if others:
-                self._change(call, object_id, inputs, others)
-            repairing.run(repairs)
+        repairs = [change.repair for change in changes if change.repair is not None]
+        other_changes = [change for change in changes if change.repair is None]
+        repair_run = self._create_repair_run(context, object_id, inputs)
+        # an interrupted repair has nodes cordoned: it is finished even if the new plan repairs
+        # nothing
+        if repairs or repair_run.is_interrupted:
+            if other_changes:
+                self._apply_changes(context, object_id, inputs, other_changes)
+            repair_run.run(repairs)
         else:
-            self._change(call, object_id, inputs, others)
+            self._apply_changes(context, object_id, inputs, other_changes)
 
-    def _change(
-        self, call: ProviderContext, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
+    def _apply_changes(
+        self,
+        context: ProviderContext,
+        cluster_id: str,
+        inputs: ClusterInputs,
+        changes: Sequence[FieldChange],
     ) -> None:
-        count = want.num_gpus if any(each.path == "num_gpus" for each in changes) else None
-        send = partial(self._send_changes, call, id_, want)
-        if count is None and Drains.beside(call.intents).find(id_) is None:
+        wanted_gpus = (
+            inputs.num_gpus
+            if any(field_change.path == "num_gpus" for field_change in changes)
+            else None
+        )
+        send = partial(self._send_changes, context, cluster_id, inputs)
+        # without a new node count and without an interrupted drain no scheduler has to be asked
+        if wanted_gpus is None and Drains.beside(context.intents).find(cluster_id) is None:
             send(changes)
             return
-        cluster = self._find(id_, want.project_id)
+        cluster = self._find_cluster(cluster_id, inputs.project_id)
         if cluster is None:
             send(changes)  # the platform says that it is gone
             return
-        shrinking = self._shrinking(call, cluster, want.dump_declared())
-        if changes and shrinking.is_under_way:
-            shrinking = self._after_removal(call, id_, want)
+        removal = self._create_removal(context, cluster, inputs.dump_declared())
+        # two removals at once could take nodes that nobody chose
+        if changes and removal.is_under_way:
+            removal = self._wait_for_earlier_removal(context, cluster_id, inputs)
         if changes:
-            shrinking.send(partial(send, changes), count)
+            removal.send_update(partial(send, changes), wanted_gpus)
         else:
-            shrinking.resume(lambda change: send([change]), want.num_gpus)
+            removal.resume_earlier_drain(lambda change: send([change]), inputs.num_gpus)
 
-    def _after_removal(self, call: ProviderContext, id_: str, want: ClusterInputs) -> Shrinking:
-        """The cluster once the platform is done with the removal that an earlier run asked for."""
+    def _wait_for_earlier_removal(
+        self, context: ProviderContext, cluster_id: str, inputs: ClusterInputs
+    ) -> NodeRemoval:
+        """Wait until the platform ends the removal of an earlier run; return the next removal."""
 
-        def probe() -> PollResult[Shrinking]:
-            cluster = self._find(id_, want.project_id)
+        def poll() -> PollResult[NodeRemoval]:
+            cluster = self._find_cluster(cluster_id, inputs.project_id)
             if cluster is None:
-                raise GpuformError(f"cluster {id_} is gone from the platform")
-            found = self._shrinking(call, cluster, want.dump_declared())
-            return PollResult(found, cluster.status, is_done=not found.is_under_way)
+                raise GpuformError(f"cluster {cluster_id} is gone from the platform")
+            removal = self._create_removal(context, cluster, inputs.dump_declared())
+            return PollResult(removal, cluster.status, is_done=not removal.is_under_way)
 
-        what = f"removal of nodes from cluster {want.cluster_name}"
-        found = wait_until_done(call, probe, label=what, interval=self._rhythm)
-        found.conclude()
-        return found
+        label = f"removal of nodes from cluster {inputs.cluster_name}"
+        removal = wait_until_done(context, poll, label=label, interval=self._poll_schedule)
+        removal.finish_earlier_drain()
+        return removal
 
     def predict_removed_nodes(
-        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
+        self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> RemovedNodes | None:
-        """The nodes that an update would take away now; None when it takes none."""
-        cluster = self._find(object_id, inputs.project_id)
+        """Return the nodes that an update would remove or repair now, or None if it takes none."""
+        cluster = self._find_cluster(object_id, inputs.project_id)
         if cluster is None:
             return None
-        decided = decide_cluster_repairs(call.stored_properties, inputs.dump_declared())
-        repaired = [each.node for each in decided.due]
-        return self._shrinking(call, cluster, inputs.dump_declared()).leaving(
-            inputs.num_gpus, repaired
+        decision = decide_cluster_repairs(context.stored_properties, inputs.dump_declared())
+        repaired_nodes = [repair.node for repair in decision.due]
+        return self._create_removal(context, cluster, inputs.dump_declared()).predict_removed_nodes(
+            inputs.num_gpus, repaired_nodes
         )
 
     def predict_nodes_removed_with_object(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any], because: str
+        self,
+        context: ProviderContext,
+        object_id: str,
+        known_inputs: Mapping[str, Any],
+        because: str,
     ) -> RemovedNodes | None:
-        """All nodes, which go with the cluster."""
-        cluster = self._find(object_id, known_inputs.get("project_id"))
+        """Return all nodes, which a deletion removes with the cluster."""
+        cluster = self._find_cluster(object_id, known_inputs.get("project_id"))
         if cluster is None or cluster.status == ClusterStatus.DELETING:
             return None
-        return self._shrinking(call, cluster, known_inputs).all_leaving(because)
-
-    def uncordon_leftover_nodes(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> None:
-        """Nothing: who could be cordoned has gone with the cluster."""
-
-    def _send_changes(
-        self, call: ProviderContext, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
-    ) -> None:
-        send = partial(self._client.update_cluster, id_, want, changes)
-        try:
-            with call.extend_deadline(_patience(want)):
-                first_with_capacity(call, [send], _patience(want))
-        except OutOfCapacity as error:
-            cluster = self._find(id_, want.project_id)
-            where = cluster.region if cluster else want.region
-            kind = cluster.gpu_type if cluster else want.gpu_type
-            wanted = [_capacity(want, kind, where)]
-            raise _out_of_stock(error, want, wanted, "changed") from None
-
-    def delete(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> None:
-        """When no job runs on its nodes; done when it answers 404 and its volumes are released."""
-        volumes = {known_inputs["volume_id"]} if known_inputs.get("volume_id") else set()
-        project_id = known_inputs.get("project_id")
-
-        def probe() -> PollResult[object] | None:
-            cluster = self._find(object_id, project_id)
-            if cluster is None:
-                return None
-            volumes.update(volume.volume_id for volume in cluster.volumes)
-            return PollResult(None, cluster.status)
-
-        what = f"cluster {known_inputs.get('cluster_name') or object_id}"
-        request = partial(self._client.delete_cluster, object_id)
-        there = self._find(object_id, project_id)
-        try:
-            if there is None or there.status == ClusterStatus.DELETING:
-                request()
-            else:
-                self._shrinking(call, there, known_inputs).send_deletion(request)
-        except NotFound as error:
-            left = self._find(object_id, project_id)
-            if left is not None and left.status != ClusterStatus.DELETING:
-                raise contradicted(error, "it is still there") from None
-        wait_until_gone(call, probe, label=what, interval=self._rhythm)
-        Repairs.beside(call.intents).forget(object_id)
-        for volume_id in sorted(volumes):
-            wait_until_volume_is_released(call, self._client, volume_id, project_id, self._rhythm)
-
-    def _with_workers(
-        self,
-        call: ProviderContext,
-        want: ClusterInputs,
-        probe: Callable[[], PollResult[ObservedCluster]],
-        last: Sequence[wire.Cluster],
-    ) -> Callable[[], PollResult[ObservedCluster]]:
-        """`probe`, which asks for the workers, too, where one could not be used before."""
-        if not has_failing_workers(call.stored_properties):
-            return probe
-        began: list[float] = []
-
-        def look() -> PollResult[ObservedCluster]:
-            seen = probe()
-            if not seen.is_done:
-                return seen
-            found = look_at_workers(call, last[0], slurm_of(want.dump_declared()))
-            began[:] = began or [call.clock.now()]
-            return waited_for(seen, found, call.clock.now() - began[0])
-
-        return look
-
-    @property
-    def _rhythm(self) -> PollSchedule:
-        return self._client.get_poll_schedule(INTERVAL)
-
-    def _shrinking(
-        self, call: ProviderContext, cluster: wire.Cluster, declared: Mapping[str, Any]
-    ) -> Shrinking:
-        kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
-        return Shrinking(call, cluster, kube_config, drain_of(declared))
-
-    def _repairing(self, call: ProviderContext, id_: str, want: ClusterInputs) -> Repairing:
-        def find() -> wire.Cluster:
-            cluster = self._find(id_, want.project_id)
-            if cluster is None:
-                raise GpuformError(f"cluster {id_} is gone from the platform")
-            return cluster
-
-        return Repairing(
-            call,
-            self._client,
-            self._settings,
-            want,
-            id_,
-            find,
-            lambda cluster: self._shrinking(call, cluster, want.dump_declared()),
-            self._rhythm,
+        return self._create_removal(context, cluster, known_inputs).predict_all_removed_nodes(
+            because
         )
 
-    def _mend(self, call: ProviderContext, cluster: wire.Cluster, known: Mapping[str, Any]) -> None:
-        """Uncordons what an interrupted removal has left, unless somebody only looks."""
-        if call.preview:
+    def uncordon_leftover_nodes(
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
+        """Do nothing: the nodes are deleted with their cluster."""
+
+    def _send_changes(
+        self,
+        context: ProviderContext,
+        cluster_id: str,
+        inputs: ClusterInputs,
+        changes: Sequence[FieldChange],
+    ) -> None:
+        send = partial(self._client.update_cluster, cluster_id, inputs, changes)
+        try:
+            with context.extend_deadline(_get_capacity_wait(inputs)):
+                first_with_capacity(context, [send], _get_capacity_wait(inputs))
+        except OutOfCapacity as error:
+            cluster = self._find_cluster(cluster_id, inputs.project_id)
+            region = cluster.region if cluster else inputs.region
+            gpu_type = cluster.gpu_type if cluster else inputs.gpu_type
+            missing_capacity = [_describe_capacity(inputs, gpu_type, region)]
+            raise _build_out_of_stock_error(error, inputs, missing_capacity, "changed") from None
+
+    def delete(
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
+        """Delete a cluster when no job runs on its nodes; wait until its volumes are released."""
+        volume_ids = {known_inputs["volume_id"]} if known_inputs.get("volume_id") else set()
+        project_id = known_inputs.get("project_id")
+
+        def poll() -> PollResult[object] | None:
+            cluster = self._find_cluster(object_id, project_id)
+            if cluster is None:
+                return None
+            # a cluster may have volumes that the declaration does not name
+            volume_ids.update(volume.volume_id for volume in cluster.volumes)
+            return PollResult(None, cluster.status)
+
+        label = f"cluster {known_inputs.get('cluster_name') or object_id}"
+        request = partial(self._client.delete_cluster, object_id)
+        existing_cluster = self._find_cluster(object_id, project_id)
+        try:
+            if existing_cluster is None or existing_cluster.status == ClusterStatus.DELETING:
+                request()
+            else:
+                self._create_removal(context, existing_cluster, known_inputs).send_deletion(request)
+        except NotFound as error:
+            remaining_cluster = self._find_cluster(object_id, project_id)
+            # a 404 alone proves nothing: a proxy may send it, too
+            if remaining_cluster is not None and remaining_cluster.status != ClusterStatus.DELETING:
+                raise contradicted(error, "it is still there") from None
+        wait_until_gone(context, poll, label=label, interval=self._poll_schedule)
+        Repairs.beside(context.intents).forget(object_id)
+        # a volume is deleted right after its cluster: a volume still bound would refuse that
+        for volume_id in sorted(volume_ids):
+            wait_until_volume_is_released(
+                context, self._client, volume_id, project_id, self._poll_schedule
+            )
+
+    def _create_poll_with_workers(
+        self,
+        context: ProviderContext,
+        inputs: ClusterInputs,
+        poll: Callable[[], PollResult[ObservedCluster]],
+        last_cluster: Sequence[wire.Cluster],
+    ) -> Callable[[], PollResult[ObservedCluster]]:
+        """Return `poll`, extended by the schedulers' word where workers were unusable before."""
+        if not has_failing_workers(context.stored_properties):
+            return poll
+        workers_polled_since: list[float] = []
+
+        def poll_workers_too() -> PollResult[ObservedCluster]:
+            poll_result = poll()
+            if not poll_result.is_done:
+                return poll_result
+            worker_states = read_worker_states(
+                context, last_cluster[0], get_slurm_inputs(inputs.dump_declared())
+            )
+            # the time counts from the moment when only the workers are missing
+            workers_polled_since[:] = workers_polled_since or [context.clock.now()]
+            return add_worker_states_to_poll(
+                poll_result, worker_states, context.clock.now() - workers_polled_since[0]
+            )
+
+        return poll_workers_too
+
+    @property
+    def _poll_schedule(self) -> PollSchedule:
+        return self._client.get_poll_schedule(POLL_INTERVAL_S)
+
+    def _create_removal(
+        self, context: ProviderContext, cluster: wire.Cluster, declared: Mapping[str, Any]
+    ) -> NodeRemoval:
+        kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
+        return NodeRemoval(context, cluster, kube_config, parse_drain_inputs(declared))
+
+    def _create_repair_run(
+        self, context: ProviderContext, cluster_id: str, inputs: ClusterInputs
+    ) -> ClusterRepairRun:
+        def require_cluster() -> wire.Cluster:
+            cluster = self._find_cluster(cluster_id, inputs.project_id)
+            if cluster is None:
+                raise GpuformError(f"cluster {cluster_id} is gone from the platform")
+            return cluster
+
+        return ClusterRepairRun(
+            context,
+            self._client,
+            self._settings,
+            inputs,
+            cluster_id,
+            require_cluster,
+            lambda cluster: self._create_removal(context, cluster, inputs.dump_declared()),
+            self._poll_schedule,
+        )
+
+    def _uncordon_leftovers(
+        self, context: ProviderContext, cluster: wire.Cluster, known_inputs: Mapping[str, Any]
+    ) -> None:
+        """Uncordon what an interrupted removal has left, except in a preview."""
+        if context.preview:
             return
         try:
-            self._shrinking(call, cluster, known).conclude()
+            self._create_removal(context, cluster, known_inputs).finish_earlier_drain()
+        # a read that fails for this would hide the cluster: the nodes stay cordoned, with a warning
         except GpuformError as error:
-            call.on_warning(str(error))
+            context.on_warning(str(error))
 
-    def _find(self, id_: str, project_id: str | None) -> wire.Cluster | None:
+    def _find_cluster(self, cluster_id: str, project_id: str | None) -> wire.Cluster | None:
         try:
-            cluster = self._client.get_shared_clusters(project_id).one(id_)
+            cluster = self._client.get_cluster_listing(project_id).one(cluster_id)
             if cluster.status in READY_CLUSTER_STATUSES and not cluster.kube_config:
                 # Nothing says that lists have credentials: look at the cluster alone.
-                cluster = self._client.get_shared_clusters(project_id).alone(id_)
+                cluster = self._client.get_cluster_listing(project_id).alone(cluster_id)
         except NotFound:
             return None
         return cluster
 
-    def _send(self, want: ClusterInputs) -> str:
-        return self._client.create_cluster(want).cluster_id
+    def _send_create(self, inputs: ClusterInputs) -> str:
+        return self._client.create_cluster(inputs).cluster_id
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
-    """A GPU cluster of Together."""
+    """The resource kind of Together's GPU clusters."""
 
     platform = "together"
     kind = "Cluster"
     inputs = ClusterInputs
     outputs = ClusterOutputs
     timeouts = Timeouts(create=5400, update=5400, delete=3600)
-    operations = ClusterActions
+    operations = ClusterOperations
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d"
     relevant_permissions = (Permission.DESTROY_RESERVED,)
     is_eventually_consistent = True
@@ -408,80 +475,81 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
-        """Compute on demand is paused, reserved compute is not."""
+        """Return what lack of credit does to the cluster: on-demand compute is paused first."""
         return describe_cluster_credit(inputs, outputs)
 
     @classmethod
     def list_notices(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
-        """Its end, and the workers that take no new work."""
-        return (*super().list_notices(inputs, outputs, now), *worker_notices(outputs))
+        """Return notices about the end of the cluster and about workers that take no new work."""
+        return (*super().list_notices(inputs, outputs, now), *find_worker_notices(outputs))
 
     @classmethod
     def find_write_refusal(cls, settings: Settings) -> str:
-        """Clusters and volumes are of the control plane, which a Member may only see."""
+        """Return why the key may not change clusters: a Member may only read the control plane."""
         return find_write_refusal(settings)
 
     @classmethod
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> ResourceUsage:
-        """GPUs by the way they are paid for, and a volume that comes with it."""
+        """Return the GPUs by way of billing, and the volume created with the cluster."""
         return describe_cluster_usage(inputs, outputs)
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Its kubeconfig, its workers by SSH, and Slurm's login node."""
+        """Return the kubeconfig, the workers' SSH hosts and Slurm's login node."""
         return describe_cluster_access(outputs)
 
     @classmethod
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
-        """Its region; Together tells no fabric and no switch."""
+        """Return the region and the workers; Together reports no fabrics and no switches."""
         return describe_cluster_placement(outputs)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """By the platform."""
+        """Return the creation time that Together reports."""
         return to_unix_time(outputs.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
-        """Degraded, or without credit."""
+        """Return True if the cluster is degraded or paused for lack of credit."""
         return old_outputs.get("status") in STUCK_CLUSTER_MESSAGES
 
     @classmethod
     def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
-        """By `acceptance_tests_params`."""
+        """Return True if the declared acceptance tests prove every worker."""
         return are_workers_accepted(inputs, outputs)
 
     @classmethod
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Decision:
-        """Its broken nodes, as `repair` has it."""
+        """Return which broken nodes a run repairs under the declared `repair`."""
         return decide_cluster_repairs(old_outputs, declared)
 
     @classmethod
     def should_create_first(cls, declared: Mapping[str, Any]) -> bool:
-        """With a rollout: jobs can move before the old one goes."""
+        """Return True with a `rollout`, for jobs to move before the old cluster is deleted."""
         return declared.get("rollout") is not None
 
     @classmethod
     def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
-        """Which of the two is there first."""
+        """Return a sentence for the plan about which cluster exists first."""
         if cls.should_create_first(declared):
             return (
                 "the new cluster is made first, and the old one goes when no job runs on it; both "
                 "cost money until then"
             )
+        # the data is on the old volume, whichever cluster exists first
         if "volume_id" in names:  # its data goes, whichever is there first
             return ""
         return "with a `rollout` the new cluster is made before the old one goes"
 
     @classmethod
     def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
-        """A RESERVED cluster is paid for its whole time (Together reference, 'Billing')."""
+        """Return the guard of a RESERVED cluster, which is prepaid (document 003, "Billing")."""
         if old_outputs.get("billing_type") != "RESERVED":
             return None
         name = old_outputs.get("cluster_name", "")
@@ -489,31 +557,31 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return Guard(Permission.DESTROY_RESERVED, because)
 
 
-def _sent(want: ClusterInputs) -> dict[str, Any]:
-    body = requests.build_cluster_create(want)
-    return {name: body[name] for name in SHOWN if body.get(name) is not None}
+def _extract_sent_values(inputs: ClusterInputs) -> dict[str, Any]:
+    body = requests.build_cluster_create(inputs)
+    return {name: body[name] for name in DISTINGUISHING_FIELDS if body.get(name) is not None}
 
 
-def _volume_problems(call: ProviderContext, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """A volume that is to be kept is not another one."""
-    rollout, before = values.get("rollout"), call.stored_properties.get("volume_id")
-    keeps = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True
-    if keeps and before not in (None, values.get("volume_id")):
+def _find_volume_problems(context: ProviderContext, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem if `rollout.keep_volume` is declared with another volume than before."""
+    rollout, known_volume_id = values.get("rollout"), context.stored_properties.get("volume_id")
+    keeps_volume = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True
+    if keeps_volume and known_volume_id not in (None, values.get("volume_id")):
         reason = "is to stay with rollout.keep_volume: keep the volume, or take keep_volume out"
         yield Problem("volume_id", reason)
 
 
-def _patience(want: ClusterInputs) -> float:
-    return patience_of(want.dump_declared().get("on_no_capacity"))
+def _get_capacity_wait(inputs: ClusterInputs) -> float:
+    return patience_of(inputs.dump_declared().get("on_no_capacity"))
 
 
-def _capacity(want: ClusterInputs, gpu_type: str, region: str) -> str:
-    return f"{want.num_gpus} {gpu_type} GPU{'s' * (want.num_gpus != 1)} free in {region}"
+def _describe_capacity(inputs: ClusterInputs, gpu_type: str, region: str) -> str:
+    return f"{inputs.num_gpus} {gpu_type} GPU{'s' * (inputs.num_gpus != 1)} free in {region}"
 
 
-def _out_of_stock(
-    error: OutOfCapacity, want: ClusterInputs, wanted: Sequence[str], done: str
+def _build_out_of_stock_error(
+    error: OutOfCapacity, inputs: ClusterInputs, missing_capacity: Sequence[str], verb: str
 ) -> OutOfCapacity:
     hint = "try again later, or declare another region, another gpu_type or fewer num_gpus"
-    is_searched = want.on_no_capacity is not None
-    return none_free(error, "Together", wanted, done, hint, is_searched=is_searched)
+    is_searched = inputs.on_no_capacity is not None
+    return none_free(error, "Together", missing_capacity, verb, hint, is_searched=is_searched)

@@ -1,7 +1,10 @@
-"""Repairs nodes of a cluster, some at a time and none under a job: drain, ask, wait, uncordon.
+"""Repair nodes of a cluster, some at a time and none under a job: drain, request, wait, uncordon.
 
-Together is asked under an id that follows from what is broken and how it is repaired, so that a
-run that was killed never asks twice. A proposal of Together's own is approved instead.
+The operations of a cluster (`cluster`) call `add_faults` for each refresh and run a
+`ClusterRepairRun` for an update. Requests go through `client`, drains through `shrinking`.
+
+A repair is requested under an id that follows from the fault and its mode, so that a run that was
+killed never requests a repair twice. A proposal of Together itself is approved instead.
 """
 
 import uuid
@@ -37,133 +40,158 @@ from gpuform.providers.together.repairs import (
     find_unusable_workers,
     is_under_repair,
 )
-from gpuform.providers.together.shrinking import Shrinking, slurm_of
-from gpuform.providers.together.workers import look_at_workers
+from gpuform.providers.together.shrinking import NodeRemoval, get_slurm_inputs
+from gpuform.providers.together.workers import read_worker_states
 from gpuform.schemas.policies.repair import DEFAULT_NOT_READY_S, FaultCause, NodeFault, NodeRepair
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterRepairInputs
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.together.wire import Remediation
 
-LONGEST: Final = 7200.0
-"""Seconds that one repair may take; nobody documents it."""
+REPAIR_TIMEOUT_S: Final = 7200.0
+"""Seconds that one repair may take. No document has a limit."""
 
-JOIN: Final = 1800.0
-"""Seconds after a repair in which the node has to be usable again."""
+REJOIN_TIMEOUT_S: Final = 1800.0
+"""Seconds after a repair in which the node has to become usable again."""
 
-AGAIN: Final = 3600.0
-"""Seconds in which a node is not repaired a second time because somebody asks for it."""
+REPEAT_WINDOW_S: Final = 3600.0
+"""Seconds in which a repair that people ask for by name is not repeated."""
 
-_NAMESPACE: Final = uuid.UUID("6c0f9a46-6b6b-5c53-9f0e-7b1f8f4f2c11")
+_REQUEST_ID_NAMESPACE: Final = uuid.UUID("6c0f9a46-6b6b-5c53-9f0e-7b1f8f4f2c11")
 
 
-def with_faults(
-    call: ProviderContext,
-    seen: ObservedCluster,
+def add_faults(
+    context: ProviderContext,
+    observed: ObservedCluster,
     cluster: wire.Cluster,
-    known: Mapping[str, object],
+    known_inputs: Mapping[str, object],
     settings: Settings,
     client: TogetherClient,
 ) -> ObservedCluster:
-    """What was seen of a cluster, with what is broken in it by whoever is asked.
+    """Return an observed cluster with its faults: proposals, unusable, uncertified and hot nodes.
 
-    Alerts are asked for where Together proposes a repair. Who cannot be asked is told to `call`,
-    and breaks nothing.
+    Together is asked for the alerts behind each proposal. A source that cannot be asked is reported
+    through `context.on_skipped_check` and adds no fault.
     """
-    policy = repair_of(known, ClusterRepairInputs)
+    policy = repair_of(known_inputs, ClusterRepairInputs)
     workers = list_standard_workers(cluster)
     nodes = [
-        each
-        for each in seen.outputs.gpu_worker_nodes
-        if each.host_name in {one.host_name for one in workers}
+        worker
+        for worker in observed.outputs.gpu_worker_nodes
+        if worker.host_name in {standard_worker.host_name for standard_worker in workers}
     ]
-    told: dict[str, Remediation] = {}
+    detailed_remediations: dict[str, Remediation] = {}
     for fault in find_proposed_repairs(workers):
         try:
-            whole = client.get_remediation(cluster.cluster_id, fault.instance, fault.id)
-            told[whole.id] = whole
+            remediation = client.get_remediation(cluster.cluster_id, fault.instance, fault.id)
+            detailed_remediations[remediation.id] = remediation
         except GpuformError as error:
-            call.on_skipped_check(f"why Together proposes to repair {fault.node}: {error.message}")
-    patience = DEFAULT_NOT_READY_S if policy is None else policy.not_ready_s
-    faults: list[NodeFault] = [*find_proposed_repairs(workers, told)]
-    now, _ = call.get_platform_time(client.clock_ahead)
-    faults += find_unusable_workers(nodes, patience, now)
-    faults += _uncertified(call, cluster)
+            context.on_skipped_check(
+                f"why Together proposes to repair {fault.node}: {error.message}"
+            )
+    patience_s = DEFAULT_NOT_READY_S if policy is None else policy.not_ready_s
+    faults: list[NodeFault] = [*find_proposed_repairs(workers, detailed_remediations)]
+    now, _ = context.get_platform_time(client.clock_ahead)
+    faults += find_unusable_workers(nodes, patience_s, now)
+    faults += _find_uncertified(context, cluster)
+    # temperatures come from Lens, which not everybody has: it is asked only where a limit is
+    # declared
     if policy is not None and policy.max_temperature is not None:
         try:
-            names = [each.host_name for each in nodes]
+            names = [node.host_name for node in nodes]
             faults += find_overheated_workers(
                 nodes, overheated(settings, names, policy.max_temperature)
             )
         except GpuformError as error:
-            call.on_skipped_check(f"how hot the nodes are: {error.message}")
-    outputs = seen.outputs.model_copy(update={"faults": faults})
-    return type(seen)(seen.inputs, outputs)
+            context.on_skipped_check(f"how hot the nodes are: {error.message}")
+    outputs = observed.outputs.model_copy(update={"faults": faults})
+    return type(observed)(observed.inputs, outputs)
 
 
 @dataclass(frozen=True)
-class Repairing:
-    """The repairs of one update. `find` looks at the cluster anew, or raises GpuformError."""
+class ClusterRepairRun:
+    """The repairs of one update of one cluster.
 
-    call: ProviderContext
+    `require_cluster` reads the cluster again and raises GpuformError if it does not exist.
+    `create_removal` returns what drains the nodes of a cluster.
+    """
+
+    context: ProviderContext
     client: TogetherClient
     settings: Settings
-    want: ClusterInputs
-    id: str
-    find: Callable[[], wire.Cluster]
-    shrinking_of: Callable[[wire.Cluster], Shrinking]
-    rhythm: PollSchedule
+    inputs: ClusterInputs
+    cluster_id: str
+    require_cluster: Callable[[], wire.Cluster]
+    create_removal: Callable[[wire.Cluster], NodeRemoval]
+    poll_schedule: PollSchedule
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether an earlier run has left a repair: its record names all nodes that it chose."""
-        drain = Drains.beside(self.call.intents).find(self.id)
+        """True if an earlier run left a repair unfinished."""
+        drain = Drains.beside(self.context.intents).find(self.cluster_id)
+        # the drain of a repair names every node that it chose; a removal also lists the nodes
+        # present
         return drain is not None and not drain.present
 
     def run(self, repairs: Sequence[NodeRepair]) -> None:
-        """Repairs them in their order, as many at a time as declared; stops at the first failure.
+        """Repair nodes in their order, as many at a time as declared; stop at the first failure.
 
-        Raises GpuformError when one fails or may not be done, and Cancelled.
+        Raises:
+            GpuformError: a repair failed or may not be done.
+            Cancelled: the run was interrupted.
         """
-        self._end_earlier()
-        left = [*repairs]
-        while left:
-            room = self._room(left)
-            with self.call.extend_deadline(LONGEST + JOIN):
-                self._repair(left[:room])
-            del left[:room]
+        self._finish_interrupted_run()
+        remaining_repairs = [*repairs]
+        while remaining_repairs:
+            batch_size = self._count_allowed_repairs(remaining_repairs)
+            with self.context.extend_deadline(REPAIR_TIMEOUT_S + REJOIN_TIMEOUT_S):
+                self._repair_batch(remaining_repairs[:batch_size])
+            del remaining_repairs[:batch_size]
 
-    def _room(self, left: Sequence[NodeRepair]) -> int:
-        """How many of these may be away now, beside those that others repair."""
-        policy = self.want.repair
-        if policy is None or all(each.cause == FaultCause.ASKED for each in left):
+    def _count_allowed_repairs(self, remaining_repairs: Sequence[NodeRepair]) -> int:
+        """Return how many of these repairs may run now, beside those that others started.
+
+        Raises:
+            GpuformError: none may run now.
+        """
+        policy = self.inputs.repair
+        # people who name nodes get them repaired one at a time, whatever the policy
+        if policy is None or all(repair.cause == FaultCause.ASKED for repair in remaining_repairs):
             return 1
-        mine = {each.node for each in left}
-        going = [
-            each.host_name
-            for each in list_standard_workers(self.find())
-            if is_under_repair(each) and each.host_name not in mine
+        own_nodes = {repair.node for repair in remaining_repairs}
+        other_repairs = [
+            worker.host_name
+            for worker in list_standard_workers(self.require_cluster())
+            if is_under_repair(worker) and worker.host_name not in own_nodes
         ]
-        if len(going) >= policy.parallel:
+        if len(other_repairs) >= policy.parallel:
             raise GpuformError(
-                f"{', '.join(going)} is repaired now, and repair.max_parallel is {policy.parallel}",
+                f"{', '.join(other_repairs)} is repaired now, and repair.max_parallel is "
+                f"{policy.parallel}",
                 hint="run it again when that has ended",
             )
-        return policy.parallel - len(going)
+        return policy.parallel - len(other_repairs)
 
-    def _repair(self, batch: Sequence[NodeRepair]) -> None:
-        cluster = self.find()
-        wanted = [each for each in batch if self._is_needed(cluster, each)]
-        if not wanted:
+    def _repair_batch(self, batch: Sequence[NodeRepair]) -> None:
+        cluster = self.require_cluster()
+        # the plan may be old: whatever has recovered since is left alone
+        needed_repairs = [repair for repair in batch if self._is_needed(cluster, repair)]
+        if not needed_repairs:
             return
-        self._refuse_too_many(cluster, wanted)
-        shrinking = self.shrinking_of(cluster)
-        before = {each.host_name for each in list_standard_workers(cluster)}
-        taking = shrinking.repairing([each.node for each in wanted])
-        with shrinking.draining_for_repair().taken(taking):
-            begun, refused = self._begin(wanted)
-        problems = [*refused, *(self._finish(cluster, begun, before) if begun else ())]
-        self._conclude()
+        self._refuse_too_many_unhealthy(cluster, needed_repairs)
+        removal = self.create_removal(cluster)
+        names_before = {worker.host_name for worker in list_standard_workers(cluster)}
+        eviction = removal.build_repair_eviction(
+            [needed_repair.node for needed_repair in needed_repairs]
+        )
+        with removal.create_repair_draining().taken(eviction):
+            remediations, refusals = self._request_repairs(needed_repairs)
+        problems = [
+            *refusals,
+            *(self._finish_repairs(cluster, remediations, names_before) if remediations else ()),
+        ]
+        # uncordoned whether the repairs succeeded or not: a cordon would otherwise stay unnoticed
+        self._uncordon_nodes()
         if problems:
             raise GpuformError(
                 "; ".join(problems),
@@ -171,233 +199,308 @@ class Repairing:
                 "--mode ...` repairs it in another way",
             )
 
-    def _begin(
-        self, wanted: Sequence[NodeRepair]
+    def _request_repairs(
+        self, repairs: Sequence[NodeRepair]
     ) -> tuple[dict[NodeRepair, Remediation], list[str]]:
-        """Asks for each that is needed still, now that no job runs there; and what was refused.
+        """Request each repair that is still needed now that no job runs there.
 
-        Raises GpuformError where nothing was begun, or nobody can tell.
+        Returns:
+            The remediations, and a sentence for each refused one.
+
+        Raises:
+            GpuformError: no repair has begun, or an answer was lost and nobody knows.
         """
-        begun: dict[NodeRepair, Remediation] = {}
-        refused: list[str] = []
-        for each in wanted:
+        remediations: dict[NodeRepair, Remediation] = {}
+        refusals: list[str] = []
+        for repair in repairs:
             try:
-                cluster = self.find()
-                if self._is_needed(cluster, each):
-                    begun[each] = self._ask(cluster, each)
+                cluster = self.require_cluster()
+                if self._is_needed(cluster, repair):
+                    remediations[repair] = self._request_repair(cluster, repair)
             except GpuformError as error:
                 is_answered = isinstance(error, ApiError)
-                is_lost = isinstance(error, ApiError) and not error.is_definite
-                if is_lost or (not begun and (is_answered or isinstance(error, Cancelled))):
+                is_answer_lost = isinstance(error, ApiError) and not error.is_definite
+                if is_answer_lost or (
+                    not remediations and (is_answered or isinstance(error, Cancelled))
+                ):
                     raise
                 # What was asked for goes on: it is waited for before anything is uncordoned.
-                refused.append(f"{each.node}: {error.message}")
-        return begun, refused
+                refusals.append(f"{repair.node}: {error.message}")
+        return remediations, refusals
 
-    def _finish(
-        self, cluster: wire.Cluster, begun: Mapping[NodeRepair, Remediation], before: set[str]
+    def _finish_repairs(
+        self,
+        cluster: wire.Cluster,
+        remediations: Mapping[NodeRepair, Remediation],
+        names_before: set[str],
     ) -> list[str]:
-        """Waits until all is over; what went wrong."""
-        ended = self._wait(cluster, begun)
-        problems = [*_failures(ended)]
-        done = [each for each, last in ended.items() if last.state == SUCCEEDED]
+        """Wait until all repairs have ended and return a sentence for each failure."""
+        ended_repairs = self._wait_until_ended(cluster, remediations)
+        problems = [*_describe_failures(ended_repairs)]
+        succeeded = [
+            repair
+            for repair, remediation in ended_repairs.items()
+            if remediation.state == SUCCEEDED
+        ]
         try:
-            if done:
-                self._wait_for_workers(done, before)
+            if succeeded:
+                self._wait_for_workers(succeeded, names_before)
         except Cancelled:
             raise
         except NotReady as error:
             problems.append(error.reason)
         return problems
 
-    def _refuse_too_many(self, cluster: wire.Cluster, wanted: Sequence[NodeRepair]) -> None:
-        """When more nodes are broken by now, the fault may not be the nodes'."""
-        policy = self.want.repair
-        if policy is None or all(each.cause == FaultCause.ASKED for each in wanted):
+    def _refuse_too_many_unhealthy(
+        self, cluster: wire.Cluster, repairs: Sequence[NodeRepair]
+    ) -> None:
+        """Raise GpuformError if more nodes are unhealthy than `repair.max_unhealthy` allows.
+
+        The cause may then be something other than the nodes.
+        """
+        policy = self.inputs.repair
+        if policy is None or all(repair.cause == FaultCause.ASKED for repair in repairs):
             return
         workers = list_standard_workers(cluster)
-        found = look_at_workers(self.call, cluster, slurm_of(self.want.dump_declared()))
-        broken = {each.host_name for each in workers if is_under_repair(each)}
-        broken |= {each.node for each in find_proposed_repairs(workers)}
-        broken |= {*found.failing} | {each.node for each in wanted}
-        if len(broken) > policy.compute_max_unhealthy(len(workers)):
+        states = read_worker_states(
+            self.context, cluster, get_slurm_inputs(self.inputs.dump_declared())
+        )
+        unhealthy = {worker.host_name for worker in workers if is_under_repair(worker)}
+        unhealthy |= {fault.node for fault in find_proposed_repairs(workers)}
+        unhealthy |= {*states.failures} | {needed_repair.node for needed_repair in repairs}
+        if len(unhealthy) > policy.compute_max_unhealthy(len(workers)):
             raise GpuformError(
-                f"{len(broken)} of {len(workers)} nodes are unhealthy by now, more than "
-                f"repair.max_unhealthy ({policy.limit}) lets be: {', '.join(sorted(broken))}",
+                f"{len(unhealthy)} of {len(workers)} nodes are unhealthy by now, more than "
+                f"repair.max_unhealthy ({policy.limit}) lets be: {', '.join(sorted(unhealthy))}",
                 hint="look for what they have in common; `gpuform repair NODE` repairs one by name",
             )
 
-    def _is_needed(self, cluster: wire.Cluster, each: NodeRepair) -> bool:
-        """Whether it is still so as the plan says. Raises GpuformError where it is otherwise."""
-        worker = next((w for w in list_standard_workers(cluster) if w.host_name == each.node), None)
-        if worker is None or (each.instance and worker.instance_id != each.instance):
-            self.call.on_warning(f"node {each.node} is another machine by now: it is left")
+    def _is_needed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
+        """Return True if the reason for a repair still exists as the plan reports it.
+
+        Raises:
+            GpuformError: it cannot be checked, or Together now proposes another repair.
+        """
+        worker = next(
+            (
+                standard_worker
+                for standard_worker in list_standard_workers(cluster)
+                if standard_worker.host_name == repair.node
+            ),
+            None,
+        )
+        # the machine was exchanged meanwhile: the fault was that of the old one
+        if worker is None or (repair.instance and worker.instance_id != repair.instance):
+            self.context.on_warning(f"node {repair.node} is another machine by now: it is left")
             return False
-        if each.id:
-            return self._is_proposed(cluster, each)
-        if each.cause == FaultCause.NOT_READY:
-            found = look_at_workers(self.call, cluster, slurm_of(self.want.dump_declared()))
-            if found.unasked:
-                raise GpuformError(f"whether node {each.node} can be used: {found.unasked}")
-            return self._is_so(each, each.node in found.failing, "can be used again")
-        if each.cause == FaultCause.OVERHEATED and self.want.repair is not None:
-            limit = float(self.want.repair.max_temperature or 0)
-            found_hot = overheated(self.settings, [each.node], limit)
-            return self._is_so(each, each.node in found_hot, "is no longer too hot")
-        if each.cause == FaultCause.FAILED_CERTIFICATION:
-            failed = {(fault.node, fault.since) for fault in _uncertified(self.call, cluster)}
-            holds = (each.node, each.since) in failed
-            return self._is_so(each, holds, "was repaired or certified since")
-        return self._is_not_done(cluster, each)
+        if repair.id:
+            return self._is_still_proposed(cluster, repair)
+        if repair.cause == FaultCause.NOT_READY:
+            states = read_worker_states(
+                self.context, cluster, get_slurm_inputs(self.inputs.dump_declared())
+            )
+            if states.unreachable:
+                raise GpuformError(f"whether node {repair.node} can be used: {states.unreachable}")
+            return self._warn_unless(repair, repair.node in states.failures, "can be used again")
+        if repair.cause == FaultCause.OVERHEATED and self.inputs.repair is not None:
+            limit = float(self.inputs.repair.max_temperature or 0)
+            overheated_nodes = overheated(self.settings, [repair.node], limit)
+            return self._warn_unless(
+                repair, repair.node in overheated_nodes, "is no longer too hot"
+            )
+        if repair.cause == FaultCause.FAILED_CERTIFICATION:
+            failed = {
+                (fault.node, fault.since) for fault in _find_uncertified(self.context, cluster)
+            }
+            holds = (repair.node, repair.since) in failed
+            return self._warn_unless(repair, holds, "was repaired or certified since")
+        return self._is_not_done_lately(cluster, repair)
 
-    def _is_so(self, each: NodeRepair, holds: bool, otherwise: str) -> bool:
-        if not holds:
-            self.call.on_warning(f"node {each.node} {otherwise}: it is left as it is")
-        return holds
+    def _warn_unless(self, repair: NodeRepair, is_needed: bool, reason: str) -> bool:
+        if not is_needed:
+            self.context.on_warning(f"node {repair.node} {reason}: it is left as it is")
+        return is_needed
 
-    def _is_proposed(self, cluster: wire.Cluster, each: NodeRepair) -> bool:
-        found = self.client.get_remediation(cluster.cluster_id, each.instance, each.id)
-        if found.state == PROPOSED and found.mode != each.proposed:
+    def _is_still_proposed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
+        remediation = self.client.get_remediation(cluster.cluster_id, repair.instance, repair.id)
+        if remediation.state == PROPOSED and remediation.mode != repair.proposed:
             raise GpuformError(
-                f"Together proposes another repair of node {each.node} by now: {found.mode} in "
-                f"place of {each.proposed}",
+                f"Together proposes another repair of node {repair.node} by now: "
+                f"{remediation.mode} in place of {repair.proposed}",
                 hint="nothing was done: make a new plan, with --refresh",
             )
-        if found.state in ENDED:
-            self.call.on_warning(
-                f"the proposed repair of node {each.node} has ended meanwhile: {_told(found)}"
+        if remediation.state in ENDED:
+            self.context.on_warning(
+                f"the proposed repair of node {repair.node} has ended meanwhile: "
+                f"{_format_remediation(remediation)}"
             )
-        return found.state not in ENDED
+        return remediation.state not in ENDED
 
-    def _is_not_done(self, cluster: wire.Cluster, each: NodeRepair) -> bool:
-        """Of what somebody asks for: not where it was done just now, by a run that was killed."""
-        last = Repairs.beside(self.call.intents).find(cluster.cluster_id, each.node)
-        if last is None or last.mode != each.mode or last.instance != each.instance:
+    def _is_not_done_lately(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
+        """Return False if a killed run did the requested repair within `REPEAT_WINDOW_S`."""
+        last_repair = Repairs.beside(self.context.intents).find(cluster.cluster_id, repair.node)
+        if (
+            last_repair is None
+            or last_repair.mode != repair.mode
+            or last_repair.instance != repair.instance
+        ):
             return True
-        if self.call.clock.now() - last.at >= AGAIN:
+        if self.context.clock.now() - last_repair.at >= REPEAT_WINDOW_S:
             return True
         try:
-            found = self.client.get_remediation(cluster.cluster_id, last.instance, last.repair)
+            remediation = self.client.get_remediation(
+                cluster.cluster_id, last_repair.instance, last_repair.repair
+            )
         except NotFound:
             return True  # it was never asked for
-        if found.state in ENDED:
-            self.call.on_warning(
-                f"node {each.node} was repaired at {written(last.at)} already: {_told(found)}"
+        if remediation.state in ENDED:
+            self.context.on_warning(
+                f"node {repair.node} was repaired at {written(last_repair.at)} already: "
+                f"{_format_remediation(remediation)}"
             )
-        return found.state not in ENDED
+        return remediation.state not in ENDED
 
-    def _ask(self, cluster: wire.Cluster, each: NodeRepair) -> Remediation:
-        """Approves what is proposed, else asks; what is asked for already is not asked again."""
-        path = (cluster.cluster_id, each.instance)
-        if not each.id:
-            id_ = self._id_of(cluster, each)
-            reason = f"gpuform: {each.evidence}"[:500]
+    def _request_repair(self, cluster: wire.Cluster, repair: NodeRepair) -> Remediation:
+        """Approve a proposed repair, or request a repair under an id that prevents a second one."""
+        path = (cluster.cluster_id, repair.instance)
+        if not repair.id:
+            request_id = self._choose_request_id(cluster, repair)
+            reason = f"gpuform: {repair.evidence}"[:500]
             try:
-                return self.client.create_remediation(*path, id_, each.mode, reason)
+                return self.client.create_remediation(*path, request_id, repair.mode, reason)
             except Conflict:
                 try:  # nobody documents what a second request of one id is answered
-                    return self.client.get_remediation(*path, id_)
+                    return self.client.get_remediation(*path, request_id)
                 except NotFound:
                     pass
                 raise
         # What was reviewed is said: a proposal could have changed since it was looked at.
-        mode = "" if each.mode in MODES_BEYOND_APPROVAL else each.mode
-        comment = f"gpuform: {each.evidence}"[:500]
+        mode = "" if repair.mode in MODES_BEYOND_APPROVAL else repair.mode
+        comment = f"gpuform: {repair.evidence}"[:500]
         try:
-            return self.client.approve_remediation(*path, each.id, mode=mode, comment=comment)
+            return self.client.approve_remediation(*path, repair.id, mode=mode, comment=comment)
         except Conflict:
-            found = self.client.get_remediation(*path, each.id)
-            if found.state == PROPOSED:
+            remediation = self.client.get_remediation(*path, repair.id)
+            if remediation.state == PROPOSED:
                 raise
-            return found
+            return remediation
 
-    def _id_of(self, cluster: wire.Cluster, each: NodeRepair) -> str:
-        """The id of what is asked for; of what somebody asks for by name, kept beforehand."""
-        fault = (cluster.cluster_id, each.instance, each.cause, each.since, each.mode)
-        if each.cause != FaultCause.ASKED:
-            return str(uuid.uuid5(_NAMESPACE, "\n".join(fault)))
-        repairs, now = Repairs.beside(self.call.intents), self.call.clock.now()
-        last = repairs.find(cluster.cluster_id, each.node)
-        is_same = last is not None and (last.instance, last.mode) == (each.instance, each.mode)
-        if last is not None and is_same and now - last.at < AGAIN:
-            return last.repair
-        id_ = str(uuid.uuid5(_NAMESPACE, "\n".join((*fault, str(now)))))
-        repairs.record(Repair(cluster.cluster_id, each.node, id_, each.instance, each.mode, now))
-        return id_
+    def _choose_request_id(self, cluster: wire.Cluster, repair: NodeRepair) -> str:
+        """Return the id of a request, which a repeated run chooses again.
 
-    def _wait(
-        self, cluster: wire.Cluster, begun: Mapping[NodeRepair, Remediation]
-    ) -> dict[NodeRepair, Remediation]:
-        """Each as it ended."""
-        last = dict(begun)
-
-        def probe() -> PollResult[None]:
-            for each, found in last.items():
-                if found.state not in ENDED:
-                    path = (cluster.cluster_id, found.instance_id or each.instance)
-                    last[each] = self.client.get_remediation(*path, found.id)
-            states = ", ".join(f"{each.node} {found.state}" for each, found in last.items())
-            return PollResult(None, states, is_done=all(f.state in ENDED for f in last.values()))
-
-        names = ", ".join(each.node for each in begun)
-        wait_until_done(
-            self.call, probe, label=f"repair of {names}", interval=self.rhythm, limit=LONGEST
+        The id for a repair that people ask for by name is recorded before the request.
+        """
+        # one fault, one id: a repeated run requests the same remediation
+        fault_key = (cluster.cluster_id, repair.instance, repair.cause, repair.since, repair.mode)
+        if repair.cause != FaultCause.ASKED:
+            return str(uuid.uuid5(_REQUEST_ID_NAMESPACE, "\n".join(fault_key)))
+        repairs, now = Repairs.beside(self.context.intents), self.context.clock.now()
+        last_repair = repairs.find(cluster.cluster_id, repair.node)
+        is_same_repair = last_repair is not None and (last_repair.instance, last_repair.mode) == (
+            repair.instance,
+            repair.mode,
         )
-        return last
+        # a run that was killed after the record continues under its id
+        if last_repair is not None and is_same_repair and now - last_repair.at < REPEAT_WINDOW_S:
+            return last_repair.repair
+        request_id = str(uuid.uuid5(_REQUEST_ID_NAMESPACE, "\n".join((*fault_key, str(now)))))
+        repairs.record(
+            Repair(cluster.cluster_id, repair.node, request_id, repair.instance, repair.mode, now)
+        )
+        return request_id
 
-    def _wait_for_workers(self, done: Sequence[NodeRepair], before: set[str]) -> None:
-        """What was repaired, or is there in its place, can be used by its scheduler."""
-        slurm = slurm_of(self.want.dump_declared())
+    def _wait_until_ended(
+        self, cluster: wire.Cluster, remediations: Mapping[NodeRepair, Remediation]
+    ) -> dict[NodeRepair, Remediation]:
+        """Wait until every repair has ended and return their last states."""
+        latest = dict(remediations)
 
-        def probe() -> PollResult[None]:
-            cluster = self.find()
-            there = {each.host_name for each in list_standard_workers(cluster)}
-            watched = {each.node for each in done if each.node in there} | (there - before)
-            if len(there) < len(before) or len(watched) < len(done):
-                return PollResult(None, f"{len(there)} of {len(before)} nodes are there")
-            found = look_at_workers(self.call, cluster, slurm)
-            missing = sorted(name for name in watched if not found.can_use(name))
-            told = found.unasked or f"waiting for {', '.join(missing)} to join"
-            return PollResult(None, told, is_done=not missing and not found.unasked)
+        def poll() -> PollResult[None]:
+            for repair, remediation in latest.items():
+                if remediation.state not in ENDED:
+                    path = (cluster.cluster_id, remediation.instance_id or repair.instance)
+                    latest[repair] = self.client.get_remediation(*path, remediation.id)
+            states = ", ".join(
+                f"{each.node} {remediation.state}" for each, remediation in latest.items()
+            )
+            return PollResult(
+                None,
+                states,
+                is_done=all(remediation_now.state in ENDED for remediation_now in latest.values()),
+            )
 
-        names = ", ".join(each.node for each in done)
-        what = f"return of {names} after the repair"
-        wait_until_done(self.call, probe, label=what, interval=self.rhythm, limit=JOIN)
+        names = ", ".join(each.node for each in remediations)
+        wait_until_done(
+            self.context,
+            poll,
+            label=f"repair of {names}",
+            interval=self.poll_schedule,
+            limit=REPAIR_TIMEOUT_S,
+        )
+        return latest
 
-    def _end_earlier(self) -> None:
-        """Waits for what an earlier run asked for, and uncordons what that has left."""
+    def _wait_for_workers(self, succeeded: Sequence[NodeRepair], names_before: set[str]) -> None:
+        """Wait until the schedulers can use the repaired nodes, or those in their place."""
+        slurm = get_slurm_inputs(self.inputs.dump_declared())
+
+        def poll() -> PollResult[None]:
+            cluster = self.require_cluster()
+            present_names = {worker.host_name for worker in list_standard_workers(cluster)}
+            # a repair may replace the node by another one with a new name
+            watched_names = {each.node for each in succeeded if each.node in present_names} | (
+                present_names - names_before
+            )
+            if len(present_names) < len(names_before) or len(watched_names) < len(succeeded):
+                return PollResult(
+                    None, f"{len(present_names)} of {len(names_before)} nodes are there"
+                )
+            states = read_worker_states(self.context, cluster, slurm)
+            missing = sorted(name for name in watched_names if not states.can_use(name))
+            progress = states.unreachable or f"waiting for {', '.join(missing)} to join"
+            return PollResult(None, progress, is_done=not missing and not states.unreachable)
+
+        names = ", ".join(each.node for each in succeeded)
+        label = f"return of {names} after the repair"
+        wait_until_done(
+            self.context, poll, label=label, interval=self.poll_schedule, limit=REJOIN_TIMEOUT_S
+        )
+
+    def _finish_interrupted_run(self) -> None:
+        """Wait for the repairs that an earlier run requested, and uncordon their nodes."""
         if not self.is_interrupted:
             return
 
-        def probe() -> PollResult[None]:
-            is_going_on = self.shrinking_of(self.find()).is_under_way
-            return PollResult(None, "under way", is_done=not is_going_on)
+        def poll() -> PollResult[None]:
+            is_under_way = self.create_removal(self.require_cluster()).is_under_way
+            return PollResult(None, "under way", is_done=not is_under_way)
 
-        what = "what an earlier run has begun"
-        with self.call.extend_deadline(LONGEST):
-            wait_until_done(self.call, probe, label=what, interval=self.rhythm, limit=LONGEST)
-        self._conclude()
+        label = "what an earlier run has begun"
+        with self.context.extend_deadline(REPAIR_TIMEOUT_S):
+            wait_until_done(
+                self.context, poll, label=label, interval=self.poll_schedule, limit=REPAIR_TIMEOUT_S
+            )
+        self._uncordon_nodes()
 
-    def _conclude(self) -> None:
-        cluster = self.find()
-        drain = Drains.beside(self.call.intents).find(self.id)
+    def _uncordon_nodes(self) -> None:
+        cluster = self.require_cluster()
+        drain = Drains.beside(self.context.intents).find(self.cluster_id)
         if drain is not None:
-            names = [each.host_name for each in list_standard_workers(cluster)]
-            conclude(self.call, drain, self.shrinking_of(cluster).scheduler, names)
+            names = [worker.host_name for worker in list_standard_workers(cluster)]
+            conclude(self.context, drain, self.create_removal(cluster).connect_to_scheduler, names)
 
 
-def _uncertified(call: ProviderContext, cluster: wire.Cluster) -> list[NodeFault]:
-    verdicts = Verdicts.beside(call.intents).of(cluster.cluster_id)
+def _find_uncertified(context: ProviderContext, cluster: wire.Cluster) -> list[NodeFault]:
+    verdicts = Verdicts.beside(context.intents).of(cluster.cluster_id)
     return [*find_uncertified_workers(list_standard_workers(cluster), verdicts)]
 
 
-def _failures(ended: Mapping[NodeRepair, Remediation]) -> Iterator[str]:
-    for each, last in ended.items():
-        if last.state not in (SUCCEEDED, "AUTO_RESOLVED"):
-            yield f"the repair of node {each.node} has ended: {_told(last)}"
+def _describe_failures(ended_repairs: Mapping[NodeRepair, Remediation]) -> Iterator[str]:
+    for repair, remediation in ended_repairs.items():
+        if remediation.state not in (SUCCEEDED, "AUTO_RESOLVED"):
+            yield f"the repair of node {repair.node} has ended: {_format_remediation(remediation)}"
 
 
-def _told(remediation: Remediation) -> str:
-    """`HOST_AWARE FAILED (no host is free)`."""
-    why = remediation.error_message or remediation.review_comment or ""
-    return f"{remediation.mode} {remediation.state}{f' ({why})' if why else ''}"
+def _format_remediation(remediation: Remediation) -> str:
+    """Return a remediation in words, as `HOST_AWARE FAILED (no host is free)`."""
+    reason = remediation.error_message or remediation.review_comment or ""
+    return f"{remediation.mode} {remediation.state}{f' ({reason})' if reason else ''}"

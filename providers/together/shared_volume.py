@@ -1,4 +1,8 @@
-"""Together's shared volume, which outlives the clusters that mount it."""
+"""Create, read, grow and delete Together's shared volumes, which outlive clusters.
+
+`gpuform.providers.lifecycle` calls `SharedVolumeOperations` through `SharedVolumeLifecycle`, whose
+dotted path is in state files.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -33,45 +37,49 @@ from gpuform.schemas.together.statuses import (
     VolumeStatus,
 )
 
-INTERVAL = 5.0
-RELEASE = 600.0
-"""Seconds to wait for a cluster to let go of a volume that is to be deleted."""
+POLL_INTERVAL_S = 5.0
+DETACH_TIMEOUT_S = 600.0
+"""Seconds that a delete waits for clusters to detach the volume."""
 
-Seen = Observed[SharedVolumeOutputs]
+ObservedVolume = Observed[SharedVolumeOutputs]
 
 
-class SharedVolumeActions:
-    """The verbs of a shared volume."""
+class SharedVolumeOperations:
+    """The operations of a shared volume."""
 
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
     def planning_problems(
-        self, call: ProviderContext, values: Mapping[str, Any]
+        self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Whether the region exists."""
-        return regions.find_region_problems(self._client, call, values)
+        """Yield a problem if the region does not exist."""
+        return regions.find_region_problems(self._client, context, values)
 
-    def create(self, call: ProviderContext, inputs: SharedVolumeInputs) -> str:
-        """The platform tells no region of a volume: names are compared over all regions."""
+    def create(self, context: ProviderContext, inputs: SharedVolumeInputs) -> str:
+        """Create a shared volume and return its id.
 
-        def candidates() -> list[Candidate]:
+        Together reports no region of a volume (document 003, "Retrieve a Shared Volume"), so names
+        are compared over all regions.
+        """
+
+        def list_candidates() -> list[Candidate]:
             return [
                 Candidate(
-                    each.volume_id,
-                    leaving=each.status == VolumeStatus.DELETING,
-                    shown={"size_tib": each.size_tib or None},
+                    volume.volume_id,
+                    leaving=volume.status == VolumeStatus.DELETING,
+                    shown={"size_tib": volume.size_tib or None},
                 )
-                for each in self._client.get_shared_volumes(inputs.project_id).all()
-                if each.volume_name == inputs.volume_name
+                for volume in self._client.get_volume_listing(inputs.project_id).all()
+                if volume.volume_name == inputs.volume_name
             ]
 
         creation = Creation(
             Target(
-                "together", "SharedVolume", call.redact_for_record(inputs.volume_name), region=""
+                "together", "SharedVolume", context.redact_for_record(inputs.volume_name), region=""
             ),
-            candidates,
-            exists=lambda id_: self._find(id_, inputs.project_id) is not None,
+            list_candidates,
+            exists=lambda volume_id: self._find_volume(volume_id, inputs.project_id) is not None,
             attempts=[
                 Attempt(
                     lambda: self._client.create_volume(inputs).volume_id,
@@ -80,111 +88,123 @@ class SharedVolumeActions:
             ],
             clock_ahead=lambda: self._client.clock_ahead,
         )
-        return create_once(call, creation)
+        return create_once(context, creation)
 
     def wait_until_ready(
-        self, call: ProviderContext, object_id: str, inputs: SharedVolumeInputs
-    ) -> Seen:
-        """Available or bound, at the declared size."""
+        self, context: ProviderContext, object_id: str, inputs: SharedVolumeInputs
+    ) -> ObservedVolume:
+        """Wait until the volume is available or bound at its declared size."""
 
-        def probe() -> PollResult[Seen]:
-            volume = self._find(object_id, inputs.project_id)
+        def poll() -> PollResult[ObservedVolume]:
+            volume = self._find_volume(object_id, inputs.project_id)
             if volume is None:
                 raise NotReady(f"volume {object_id} is gone from the platform")
-            return look_at(volume, inputs.size_tib)
+            return evaluate_volume(volume, inputs.size_tib)
 
         return wait_until_done(
-            call, probe, label=f"volume {inputs.volume_name}", interval=self._rhythm
+            context, poll, label=f"volume {inputs.volume_name}", interval=self._poll_schedule
         )
 
     def read(
         self,
-        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         object_id: str,
         known_inputs: Mapping[str, Any],
-    ) -> Seen | None:
-        """The region is never returned, so it stays as declared."""
-        volume = self._find(object_id, known_inputs.get("project_id"))
-        return None if volume is None else look_at(volume, volume.size_tib).value
+    ) -> ObservedVolume | None:
+        """Return the volume as Together reports it, or None if it does not exist.
+
+        Together reports no region: the declared one is kept.
+        """
+        volume = self._find_volume(object_id, known_inputs.get("project_id"))
+        return None if volume is None else evaluate_volume(volume, volume.size_tib).value
 
     def update(
         self,
-        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         object_id: str,
         inputs: SharedVolumeInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the size alone can change
     ) -> None:
-        """Grows the volume."""
+        """Grow the volume to the declared size, which is the only field that can change."""
         self._client.update_volume(object_id, inputs)
 
     def delete(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Waits while a cluster still has it, for a while, and then until it answers 404."""
-        what = f"volume {known_inputs.get('volume_name') or object_id}"
+        """Wait until clusters have detached the volume, delete it, and wait until it is gone.
+
+        Raises:
+            GpuformError: a cluster still has the volume after `DETACH_TIMEOUT_S`.
+        """
+        label = f"volume {known_inputs.get('volume_name') or object_id}"
         project_id = known_inputs.get("project_id")
-        self._wait_until_free(call, object_id, project_id, what)
+        self._wait_until_detached(context, object_id, project_id, label)
         try:
             self._client.delete_volume(object_id)
         except NotFound as error:
-            left = self._find(object_id, project_id)
-            if left is not None and left.status != VolumeStatus.DELETING:
+            remaining_volume = self._find_volume(object_id, project_id)
+            # a 404 alone proves nothing: a proxy may send it, too
+            if remaining_volume is not None and remaining_volume.status != VolumeStatus.DELETING:
                 raise contradicted(error, "it is still there") from None
+        # a cluster attached the volume between the poll and the request
         except Conflict:
-            raise _attached(what) from None
+            raise _build_still_attached_error(label) from None
 
-        def probe() -> PollResult[object] | None:
-            volume = self._find(object_id, project_id)
+        def poll() -> PollResult[object] | None:
+            volume = self._find_volume(object_id, project_id)
             return None if volume is None else PollResult(None, volume.status)
 
-        wait_until_gone(call, probe, label=what, interval=self._rhythm)
+        wait_until_gone(context, poll, label=label, interval=self._poll_schedule)
 
     @property
-    def _rhythm(self) -> PollSchedule:
-        return self._client.get_poll_schedule(INTERVAL)
+    def _poll_schedule(self) -> PollSchedule:
+        return self._client.get_poll_schedule(POLL_INTERVAL_S)
 
-    def _find(self, id_: str, project_id: str | None) -> wire.Volume | None:
+    def _find_volume(self, volume_id: str, project_id: str | None) -> wire.Volume | None:
         try:
-            return self._client.get_shared_volumes(project_id).one(id_)
+            return self._client.get_volume_listing(project_id).one(volume_id)
         except NotFound:
             return None
 
-    def _wait_until_free(
-        self, call: ProviderContext, id_: str, project_id: str | None, what: str
+    def _wait_until_detached(
+        self, context: ProviderContext, volume_id: str, project_id: str | None, label: str
     ) -> None:
-        def probe() -> PollResult[None]:
-            volume = self._find(id_, project_id)
+        def poll() -> PollResult[None]:
+            volume = self._find_volume(volume_id, project_id)
+            # a volume that was deleted by somebody else is detached as well
             status = volume.status if volume else "gone"
             return PollResult(None, status, is_done=status != VolumeStatus.BOUND)
 
         try:
-            wait_until_done(call, probe, label=what, interval=self._rhythm, limit=RELEASE)
+            wait_until_done(
+                context, poll, label=label, interval=self._poll_schedule, limit=DETACH_TIMEOUT_S
+            )
         except NotReady:
-            call.raise_if_cancelled()
-            raise _attached(what) from None
+            context.raise_if_cancelled()
+            raise _build_still_attached_error(label) from None
 
 
 class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
-    """A shared volume of Together."""
+    """The resource kind of Together's shared volumes."""
 
     platform = "together"
     kind = "SharedVolume"
     inputs = SharedVolumeInputs
     outputs = SharedVolumeOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
-    operations = SharedVolumeActions
+    operations = SharedVolumeOperations
     id_example = "b8aaf8f3-228e-4b65-b805-f9180145fa48"
     import_field = "region"
     is_eventually_consistent = True
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
-        """Access to it goes last."""
+        """Return what lack of credit does to the volume; access to storage is revoked last."""
         return describe_volume_credit(outputs)
 
     @classmethod
     def find_write_refusal(cls, settings: Settings) -> str:
-        """Clusters and volumes are of the control plane, which a Member may only see."""
+        """Return why the key may not change volumes: a Member may only read the control plane."""
         return find_write_refusal(settings)
 
     @classmethod
@@ -193,33 +213,36 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> ResourceUsage:
-        """Storage."""
+        """Return the storage that the volume occupies."""
         return describe_volume_usage(inputs)
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
-        """Without credit."""
+        """Return True if access to the volume is revoked for lack of credit."""
         return old_outputs.get("status") in STUCK_VOLUME_MESSAGES
 
 
-def look_at(volume: wire.Volume, size_tib: int) -> PollResult[Seen]:
-    """A volume as seen by somebody who waits for a size."""
-    done = volume.status in USABLE_VOLUME_STATUSES and volume.size_tib >= size_tib
-    phase = volume.status or "no status"
-    if volume.status in USABLE_VOLUME_STATUSES and not done:
-        phase = f"{phase} with {volume.size_tib} of {size_tib} TiB"
-    failed = None
+def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[ObservedVolume]:
+    """Return whether a volume is ready at `wanted_size_tib`, and its inputs and outputs."""
+    # a resize leaves the status as it is, so the size is compared as well
+    is_ready = volume.status in USABLE_VOLUME_STATUSES and volume.size_tib >= wanted_size_tib
+    progress = volume.status or "no status"
+    if volume.status in USABLE_VOLUME_STATUSES and not is_ready:
+        progress = f"{progress} with {volume.size_tib} of {wanted_size_tib} TiB"
+    failure = None
     if volume.status in FAILED_VOLUME_STATUSES:
-        failed = STUCK_VOLUME_MESSAGES.get(volume.status, f"its status is {volume.status}")
+        failure = STUCK_VOLUME_MESSAGES.get(volume.status, f"its status is {volume.status}")
     outputs = SharedVolumeOutputs(
-        ready=done, not_ready_reason=None if done else (failed or phase), status=volume.status
+        ready=is_ready,
+        not_ready_reason=None if is_ready else (failure or progress),
+        status=volume.status,
     )
     inputs = {"volume_name": volume.volume_name, "size_tib": volume.size_tib}
-    return PollResult(Observed(inputs, outputs), phase, is_done=done, failure=failed)
+    return PollResult(Observed(inputs, outputs), progress, is_done=is_ready, failure=failure)
 
 
-def _attached(what: str) -> GpuformError:
+def _build_still_attached_error(label: str) -> GpuformError:
     return GpuformError(
-        f"{what} cannot be deleted: a cluster still has it",
+        f"{label} cannot be deleted: a cluster still has it",
         hint="delete that cluster first, or keep the volume",
     )

@@ -1,8 +1,11 @@
-"""Nodes of a cluster that go, alone or with it: no job runs on them when Together is asked.
+"""Remove nodes from a cluster, or all nodes with it, when no job runs on them.
 
-Its update request names no nodes; it takes those that are cordoned (Together reference, 'Targeted
-Scale-down'). So nodes are cordoned in Kubernetes, which every cluster has. Where Slurm gives them
-their jobs, it is asked too.
+The operations of a cluster (`cluster`) and its repairs (`repairing`) create a `NodeRemoval`; it
+drains nodes with `gpuform.providers.draining`.
+
+Together's update request names no nodes; the platform removes those that are cordoned (document
+003, "Targeted Scale-down"). So nodes are cordoned in Kubernetes, which every cluster has. Where
+Slurm gives the nodes their jobs, Slurm is asked as well.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,204 +43,241 @@ from gpuform.schemas.together.statuses import FAILED_NODE_PHASES, ClusterStatus
 
 
 @dataclass(frozen=True)
-class Shrinking:
-    """What takes nodes away from one cluster. `kube_config` is the cluster's own, as YAML."""
+class NodeRemoval:
+    """The removal of nodes from one cluster during one operation.
 
-    call: ProviderContext
+    `kube_config` is the cluster's own, as YAML, or None while there is none. `drain_inputs` are the
+    declared `drain`.
+    """
+
+    context: ProviderContext
     cluster: wire.Cluster
     kube_config: str | None
-    wanted: ClusterDrainInputs
+    drain_inputs: ClusterDrainInputs
 
     @property
-    def earlier(self) -> Drain | None:
-        """A removal that an earlier run began."""
+    def earlier_drain(self) -> Drain | None:
+        """The record of a removal that an earlier run began, or None."""
         return self._drains.find(self.cluster.cluster_id)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the platform has taken the request of an earlier run, and nodes are to go yet."""
-        drain = self.earlier
+        """True if the platform accepted an earlier run's request and still has to remove nodes."""
+        drain = self.earlier_drain
         if drain is None or not drain.asked:
             return False
-        if self._repaired(drain):
+        # a node under repair stays cordoned until its repair ends
+        if self._is_under_repair(drain):
             return True
-        wanted = standard_gpus(self.cluster)
-        was_taken = wanted < GPUS_PER_NODE * len(drain.present)
-        return was_taken and wanted < GPUS_PER_NODE * len(self._standard)
+        wanted_gpus = count_standard_gpus(self.cluster)
+        # the accepted request lowers the platform's count first, and the nodes disappear later
+        is_accepted = wanted_gpus < GPUS_PER_NODE * len(drain.present)
+        return is_accepted and wanted_gpus < GPUS_PER_NODE * len(self._standard_workers)
 
-    def going(self, num_gpus: int) -> int:
-        """How many standard nodes go when there are to be `num_gpus` standard GPUs."""
-        running = GPUS_PER_NODE * len(self._standard)
-        return max(0, min(running, standard_gpus(self.cluster)) - num_gpus) // GPUS_PER_NODE
+    def count_removed_nodes(self, num_gpus: int) -> int:
+        """Return how many standard nodes an update to `num_gpus` standard GPUs removes."""
+        running_gpus = GPUS_PER_NODE * len(self._standard_workers)
+        # nodes that already disappear are not removed a second time
+        return (
+            max(0, min(running_gpus, count_standard_gpus(self.cluster)) - num_gpus) // GPUS_PER_NODE
+        )
 
-    def leaving(self, num_gpus: int, repaired: Sequence[str] = ()) -> RemovedNodes | None:
-        """The nodes that would go now or are `repaired`, for a plan.
+    def predict_removed_nodes(
+        self, num_gpus: int, repaired_nodes: Sequence[str] = ()
+    ) -> RemovedNodes | None:
+        """Return the nodes that an update would remove now and those to be repaired, for a plan.
 
-        None where there are none, or nobody tells the jobs on them.
+        None means that there are none, or that no scheduler reports their jobs.
         """
-        count = self.going(num_gpus)
-        going = self._draining().leaving(self._fewer(count)) if count else None
-        if not repaired:
-            return going
-        taking = self.repairing(repaired)
-        found = self.draining_for_repair().leaving(taking) if taking else None
-        if going is None or found is None:
-            return going or found
-        return going.model_copy(update={"nodes": (*going.nodes, *found.nodes)})
+        count = self.count_removed_nodes(num_gpus)
+        removed_nodes = (
+            self._create_draining().leaving(self._build_partial_eviction(count)) if count else None
+        )
+        if not repaired_nodes:
+            return removed_nodes
+        eviction = self.build_repair_eviction(repaired_nodes)
+        nodes_to_repair = self.create_repair_draining().leaving(eviction) if eviction else None
+        if removed_nodes is None or nodes_to_repair is None:
+            return removed_nodes or nodes_to_repair
+        return removed_nodes.model_copy(
+            update={"nodes": (*removed_nodes.nodes, *nodes_to_repair.nodes)}
+        )
 
-    def repairing(self, names: Sequence[str]) -> NodeEviction:
-        """What is taken of these nodes for their repair: those of them that are there."""
-        there = {_worker(node).name for node in self._standard}
-        return NodeEviction({name: "repaired" for name in names if name in there})
+    def build_repair_eviction(self, node_names: Sequence[str]) -> NodeEviction:
+        """Return the eviction of the existing nodes among `node_names`, for their repair."""
+        present_names = {_to_worker(node).name for node in self._standard_workers}
+        return NodeEviction(
+            {node_name: "repaired" for node_name in node_names if node_name in present_names}
+        )
 
-    def draining_for_repair(self) -> Draining:
-        """The taking of nodes that are named one by one."""
-        return self._draining(self._standard)
+    def create_repair_draining(self) -> Draining:
+        """Return the draining of nodes that are chosen one by one."""
+        return self._create_draining(self._standard_workers)
 
-    def all_leaving(self, because: str) -> RemovedNodes | None:
-        """All nodes, for a plan that takes the cluster; None where no job can run."""
-        taking = self._all(because)
-        return self._draining(list_live_workers(self.cluster)).leaving(taking) if taking else None
+    def predict_all_removed_nodes(self, reason: str) -> RemovedNodes | None:
+        """Return all nodes, for a plan that deletes the cluster; None where no job can run."""
+        eviction = self._build_full_eviction(reason)
+        return (
+            self._create_draining(list_live_workers(self.cluster)).leaving(eviction)
+            if eviction
+            else None
+        )
 
-    def send(self, request: Callable[[], None], num_gpus: int | None) -> None:
-        """Sends an update; `num_gpus` are its standard GPUs, None where it does not change them.
+    def send_update(self, request: Callable[[], None], num_gpus: int | None) -> None:
+        """Send an update when no job runs on the nodes that it removes.
 
-        Raises GpuformError; after a refusal all is as it was. After a lost answer the record stays.
+        `num_gpus` are the new standard GPUs, or None if the update does not change them.
+
+        Raises:
+            GpuformError: after a refusal everything is as before; after a lost answer the record
+                stays.
         """
-        count = 0 if num_gpus is None else self.going(num_gpus)
+        count = 0 if num_gpus is None else self.count_removed_nodes(num_gpus)
         if not count:
-            self._settle_unasked()
+            self._undo_unsent_drain()
             request()
             return
-        with self._draining().taken(self._fewer(count)):
+        with self._create_draining().taken(self._build_partial_eviction(count)):
             request()
 
     def send_deletion(self, request: Callable[[], None]) -> None:
-        """Sends the cluster's deletion, when no job runs on any of its nodes.
+        """Send the deletion of the cluster when no job runs on any of its nodes.
 
-        Raises GpuformError; after a refusal all is as it was.
+        Raises:
+            GpuformError: after a refusal everything is as before.
         """
-        taking = self._all("deleted")
-        if not taking:
+        eviction = self._build_full_eviction("deleted")
+        if not eviction:
             request()
             return
-        with self._draining(list_live_workers(self.cluster)).taken(taking):
+        with self._create_draining(list_live_workers(self.cluster)).taken(eviction):
             request()
 
-    def resume(self, request: Callable[[FieldChange], None], num_gpus: int) -> None:
-        """Ends what an earlier run began, when nothing is to change any more.
+    def resume_earlier_drain(self, request: Callable[[FieldChange], None], num_gpus: int) -> None:
+        """Finish what an earlier run began, when the declaration changes nothing any more.
 
-        What was asked for and is no longer wanted grows back.
+        Nodes whose removal was requested and is no longer declared are created again.
         """
-        self._settle_unasked()
-        now = standard_gpus(self.cluster)
-        if now < num_gpus:
-            request(FieldChange("num_gpus", Action.UPDATE, now, num_gpus))
+        self._undo_unsent_drain()
+        current_gpus = count_standard_gpus(self.cluster)
+        if current_gpus < num_gpus:
+            request(FieldChange("num_gpus", Action.UPDATE, current_gpus, num_gpus))
 
-    def conclude(self) -> None:
-        """Uncordons what is left of a removal, unless the platform is still at it.
+    def finish_earlier_drain(self) -> None:
+        """Uncordon what is left of a removal, unless the platform is still removing nodes.
 
-        Raises GpuformError when other nodes went than asked, or nodes stay cordoned.
+        Raises:
+            GpuformError: other nodes were removed than the chosen ones, or nodes stay cordoned.
         """
-        drain = self.earlier
-        is_ending = self.cluster.status == ClusterStatus.DELETING
-        if drain is None or is_ending or self.is_under_way:
+        drain = self.earlier_drain
+        # a deletion in progress removes every node: there is nothing to uncordon
+        is_deleting = self.cluster.status == ClusterStatus.DELETING
+        if drain is None or is_deleting or self.is_under_way:
             return
         conclude(
-            self.call,
+            self.context,
             drain,
-            self.scheduler,
+            self.connect_to_scheduler,
             [node.host_name for node in list_live_workers(self.cluster)],
         )
 
-    def _repaired(self, drain: Drain) -> bool:
-        """Whether a repair of what was drained goes on: until it ends, nobody is to run there."""
+    def _is_under_repair(self, drain: Drain) -> bool:
+        """Return True if a drained node is under repair: until that ends no job may start there."""
         return any(
-            _worker(node).name in drain.chosen and is_under_repair(node)
+            _to_worker(node).name in drain.chosen and is_under_repair(node)
             for node in self.cluster.gpu_worker_nodes
         )
 
-    def scheduler(self) -> Scheduler:
-        """Who gives the nodes their jobs. Raises GpuformError when nobody can be asked."""
+    def connect_to_scheduler(self) -> Scheduler:
+        """Return the scheduler that gives the nodes their jobs.
+
+        Raises:
+            GpuformError: no scheduler can be asked.
+        """
         if not self.kube_config:
             raise GpuformError(
-                f"{self._what} has no kubeconfig, so that its jobs cannot be looked for",
+                f"{self._label} has no kubeconfig, so that its jobs cannot be looked for",
                 hint="wait until its control plane runs",
             )
         kubernetes = KubernetesScheduler(client_by(self.kube_config, self.cluster.cluster_name))
         if self.cluster.cluster_type != "SLURM":
             return kubernetes
-        inputs = self.wanted.slurm or SlurmInputs()
+        inputs = self.drain_inputs.slurm or SlurmInputs()
         slurm = slurm_scheduler(
             inputs, kubeconfig=self.kube_config, cluster=self.cluster.cluster_name
         )
-        names = {
+        slurm_names = {
             node.host_name: node.slurm_worker_hostname
             for node in self.cluster.gpu_worker_nodes
             if node.slurm_worker_hostname
         }
-        return SlurmOnKubernetes(kubernetes, slurm, inputs.namespace, names)
+        # Slurm's nodes are pods of the Kubernetes nodes: both may have jobs, and names may differ
+        return SlurmOnKubernetes(kubernetes, slurm, inputs.namespace, slurm_names)
 
     @property
-    def _what(self) -> str:
+    def _label(self) -> str:
         return f"cluster {self.cluster.cluster_name or self.cluster.cluster_id}"
 
     @property
     def _drains(self) -> Drains:
-        return Drains.beside(self.call.intents)
+        return Drains.beside(self.context.intents)
 
     @property
-    def _standard(self) -> Sequence[wire.GpuWorkerNode]:
+    def _standard_workers(self) -> Sequence[wire.GpuWorkerNode]:
         return list_standard_workers(self.cluster)
 
-    def _fewer(self, count: int) -> NodeEviction:
-        return NodeEviction(count=count, named=self.wanted.nodes or ())
+    def _build_partial_eviction(self, count: int) -> NodeEviction:
+        return NodeEviction(count=count, named=self.drain_inputs.nodes or ())
 
-    def _all(self, because: str) -> NodeEviction:
-        """All nodes; none where the control plane has not run yet, which runs the jobs."""
-        live = list_live_workers(self.cluster) if self.kube_config else ()
-        return NodeEviction({_worker(node).name: because for node in live})
+    def _build_full_eviction(self, reason: str) -> NodeEviction:
+        """Return the eviction of all nodes; empty while there is no control plane to run jobs."""
+        live_workers = list_live_workers(self.cluster) if self.kube_config else ()
+        return NodeEviction({_to_worker(node).name: reason for node in live_workers})
 
-    def _draining(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> Draining:
+    def _create_draining(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> Draining:
         subject = DrainedObject(
             id=self.cluster.cluster_id,
-            what=self._what,
-            workers=[_worker(node) for node in all_nodes or self._standard],
+            what=self._label,
+            workers=[_to_worker(node) for node in all_nodes or self._standard_workers],
+            # Together picks the nodes of a smaller cluster itself, among those that are cordoned
             takes_cordoned=not all_nodes,
         )
-        return Draining(self.call, subject, self.scheduler, self.wanted)
+        return Draining(self.context, subject, self.connect_to_scheduler, self.drain_inputs)
 
-    def _settle_unasked(self) -> None:
-        """Undoes what an earlier run began and never asked for."""
-        drain = self.earlier
+    def _undo_unsent_drain(self) -> None:
+        """Undo a drain of an earlier run whose request was never sent."""
+        drain = self.earlier_drain
         if drain is not None and not drain.asked:
-            undo(self.call, drain, self.scheduler)
+            undo(self.context, drain, self.connect_to_scheduler)
 
 
-def standard_gpus(cluster: wire.Cluster) -> int:
-    """The GPUs that the platform is to keep running, without preemptible ones."""
-    live = len(list_live_workers(cluster))
-    extra = cluster.allocated_preemptible_gpus
-    counts_them = extra and cluster.num_gpus == GPUS_PER_NODE * live
-    return cluster.num_gpus - (extra if counts_them else 0)
+def count_standard_gpus(cluster: wire.Cluster) -> int:
+    """Return how many standard GPUs the platform is to keep running, without preemptible ones."""
+    live_count = len(list_live_workers(cluster))
+    preemptible_gpus = cluster.allocated_preemptible_gpus
+    # the platform's num_gpus may include preemptible GPUs or not: comparing it with the nodes tells
+    includes_preemptible = preemptible_gpus and cluster.num_gpus == GPUS_PER_NODE * live_count
+    return cluster.num_gpus - (preemptible_gpus if includes_preemptible else 0)
 
 
-def drain_of(values: Mapping[str, Any]) -> ClusterDrainInputs:
-    """What canonical inputs declare of it, or nothing."""
+def parse_drain_inputs(values: Mapping[str, Any]) -> ClusterDrainInputs:
+    """Return the declared `drain` of canonical inputs, or its defaults."""
     return ClusterDrainInputs.model_validate(values.get("drain") or {})
 
 
-def slurm_of(values: Mapping[str, Any]) -> SlurmInputs:
-    """How canonical inputs say that Slurm is asked, or as it is right for Together."""
-    return drain_of(values).slurm or SlurmInputs()
+def get_slurm_inputs(values: Mapping[str, Any]) -> SlurmInputs:
+    """Return how the cluster's Slurm is reached: as declared, or as Together sets it up."""
+    return parse_drain_inputs(values).slurm or SlurmInputs()
 
 
-def _worker(node: wire.GpuWorkerNode) -> Worker:
-    last = max(node.phase_transitions, key=lambda each: each.transition_time, default=None)
+def _to_worker(node: wire.GpuWorkerNode) -> Worker:
+    last_transition = max(
+        node.phase_transitions, key=lambda transition: transition.transition_time, default=None
+    )
     aliases = (node.node_id, node.slurm_worker_hostname or "", node.instance_id or "")
     return Worker(
         node.host_name or node.node_id,
         aliases=tuple(filter(None, aliases)),
         addresses=tuple(filter(None, (node.public_ipv4,))),
-        is_failed=last is not None and last.phase in FAILED_NODE_PHASES,
+        is_failed=last_transition is not None and last_transition.phase in FAILED_NODE_PHASES,
     )

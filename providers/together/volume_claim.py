@@ -1,8 +1,12 @@
-"""A claim of a cluster's pods on storage, made on the cluster through its Kubernetes API.
+"""Create, read, grow and delete volume claims in a cluster, through its Kubernetes API.
 
-Facts are from the Together reference ('Kubernetes PVCs') and Kubernetes' documentation of
+`gpuform.providers.lifecycle` calls `VolumeClaimOperations` through `VolumeClaimLifecycle`, whose
+dotted path is in state files; `claims` sends the requests.
+
+Facts are from document 003 ("Kubernetes PVCs") and Kubernetes' documentation of
 PersistentVolumeClaims: a claim of a class that waits for its first consumer stays Pending until a
-pod uses it, which is as it should be; a claim goes only when no pod uses it any more.
+pod uses the claim, which is as it should be; Kubernetes deletes a claim only when no pod uses it
+any more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,181 +38,202 @@ from gpuform.schemas.together.volume_claims import (
 )
 from gpuform.schemas.together.wire import Claim
 
-OWNER = "gpuform.dev/urn"
-"""The annotation that says which resource a claim was made for."""
+OWNER_ANNOTATION = "gpuform.dev/urn"
+"""Annotation with the URN of the resource that a claim was created for."""
 
-INTERVAL = 10.0
-"""Seconds between looks."""
-_KIND = "volume claim"
-_BOUND_FOR_IT = "pv.kubernetes.io/bound-by-controller"
+POLL_INTERVAL_S = 10.0
+"""Seconds between two polls."""
+_ID_KIND = "volume claim"
+_BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 
-Seen = Observed[VolumeClaimOutputs]
+ObservedClaim = Observed[VolumeClaimOutputs]
 
 
-class VolumeClaimActions:
-    """The verbs of a volume claim."""
+class VolumeClaimOperations:
+    """The operations of a volume claim."""
 
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
-    def planning_problems(self, call: ProviderContext, values: Mapping[str, Any]) -> Sequence[Any]:  # noqa: ARG002 - the shape of ResourceOperations
-        """None: the cluster may not be there yet."""
+    def planning_problems(
+        self,
+        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
+    ) -> Sequence[Any]:
+        """Return no problems: the cluster may not exist yet."""
         return ()
 
-    def create(self, call: ProviderContext, inputs: VolumeClaimInputs) -> str:
-        """One of that name that bears no mark of this resource is never taken."""
-        place = KubernetesObjectId(
+    def create(self, context: ProviderContext, inputs: VolumeClaimInputs) -> str:
+        """Create a claim and return its id.
+
+        A claim with the name and without this resource's annotation is never taken over.
+        """
+        claim_id = KubernetesObjectId(
             inputs.cluster_id, inputs.namespace or DEFAULT_NAMESPACE, inputs.name
         )
         claims = connect_to_claims(self._client, inputs.cluster_id)
         if claims is None:
-            call.refuse_creation()
+            # nothing was sent: no intent has to be kept for this create
+            context.refuse_creation()
             raise build_missing_cluster_error(inputs.cluster_id)
         target = Target(
-            "together", "VolumeClaim", f"{place.namespace}/{place.name}", place.cluster_id
+            "together", "VolumeClaim", f"{claim_id.namespace}/{claim_id.name}", claim_id.cluster_id
         )
 
-        def candidates() -> list[Candidate]:
-            found = self._standing(call, claims, place)
-            if found is None:
+        def list_candidates() -> list[Candidate]:
+            existing_claim = self._find_claim_not_deleting(context, claims, claim_id)
+            if existing_claim is None:
                 return []
-            present = [Candidate(str(place), to_unix_time(found.metadata.created_at))]
-            if found.metadata.annotations.get(OWNER) != call.urn:
-                raise name_taken(target, present)
-            return present
+            present_candidates = [
+                Candidate(str(claim_id), to_unix_time(existing_claim.metadata.created_at))
+            ]
+            # only the annotation proves that an earlier attempt of this resource created the claim
+            if existing_claim.metadata.annotations.get(OWNER_ANNOTATION) != context.urn:
+                raise name_taken(target, present_candidates)
+            return present_candidates
 
         def send() -> str:
-            claims.create(place, _body(inputs, call.urn))
-            return str(place)
+            claims.create(claim_id, _build_body(inputs, context.urn))
+            return str(claim_id)
 
         def exists(_id: str) -> bool:
-            return bool(candidates())
+            return bool(list_candidates())
 
-        return create_once(call, Creation(target, candidates, exists, [Attempt(send)]))
+        return create_once(context, Creation(target, list_candidates, exists, [Attempt(send)]))
 
     def wait_until_ready(
-        self, call: ProviderContext, object_id: str, inputs: VolumeClaimInputs
-    ) -> Seen:
-        """Bound, at the declared size; or Pending where only a pod's use binds it."""
-        place = KubernetesObjectId.parse(object_id, _KIND)
+        self, context: ProviderContext, object_id: str, inputs: VolumeClaimInputs
+    ) -> ObservedClaim:
+        """Wait until a claim is bound at the declared size, or Pending until a pod uses it."""
+        claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
 
-        def probe() -> PollResult[Seen]:
-            claims = connect_to_claims(self._client, place.cluster_id)
-            claim = claims.find(place) if claims else None
+        def poll() -> PollResult[ObservedClaim]:
+            claims = connect_to_claims(self._client, claim_id.cluster_id)
+            claim = claims.find(claim_id) if claims else None
             if claims is None or claim is None:
-                raise NotReady(f"claim {place} is gone from the cluster")
-            return _look_at(claims, claim, inputs.storage)
+                raise NotReady(f"claim {claim_id} is gone from the cluster")
+            return _evaluate_claim(claims, claim, inputs.storage)
 
-        return wait_until_done(call, probe, label=f"claim {place.name}", interval=INTERVAL)
+        return wait_until_done(
+            context, poll, label=f"claim {claim_id.name}", interval=POLL_INTERVAL_S
+        )
 
     def read(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
-    ) -> Seen | None:
-        """None also when another claim has its name now."""
+    ) -> ObservedClaim | None:
+        """Return the claim, or None if it does not exist or another claim has its name now."""
         try:
-            place = KubernetesObjectId.parse(object_id, _KIND)
+            claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
         except GpuformError as error:
-            call.on_warning(str(error))  # the id of somebody's import; nothing has it
+            context.on_warning(str(error))  # the id of somebody's import; nothing has it
             return None
-        claims = connect_to_claims(self._client, place.cluster_id)
+        claims = connect_to_claims(self._client, claim_id.cluster_id)
         if claims is None:
-            call.deleted_with_id = place.cluster_id
+            # the cluster is deleted, and its claims with it
+            context.deleted_with_id = claim_id.cluster_id
             return None
-        claim = claims.find(place)
-        if claim is None or _is_another(claim, call):
+        claim = claims.find(claim_id)
+        if claim is None or _is_replaced(claim, context):
             return None
-        seen = _look_at(claims, claim, claim.spec.resources.requests.get("storage", "0")).value
-        return Observed({**seen.inputs, "cluster_id": place.cluster_id}, seen.outputs)
+        observed = _evaluate_claim(
+            claims, claim, claim.spec.resources.requests.get("storage", "0")
+        ).value
+        return Observed({**observed.inputs, "cluster_id": claim_id.cluster_id}, observed.outputs)
 
     def update(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         inputs: VolumeClaimInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Grows the claim, and sets its labels; those of others stay."""
-        place = KubernetesObjectId.parse(object_id, _KIND)
-        claims = self._claims(place.cluster_id)
-        claim = claims.find(place)
-        if claim is None or _is_another(claim, call):
-            raise _gone(place)
+        """Grow the claim and set its labels; labels of other tools stay."""
+        claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
+        claims = self._require_claims(claim_id.cluster_id)
+        claim = claims.find(claim_id)
+        if claim is None or _is_replaced(claim, context):
+            raise _build_gone_error(claim_id)
+        # with the uid Kubernetes refuses the patch if another claim has got the name
         metadata: dict[str, Any] = {"uid": claim.metadata.uid}
         patch: dict[str, Any] = {"metadata": metadata}
         labels = [change for change in changes if change.path.split(".")[0] == "labels"]
         if labels:
-            known = call.stored_properties.get("labels") or {}
-            metadata["labels"] = {**dict.fromkeys(known), **(inputs.labels or {})}
+            known_labels = context.stored_properties.get("labels") or {}
+            # a merge patch removes a label by null: only labels of the last declaration are removed
+            metadata["labels"] = {**dict.fromkeys(known_labels), **(inputs.labels or {})}
         if any(change.path == "storage" for change in changes):
-            _refuse_growth_unbound(claim, place)
+            _refuse_growth_unbound(claim, claim_id)
             patch["spec"] = {"resources": {"requests": {"storage": inputs.storage}}}
-        claims.patch(place, patch)
+        claims.patch(claim_id, patch)
 
     def delete(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> None:
-        """Waits until it is gone, which it is only when no pod uses it any more."""
-        place = KubernetesObjectId.parse(object_id, _KIND)
-        claims = connect_to_claims(self._client, place.cluster_id)
-        claim = claims.find(place) if claims else None
-        if claims is None or claim is None or _is_another(claim, call):
+        """Delete the claim and wait until no pod uses it and it is gone."""
+        claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
+        claims = connect_to_claims(self._client, claim_id.cluster_id)
+        claim = claims.find(claim_id) if claims else None
+        if claims is None or claim is None or _is_replaced(claim, context):
             return
         uid = claim.metadata.uid
-        claims.delete(place, uid)
+        claims.delete(claim_id, uid)
 
-        def probe() -> PollResult[object] | None:
-            claims = connect_to_claims(self._client, place.cluster_id)
-            left = claims.find(place) if claims else None
-            if claims is None or left is None or left.metadata.uid != uid:
+        def poll() -> PollResult[object] | None:
+            claims = connect_to_claims(self._client, claim_id.cluster_id)
+            remaining_claim = claims.find(claim_id) if claims else None
+            # a claim with another uid is a new one of the name
+            if claims is None or remaining_claim is None or remaining_claim.metadata.uid != uid:
                 return None
-            users = ", ".join(claims.list_pods_using(place))
-            return PollResult(None, f"used by {users}" if users else "being deleted")
+            pod_names = ", ".join(claims.list_pods_using(claim_id))
+            return PollResult(None, f"used by {pod_names}" if pod_names else "being deleted")
 
-        wait_until_gone(call, probe, label=f"claim {place.name}", interval=INTERVAL)
+        wait_until_gone(context, poll, label=f"claim {claim_id.name}", interval=POLL_INTERVAL_S)
 
-    def _claims(self, cluster_id: str) -> ClusterClaims:
-        found = connect_to_claims(self._client, cluster_id)
-        if found is None:
+    def _require_claims(self, cluster_id: str) -> ClusterClaims:
+        claims = connect_to_claims(self._client, cluster_id)
+        if claims is None:
             raise build_missing_cluster_error(cluster_id)
-        return found
+        return claims
 
-    def _standing(
-        self, call: ProviderContext, claims: ClusterClaims, place: KubernetesObjectId
+    def _find_claim_not_deleting(
+        self, context: ProviderContext, claims: ClusterClaims, claim_id: KubernetesObjectId
     ) -> Claim | None:
-        """The claim of a name, once one that is being deleted is no longer in the way."""
-        found = claims.find(place)
-        if found is None or found.metadata.deleted_at is None:
-            return found
+        """Return the claim with an id, after waiting for one that is being deleted."""
+        claim = claims.find(claim_id)
+        if claim is None or claim.metadata.deleted_at is None:
+            return claim
 
-        def probe() -> PollResult[Claim | None]:
-            found = claims.find(place)
-            is_leaving = found is not None and found.metadata.deleted_at is not None
-            return PollResult(found, "an earlier claim is being deleted", is_done=not is_leaving)
+        def poll() -> PollResult[Claim | None]:
+            claim = claims.find(claim_id)
+            is_deleting = claim is not None and claim.metadata.deleted_at is not None
+            return PollResult(claim, "an earlier claim is being deleted", is_done=not is_deleting)
 
         try:
-            return wait_until_done(call, probe, label=f"claim {place.name}", interval=INTERVAL)
+            return wait_until_done(
+                context, poll, label=f"claim {claim_id.name}", interval=POLL_INTERVAL_S
+            )
         except NotReady as error:
-            call.raise_if_cancelled()
+            context.raise_if_cancelled()
             raise GpuformError(
                 error.reason, hint="end the pods that use the earlier claim of that name"
             ) from None
 
 
 class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
-    """A volume claim on a cluster of Together."""
+    """The resource kind of volume claims in Together's clusters."""
 
     platform = "together"
     kind = "VolumeClaim"
     inputs = VolumeClaimInputs
     outputs = VolumeClaimOutputs
     timeouts = Timeouts(create=600, update=600, delete=600)
-    operations = VolumeClaimActions
+    operations = VolumeClaimOperations
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/shared-pvc"
 
     @classmethod
@@ -217,87 +242,99 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> ResourceUsage:
-        """Return whether the data stays: a shared volume outlives its claims, NVMe does not."""
+        """Return whether the data survives: a shared volume outlives its claims, NVMe does not."""
         return ResourceUsage(keeps_data=isinstance(inputs.get("volume_name"), str))
 
 
-def _body(want: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
-    body = build_manifest(want)
+def _build_body(inputs: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
+    body = build_manifest(inputs)
     if urn is not None:
-        body["metadata"]["annotations"] = {OWNER: urn}
+        body["metadata"]["annotations"] = {OWNER_ANNOTATION: urn}
     return body
 
 
-def _look_at(claims: ClusterClaims, claim: Claim, storage: str) -> PollResult[Seen]:
-    """A claim as seen by somebody who waits for a size."""
-    told, done, failed = _state(claims, claim, storage)
+def _evaluate_claim(
+    claims: ClusterClaims, claim: Claim, wanted_storage: str
+) -> PollResult[ObservedClaim]:
+    """Return whether a claim is ready at `wanted_storage`, and its inputs and outputs."""
+    progress, is_ready, failure = _determine_state(claims, claim, wanted_storage)
     outputs = VolumeClaimOutputs(
-        ready=done,
-        not_ready_reason=None if done else (failed or told),
+        ready=is_ready,
+        not_ready_reason=None if is_ready else (failure or progress),
         status=claim.status.phase,
         uid=claim.metadata.uid,
         capacity=claim.status.capacity.get("storage"),
         bound_volume=claim.spec.volume_name if claim.status.phase == "Bound" else None,
         created_at=claim.metadata.created_at,
     )
-    return PollResult(Observed(_inputs(claim), outputs), told, is_done=done, failure=failed)
+    return PollResult(
+        Observed(_extract_inputs(claim), outputs), progress, is_done=is_ready, failure=failure
+    )
 
 
-def _state(claims: ClusterClaims, claim: Claim, storage: str) -> tuple[str, bool, str | None]:
-    """What to tell of it, whether it is as wanted, and why it never will be."""
+def _determine_state(
+    claims: ClusterClaims, claim: Claim, wanted_storage: str
+) -> tuple[str, bool, str | None]:
+    """Return progress, whether the claim is ready, and why it never will be (or None)."""
     phase, capacity = claim.status.phase, claim.status.capacity.get("storage")
     if claim.metadata.deleted_at is not None:
         return phase, False, "it is being deleted"
     if phase == "Lost":
         return phase, False, "Lost: the volume that it was bound to is gone"
     if phase == "Bound":
-        if capacity is None or _amount(capacity) >= _amount(storage):
+        if capacity is None or _parse_amount(capacity) >= _parse_amount(wanted_storage):
             return phase, True, None
-        return f"Bound to {capacity} of {storage}: its volume has to grow first", False, None
+        return f"Bound to {capacity} of {wanted_storage}: its volume has to grow first", False, None
+    # only the use by a pod binds the claim, which may come days later
     if phase == "Pending" and claims.is_waiting_for_pod(claim):
         return phase, True, None
     return (claims.explain_pending(claim) if phase == "Pending" else phase), False, None
 
 
-def _amount(quantity: str) -> Decimal:
-    """What cannot be read is taken for nothing."""
+def _parse_amount(quantity: str) -> Decimal:
+    """Return the bytes of a quantity; 0 for a quantity that cannot be read."""
     try:
         return quantity_to_bytes(quantity)
     except ValueError:
         return Decimal(0)
 
 
-def _inputs(claim: Claim) -> dict[str, Any]:
-    """A claim that the controller bound was declared by its class, not by its volume."""
+def _extract_inputs(claim: Claim) -> dict[str, Any]:
+    """Return the input fields as Kubernetes reports them.
+
+    A claim that the controller bound was declared by its class, not by its volume.
+    """
     metadata, spec = claim.metadata, claim.spec
-    is_by_name = spec.volume_name is not None and _BOUND_FOR_IT not in metadata.annotations
+    is_bound_by_name = (
+        spec.volume_name is not None and _BOUND_BY_CONTROLLER not in metadata.annotations
+    )
     return {
         "name": metadata.name,
         "namespace": metadata.namespace,
         "storage": spec.resources.requests.get("storage"),
-        "volume_name": spec.volume_name if is_by_name else None,
-        "storage_class_name": None if is_by_name else spec.storage_class_name,
+        "volume_name": spec.volume_name if is_bound_by_name else None,
+        "storage_class_name": None if is_bound_by_name else spec.storage_class_name,
         "access_modes": list(spec.access_modes) or None,
         "labels": metadata.labels or None,
     }
 
 
-def _is_another(claim: Claim, call: ProviderContext) -> bool:
-    """Whether somebody made it anew since the state was written."""
-    known = call.stored_properties.get("uid")
-    return known is not None and known != claim.metadata.uid
+def _is_replaced(claim: Claim, context: ProviderContext) -> bool:
+    """Return True if somebody has recreated the claim since the state was written."""
+    known_uid = context.stored_properties.get("uid")
+    return known_uid is not None and known_uid != claim.metadata.uid
 
 
-def _gone(place: KubernetesObjectId) -> GpuformError:
+def _build_gone_error(claim_id: KubernetesObjectId) -> GpuformError:
     return GpuformError(
-        f"claim {place} is gone from the cluster",
+        f"claim {claim_id} is gone from the cluster",
         hint="refresh (`gpuform refresh`), then run it again to make it anew",
     )
 
 
-def _refuse_growth_unbound(claim: Claim, place: KubernetesObjectId) -> None:
+def _refuse_growth_unbound(claim: Claim, claim_id: KubernetesObjectId) -> None:
     if claim.status.phase == "Pending":
         raise GpuformError(
-            f"claim {place} is Pending: Kubernetes lets only bound claims grow",
+            f"claim {claim_id} is Pending: Kubernetes lets only bound claims grow",
             hint="start a pod that uses it, which binds it, and run it again",
         )

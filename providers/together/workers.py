@@ -1,9 +1,11 @@
-"""Whether the workers of a cluster can be used, as its own Kubernetes and Slurm say.
+"""Read from a cluster's own Kubernetes and Slurm whether its workers can be used.
 
-Together calls a cluster Ready by its machines. That a kubelet is silent, or that Slurm has a node
-down, only the schedulers know (Together reference, 'Monitoring': `kubectl get nodes`, `sinfo`).
-A look is one request to Kubernetes, and one command of Slurm where it is one of Slurm; nothing is
-sent again, for what they say is beside what the platform says.
+The operations of a cluster (`cluster`) and its repairs (`repairing`) call this module. Together
+calls a cluster Ready by its machines. Only the schedulers know that a kubelet is silent or that
+Slurm has a node down (document 003, "Monitoring": `kubectl get nodes`, `sinfo`).
+
+One read is one request to Kubernetes, and one command of Slurm for a cluster of type SLURM. Nothing
+is repeated after a failure: the schedulers only add to what the platform reports.
 """
 
 import math
@@ -34,116 +36,131 @@ from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.statuses import ClusterStatus
 
-PATIENCE: Final = 900.0
-"""Seconds in which a worker that is not Ready may become so: it may only be starting anew."""
+READY_TIMEOUT_S: Final = 900.0
+"""Seconds in which a worker that is not Ready may become so: it may only be restarting."""
 
 MISSING: Final = "missing"
 _CORDONED: Final = "Ready, cordoned"
 _DRAINED: Final = "drained"
-_SHOWN: Final = 3
-_LONGEST: Final = 200
-_ASKED: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
+_MAX_LISTED_FAILURES: Final = 3
+_MAX_REASON_LENGTH: Final = 200
+_STATUSES_WITH_SCHEDULERS: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
-    """What the schedulers say, by host name, in the words of the outputs.
+class WorkerStates:
+    """What the schedulers report of the workers, by host name.
 
-    `failing` has a sentence for each that cannot be used, and `since` when that began, where it is
-    told. `unasked` says who could not be asked.
+    `kubernetes` and `slurm` have the words of the outputs. `failures` has a sentence for each
+    worker that cannot be used, and `failing_since` when that began, where a scheduler reports the
+    time. `unreachable` names the schedulers that could not be asked, and why.
     """
 
     kubernetes: Mapping[str, str]
     slurm: Mapping[str, str]
-    failing: Mapping[str, str] = field(default_factory=dict)
-    since: Mapping[str, str] = field(default_factory=dict)
-    unasked: str = ""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    failing_since: Mapping[str, str] = field(default_factory=dict)
+    unreachable: str = ""
 
     def can_use(self, name: str) -> bool:
-        """Whether every scheduler that was asked can give it jobs, or could if nobody forbade."""
-        told = (self.kubernetes.get(name), self.slurm.get(name))
-        return name in self.kubernetes and name not in self.failing and MISSING not in told
+        """Return True if every scheduler that was asked can give the worker jobs, cordons aside."""
+        states = (self.kubernetes.get(name), self.slurm.get(name))
+        return name in self.kubernetes and name not in self.failures and MISSING not in states
 
 
-def with_workers(
-    call: ProviderContext, seen: ObservedCluster, cluster: wire.Cluster, slurm: SlurmInputs
+def add_worker_states(
+    context: ProviderContext, observed: ObservedCluster, cluster: wire.Cluster, slurm: SlurmInputs
 ) -> ObservedCluster:
-    """What was seen of a cluster, with what its schedulers say of the workers.
+    """Return an observed cluster with the state of its workers in the schedulers.
 
-    A cluster is not ready while a worker is not. Without an answer it is as the platform says, and
-    `call` hears which look was not made.
+    A cluster is not ready while one of its workers is not. If no scheduler answers, the platform's
+    word stands, and `context.on_skipped_check` reports the missing check.
     """
-    if cluster.status not in _ASKED or not cluster.kube_config:
-        return seen
-    found = look_at_workers(call, cluster, slurm)
-    if found.unasked:
-        call.on_skipped_check(f"workers of cluster {cluster.cluster_name}: {found.unasked}")
-    return replace(seen, outputs=_outputs(seen, found, call))
+    if cluster.status not in _STATUSES_WITH_SCHEDULERS or not cluster.kube_config:
+        return observed
+    states = read_worker_states(context, cluster, slurm)
+    if states.unreachable:
+        context.on_skipped_check(f"workers of cluster {cluster.cluster_name}: {states.unreachable}")
+    return replace(observed, outputs=_build_outputs(observed, states, context))
 
 
-def waited_for(
-    look: PollResult[ObservedCluster], found: Workers, waited: float
+def add_worker_states_to_poll(
+    poll_result: PollResult[ObservedCluster], states: WorkerStates, waited_s: float
 ) -> PollResult[ObservedCluster]:
-    """A look of somebody who has `waited` so many seconds for workers alone."""
-    value = replace(look.value, outputs=_outputs(look.value, found, get_current_context()))
-    if not found.failing:
-        return replace(look, value=value)
-    reason = _text([*found.failing.values()])
-    failed = None
-    if waited >= PATIENCE:
-        failed = f"{reason}; look at it with kubectl, and repair it: `gpuform repair`"
-    return PollResult(value, f"{look.phase}, but {reason}", failure=failed)
+    """Return the poll result of a cluster with the state of its workers.
+
+    The result fails after `waited_s` of `READY_TIMEOUT_S` seconds in which only workers were
+    missing.
+    """
+    value = replace(
+        poll_result.value, outputs=_build_outputs(poll_result.value, states, get_current_context())
+    )
+    if not states.failures:
+        return replace(poll_result, value=value)
+    reason = _join_failures([*states.failures.values()])
+    failure = None
+    if waited_s >= READY_TIMEOUT_S:
+        failure = f"{reason}; look at it with kubectl, and repair it: `gpuform repair`"
+    return PollResult(value, f"{poll_result.phase}, but {reason}", failure=failure)
 
 
-def look_at_workers(call: ProviderContext, cluster: wire.Cluster, slurm: SlurmInputs) -> Workers:
-    """Asks both; one that cannot be asked does not keep the other from it. Raises Cancelled."""
+def read_worker_states(
+    context: ProviderContext, cluster: wire.Cluster, slurm: SlurmInputs
+) -> WorkerStates:
+    """Ask Kubernetes and Slurm for the workers; one that cannot be asked does not stop the other.
+
+    Raises:
+        Cancelled: the run was interrupted.
+    """
     workers = list_live_workers(cluster)
     kube_config = decode_kube_config(cluster.kube_config.get_secret_value()) or ""
-    name, unasked = cluster.cluster_name, []
+    cluster_name, unreachable = cluster.cluster_name, []
     nodes: Mapping[str, NodeState] = {}
-    in_slurm: Mapping[str, Node] = {}
+    slurm_nodes: Mapping[str, Node] = {}
     try:
-        nodes = answered(call, lambda: node_states(client_by(kube_config, name)))
-        if workers and not any(each.host_name in nodes for each in workers):
-            nodes, text = {}, "Kubernetes has no node with the name of any of them"
-            unasked.append(text)
+        nodes = answered(context, lambda: node_states(client_by(kube_config, cluster_name)))
+        if workers and not any(worker.host_name in nodes for worker in workers):
+            # a kubeconfig of another cluster would otherwise show every worker as missing
+            nodes, mismatch = {}, "Kubernetes has no node with the name of any of them"
+            unreachable.append(mismatch)
     except Cancelled:
         raise
     except GpuformError as error:
-        unasked.append(f"Kubernetes could not be asked: {_line(error)}")
+        unreachable.append(f"Kubernetes could not be asked: {_to_single_line(error)}")
+    # through `exec` Slurm is reached by a pod: without Kubernetes there is no way
     if cluster.cluster_type == "SLURM" and (nodes or slurm.via != "exec"):
         try:
-            scheduler = slurm_scheduler(slurm, kubeconfig=kube_config, cluster=name)
-            in_slurm = answered(call, scheduler.states)
+            scheduler = slurm_scheduler(slurm, kubeconfig=kube_config, cluster=cluster_name)
+            slurm_nodes = answered(context, scheduler.states)
         except Cancelled:
             raise
         except GpuformError as error:
-            unasked.append(f"Slurm could not be asked: {_line(error)}")
-    return _workers(workers, nodes, in_slurm, "; ".join(unasked))
+            unreachable.append(f"Slurm could not be asked: {_to_single_line(error)}")
+    return _build_worker_states(workers, nodes, slurm_nodes, "; ".join(unreachable))
 
 
-def worker_notices(seen: Mapping[str, Any]) -> Iterator[Notice]:
-    """What there is to know of workers by outputs, beside why the cluster is not ready."""
-    told = seen.get("gpu_worker_nodes")
-    for node in told if isinstance(told, list) else ():
+def find_worker_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
+    """Yield what people should know of workers, beside why the cluster is not ready."""
+    reported_workers = outputs.get("gpu_worker_nodes")
+    for node in reported_workers if isinstance(reported_workers, list) else ():
         name = node.get("host_name") or node.get("node_id")
         if node.get("kubernetes") == _CORDONED:
-            yield _notice(f"worker {name} takes no new pods: it is cordoned in Kubernetes")
+            yield _build_notice(f"worker {name} takes no new pods: it is cordoned in Kubernetes")
         if node.get("kubernetes") == MISSING:
-            yield _notice(f"worker {name} is no node of its Kubernetes")
+            yield _build_notice(f"worker {name} is no node of its Kubernetes")
         in_slurm = str(node.get("slurm") or "")
         if in_slurm.startswith(_DRAINED):
-            yield _notice(f"worker {name} takes no new jobs: it is {in_slurm} in Slurm")
+            yield _build_notice(f"worker {name} takes no new jobs: it is {in_slurm} in Slurm")
         if in_slurm == MISSING:
-            yield _notice(f"worker {name} is no node of its Slurm")
-    if seen.get("workers_not_asked"):
-        yield _notice(f"its workers could not be looked at: {seen['workers_not_asked']}")
+            yield _build_notice(f"worker {name} is no node of its Slurm")
+    if outputs.get("workers_not_asked"):
+        yield _build_notice(f"its workers could not be looked at: {outputs['workers_not_asked']}")
 
 
-def has_failing_workers(seen: Mapping[str, Any]) -> bool:
-    """Whether a worker of these outputs could not be used when it was last seen."""
-    told = seen.get("gpu_worker_nodes")
-    nodes = told if isinstance(told, list) else []
+def has_failing_workers(outputs: Mapping[str, Any]) -> bool:
+    """Return True if a worker of these outputs could not be used at its last observation."""
+    reported_workers = outputs.get("gpu_worker_nodes")
+    nodes = reported_workers if isinstance(reported_workers, list) else []
     return any(
         str(node.get("kubernetes") or "").startswith("NotReady")
         or str(node.get("slurm") or "").startswith("unusable")
@@ -151,97 +168,112 @@ def has_failing_workers(seen: Mapping[str, Any]) -> bool:
     )
 
 
-def _workers(
+def _build_worker_states(
     workers: Sequence[wire.GpuWorkerNode],
     nodes: Mapping[str, NodeState],
-    in_slurm: Mapping[str, Node],
-    unasked: str,
-) -> Workers:
+    slurm_nodes: Mapping[str, Node],
+    unreachable: str,
+) -> WorkerStates:
     kubernetes: dict[str, str] = {}
     slurm: dict[str, str] = {}
-    failing: dict[str, str] = {}
-    since: dict[str, str] = {}
+    failures: dict[str, str] = {}
+    failing_since: dict[str, str] = {}
     for worker in workers:
         name = worker.host_name
-        node, other = nodes.get(name), in_slurm.get(worker.slurm_worker_hostname or name)
+        node, slurm_node = nodes.get(name), slurm_nodes.get(worker.slurm_worker_hostname or name)
         if nodes:
-            kubernetes[name] = _in_kubernetes(node)
-        if in_slurm:
-            slurm[name] = _in_slurm(other)
+            kubernetes[name] = _describe_kubernetes_state(node)
+        if slurm_nodes:
+            # an outage of Slurm must not show every worker as missing there
+            slurm[name] = _describe_slurm_state(slurm_node)
         if is_preemptible(worker):
             continue  # it may be on its way out, which is no failure
         if node is not None and not node.is_ready:
-            failing[name] = f"worker {name} is NotReady in Kubernetes: {_short(node.trouble)}"
-            since[name] = _since(worker, node)
-        elif other is not None and other.is_failed:
-            failing[name] = f"worker {name} cannot be used by Slurm: {_trouble(other)}"
-    return Workers(kubernetes, slurm, failing, since, unasked)
+            failures[name] = f"worker {name} is NotReady in Kubernetes: {_cut_reason(node.trouble)}"
+            failing_since[name] = _find_failing_since(worker, node)
+        elif slurm_node is not None and slurm_node.is_failed:
+            failures[name] = (
+                f"worker {name} cannot be used by Slurm: {_describe_slurm_trouble(slurm_node)}"
+            )
+    return WorkerStates(kubernetes, slurm, failures, failing_since, unreachable)
 
 
-def _since(worker: wire.GpuWorkerNode, node: NodeState) -> str:
-    """Return since when a node is not Ready, if that is in the time of this very machine."""
-    phases = [unix_time(each.transition_time) for each in worker.phase_transitions]
-    began = min((moment for moment in phases if moment is not None), default=0.0)
-    return time_within(node.since, began, math.inf)
+def _find_failing_since(worker: wire.GpuWorkerNode, node: NodeState) -> str:
+    """Return when the node stopped being Ready; empty if that was before this machine."""
+    phase_times = [unix_time(transition.transition_time) for transition in worker.phase_transitions]
+    first_phase_at = min(
+        (phase_time for phase_time in phase_times if phase_time is not None), default=0.0
+    )
+    return time_within(node.since, first_phase_at, math.inf)
 
 
-def _in_kubernetes(node: NodeState | None) -> str:
+def _describe_kubernetes_state(node: NodeState | None) -> str:
     if node is None:
         return MISSING
     if not node.is_ready:
-        return f"NotReady: {_short(node.trouble)}"
+        return f"NotReady: {_cut_reason(node.trouble)}"
     return _CORDONED if node.is_cordoned else "Ready"
 
 
-def _in_slurm(node: Node | None) -> str:
+def _describe_slurm_state(node: Node | None) -> str:
     if node is None:
         return MISSING
     if node.is_failed:
-        return f"unusable: {_trouble(node)}"
+        return f"unusable: {_describe_slurm_trouble(node)}"
     if node.is_drained:
-        return f"{_DRAINED} ({_short(node.reason)})" if node.reason else _DRAINED
+        return f"{_DRAINED} ({_cut_reason(node.reason)})" if node.reason else _DRAINED
     return "usable"
 
 
-def _trouble(node: Node) -> str:
-    return f"{node.trouble} ({_short(node.reason)})" if node.reason else node.trouble
+def _describe_slurm_trouble(node: Node) -> str:
+    return f"{node.trouble} ({_cut_reason(node.reason)})" if node.reason else node.trouble
 
 
-def _outputs(seen: ObservedCluster, found: Workers, call: ProviderContext) -> Any:
-    outputs, before = seen.outputs, _unusable(call.stored_properties)
-    moment = call.clock.now()
-    now = written(moment)
+def _build_outputs(
+    observed: ObservedCluster, states: WorkerStates, context: ProviderContext
+) -> Any:
+    outputs, earlier_failing_since = (
+        observed.outputs,
+        _collect_unusable_since(context.stored_properties),
+    )
+    read_at = context.clock.now()
+    read_at_text = written(read_at)
     nodes = [
-        each.model_copy(
+        worker.model_copy(
             update={
-                "kubernetes": found.kubernetes.get(each.host_name),
-                "slurm": found.slurm.get(each.host_name),
+                "kubernetes": states.kubernetes.get(worker.host_name),
+                "slurm": states.slurm.get(worker.host_name),
+                # a first observation has no earlier time: the failure counts from now
                 # Nobody tells, or not of this machine: it is as long as we have seen it.
                 "unusable_since": (
-                    found.since.get(each.host_name)
-                    or time_within(before.get((each.host_name, each.instance_id)), 0.0, moment)
-                    or now
-                    if each.host_name in found.failing
+                    states.failing_since.get(worker.host_name)
+                    or time_within(
+                        earlier_failing_since.get((worker.host_name, worker.instance_id)),
+                        0.0,
+                        read_at,
+                    )
+                    or read_at_text
+                    if worker.host_name in states.failures
                     else None
                 ),
             }
         )
-        for each in outputs.gpu_worker_nodes
+        for worker in outputs.gpu_worker_nodes
     ]
-    told: dict[str, Any] = {
+    changed_outputs: dict[str, Any] = {
         "gpu_worker_nodes": nodes,
-        "workers_not_asked": found.unasked or None,
+        "workers_not_asked": states.unreachable or None,
     }
-    if outputs.ready and found.failing:
-        reason = _text([*found.failing.values()])
-        told |= {"ready": False, "not_ready_reason": reason}
-    return outputs.model_copy(update=told)
+    if outputs.ready and states.failures:
+        reason = _join_failures([*states.failures.values()])
+        changed_outputs |= {"ready": False, "not_ready_reason": reason}
+    return outputs.model_copy(update=changed_outputs)
 
 
-def _unusable(seen: Mapping[str, Any]) -> dict[tuple[str, str | None], str]:
+def _collect_unusable_since(outputs: Mapping[str, Any]) -> dict[tuple[str, str | None], str]:
     """Return since when each worker of these outputs could not be used, by name and machine."""
-    told = seen.get("gpu_worker_nodes")
-    nodes = told if isinstance(told, list) else []
+    reported_workers = outputs.get("gpu_worker_nodes")
+    nodes = reported_workers if isinstance(reported_workers, list) else []
     return {
         (str(node.get("host_name")), node.get("instance_id")): str(node["unusable_since"])
         for node in nodes
@@ -249,18 +281,23 @@ def _unusable(seen: Mapping[str, Any]) -> dict[tuple[str, str | None], str]:
     }
 
 
-def _text(failing: Sequence[str]) -> str:
-    more = len(failing) - _SHOWN
-    return "; ".join([*failing[:_SHOWN], *([f"and {more} more"] if more > 0 else [])])
+def _join_failures(failures: Sequence[str]) -> str:
+    omitted_count = len(failures) - _MAX_LISTED_FAILURES
+    return "; ".join(
+        [
+            *failures[:_MAX_LISTED_FAILURES],
+            *([f"and {omitted_count} more"] if omitted_count > 0 else []),
+        ]
+    )
 
 
-def _notice(text: str) -> Notice:
+def _build_notice(text: str) -> Notice:
     return Notice(kind=NoticeKind.WORKERS, text=text)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+def _cut_reason(reason: str) -> str:
+    return reason if len(reason) <= _MAX_REASON_LENGTH else f"{reason[:_MAX_REASON_LENGTH]}..."
 
 
-def _line(error: GpuformError) -> str:
+def _to_single_line(error: GpuformError) -> str:
     return " ".join(error.message.split())

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from running import CREATE_SECONDS, bench, table
 
 from gpuform.providers.context import PollSchedule
-from gpuform.providers.together.cluster import INTERVAL
+from gpuform.providers.together.cluster import POLL_INTERVAL_S
 
 PROGRAM = """
 from gpuform.providers.together import Cluster
@@ -45,7 +45,7 @@ def main() -> None:
     creates = [each["time"] for each in requests if each["method"] == "POST"]
     waiting = [each["time"] for each in requests if each["time"] > max(creates)]
     length = max(waiting) - max(creates)
-    interval = PollSchedule(INTERVAL).compute_delay(0, waited=0)
+    interval = PollSchedule(POLL_INTERVAL_S).compute_delay(0, waited=0)
     span, own = max(waiting) - min(creates), options.seconds
     per_interval = len(waiting) / max(1.0, length / interval)
     sys.stdout.write(

@@ -122,7 +122,8 @@ SILENT: Final = frozenset(
 def methods_of(client: type) -> Iterator[str]:
     """The names of a client's methods that may send something."""
     for name, found in vars(client).items():
-        is_method = callable(found) and not name.startswith(("_", "shared_", "get_shared_"))
+        is_listing = name.startswith("shared_") or name.endswith("_listing")
+        is_method = callable(found) and not name.startswith("_") and not is_listing
         if is_method and name not in SILENT:
             yield name
 

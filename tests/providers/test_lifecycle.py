@@ -12,7 +12,7 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.together import client as client_module
-from gpuform.providers.together.cluster import ClusterActions, ClusterLifecycle
+from gpuform.providers.together.cluster import ClusterLifecycle, ClusterOperations
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 from gpuform.schemas.changes import Action
 
@@ -118,7 +118,7 @@ class TestDiff:
             pytest.fail("diff built a client")
 
         monkeypatch.setattr(client_module.TogetherClient, "__init__", refuse)
-        monkeypatch.setattr(ClusterActions, "__init__", refuse)
+        monkeypatch.setattr(ClusterOperations, "__init__", refuse)
 
     def test_nothing(self, cluster: ClusterLifecycle) -> None:
         result = cluster.diff("c1", self.OLD, self.new())
@@ -331,7 +331,7 @@ class TestNeverLost:
         def wait_until_ready(*arguments: object) -> None:
             raise RuntimeError("secret-value")
 
-        monkeypatch.setattr(ClusterActions, "wait_until_ready", wait_until_ready)
+        monkeypatch.setattr(ClusterOperations, "wait_until_ready", wait_until_ready)
         with emulator.serving():
             created = cluster.create(cluster_inputs)
         assert created.id

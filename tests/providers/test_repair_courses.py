@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.together.repairing import Repairing
+from gpuform.providers.together.repairing import ClusterRepairRun
 
 WORKERS = st.integers(0, 2)
 EVENTS = st.one_of(
@@ -21,7 +21,12 @@ EVENTS = st.one_of(
     st.tuples(st.sampled_from(["trouble", "silence", "fail"]), WORKERS),
     st.tuples(st.just("advance"), st.sampled_from([60, 700, 4000])),
     st.tuples(st.sampled_from(["refresh", "update", "uncordon", "resolve"]), st.just(0)),
-    st.tuples(st.just("die"), st.sampled_from(["_ask", "_wait", "_wait_for_workers", "_conclude"])),
+    st.tuples(
+        st.just("die"),
+        st.sampled_from(
+            ["_request_repair", "_wait_until_ended", "_wait_for_workers", "_uncordon_nodes"]
+        ),
+    ),
 )
 REPAIR = {
     "approve": "automatic",
@@ -147,7 +152,7 @@ class Course:
             def die(*_: object, **__: object) -> None:
                 raise Killed
 
-            dying.setattr(Repairing, step, die)
+            dying.setattr(ClusterRepairRun, step, die)
             before = dict(self.cluster.outs)
             try:
                 self._update()

@@ -10,7 +10,7 @@ from gpuform.providers.draining import Draining, NodeEviction
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import REPAIR_VARIABLE, VARIABLE
 from gpuform.providers.together.client import TogetherClient
-from gpuform.providers.together.repairing import Repairing
+from gpuform.providers.together.repairing import ClusterRepairRun
 
 AUTOMATIC = {"approve": "automatic", "on": ["platform", "not_ready"]}
 BROKEN = "train-worker-1"
@@ -256,7 +256,9 @@ def test_somebody_else_approves_it_first(cluster: Cluster, monkeypatch: pytest.M
 
 @pytest.mark.slow
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("step", ["_ask", "_wait", "_wait_for_workers", "_conclude"])
+@pytest.mark.parametrize(
+    "step", ["_request_repair", "_wait_until_ended", "_wait_for_workers", "_uncordon_nodes"]
+)
 @pytest.mark.parametrize("cause", ["proposed", "not ready", "asked"])
 def test_a_run_that_dies_is_gone_on_with(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, cause: str
@@ -275,7 +277,7 @@ def test_a_run_that_dies_is_gone_on_with(
 
     before = dict(cluster.outs)
     with monkeypatch.context() as dying:
-        dying.setattr(Repairing, step, die)
+        dying.setattr(ClusterRepairRun, step, die)
         with pytest.raises(Killed):
             cluster.update(news)
     cluster.outs = before

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.together.cluster import ClusterLifecycle
-from gpuform.providers.together.workers import PATIENCE
+from gpuform.providers.together.workers import READY_TIMEOUT_S
 
 Properties = dict[str, Any]
 PROGRAM = {"__provider": "pickled"}
@@ -111,7 +111,7 @@ class TestKubernetes:
         took = cluster.emulator.call().clock.now() - began
         assert outs["ready"] is False
         assert SILENT in outs["not_ready_reason"]
-        assert PATIENCE <= took < PATIENCE + 120
+        assert READY_TIMEOUT_S <= took < READY_TIMEOUT_S + 120
 
     def test_a_cordoned_worker_is_told_and_no_change(self, cluster: Cluster) -> None:
         cluster.refresh()

@@ -14,7 +14,7 @@ from gpuform.providers.http import at
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.together.client import client_for
-from gpuform.providers.together.volume_claim import OWNER, VolumeClaimLifecycle
+from gpuform.providers.together.volume_claim import OWNER_ANNOTATION, VolumeClaimLifecycle
 
 FOLDER = "/api/v1/namespaces/default/persistentvolumeclaims"
 URN = "urn:pulumi:dev::project::type::shared"
@@ -56,7 +56,7 @@ def test_a_claim_has_the_form_of_the_reference_and_says_whose_it_is(
     assert (made.outs["status"], made.outs["ready"]) == ("Bound", True)
     assert (made.outs["bound_volume"], made.outs["capacity"]) == ("data", "1Ti")
     claim = kept(cluster, "shared")
-    assert claim["metadata"]["annotations"] == {OWNER: URN}
+    assert claim["metadata"]["annotations"] == {OWNER_ANNOTATION: URN}
     assert claim["metadata"]["labels"] == {"team": "a"}
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert claim["spec"]["volumeName"] == "data"

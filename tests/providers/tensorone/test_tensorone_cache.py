@@ -149,7 +149,7 @@ def test_a_list_without_everything_is_completed_by_a_look_at_the_cluster(
     """Nothing says what a list shows: here, the names and statuses alone."""
     made = world.create(inputs)
     short = wire.Cluster(id=made.id, name="train", status="running")
-    listing = world.client.shared_clusters
+    listing = world.client.cluster_listing
     monkeypatch.setattr(listing, "one", lambda _id: ClusterReading(short, None))
     seen = world.refresh(made)
     assert world.plan(seen) == {}
