@@ -8,7 +8,7 @@ from gpuform.schemas.policies.lifetime import Idleness
 
 START: Final = 1_800_100_000.0
 IDLENESS: Final = Idleness(5.0, 3600.0, "below 5% for 1h")
-SCHEDULER: Final = "gpuform.providers.scp.nodes.draining.declared_scheduler"
+SCHEDULER: Final = "gpuform.providers.scp.nodes.draining.create_declared_scheduler"
 """The function that finds who gives the nodes their jobs."""
 
 

@@ -24,7 +24,7 @@ class Simulated:
 
     def __post_init__(self) -> None:
         for at, name in enumerate(self.names):
-            self.nodes_[name] = ScheduledNode(name, since=float(at))
+            self.nodes_[name] = ScheduledNode(name, joined_at=float(at))
 
     def run(self, node: str, minutes: float) -> None:
         self.ends[node] = self.clock.now() + minutes * 60
@@ -32,7 +32,7 @@ class Simulated:
     def is_busy(self, node: str) -> bool:
         return self.ends.get(node, 0.0) > self.clock.now()
 
-    def nodes(self) -> Sequence[ScheduledNode]:
+    def list_nodes(self) -> Sequence[ScheduledNode]:
         self._tell("nodes")
         return [
             replace(
@@ -44,21 +44,23 @@ class Simulated:
             for name, node in self.nodes_.items()
         ]
 
-    def cordon(self, names: Collection[str], mark: str) -> None:
+    def cordon(self, node_names: Collection[str], owner_label: str) -> None:
         self._tell("cordon")
-        for name in names:
+        for name in node_names:
             if not self.nodes_[name].is_cordoned:
-                self.nodes_[name] = replace(self.nodes_[name], is_cordoned=True, mark=mark)
+                self.nodes_[name] = replace(
+                    self.nodes_[name], is_cordoned=True, owner_label=owner_label
+                )
 
-    def uncordon(self, names: Collection[str], mark: str) -> None:
+    def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
         self._tell("uncordon")
-        for name in names:
-            if name in self.nodes_ and self.nodes_[name].mark == mark:
-                self.nodes_[name] = replace(self.nodes_[name], is_cordoned=False, mark=None)
+        for name in node_names:
+            if name in self.nodes_ and self.nodes_[name].owner_label == owner_label:
+                self.nodes_[name] = replace(self.nodes_[name], is_cordoned=False, owner_label=None)
 
-    def evict(self, names: Collection[str]) -> None:
+    def evict(self, node_names: Collection[str]) -> None:
         self._tell("evict")
-        for name in set(names) - self.stubborn:
+        for name in set(node_names) - self.stubborn:
             self.ends.pop(name, None)
 
     @property

@@ -1,4 +1,7 @@
-"""Records of the AIOS clusters registry as Pulumi resources, and a query of them."""
+"""Manage records of the AIOS clusters registry as Pulumi resources, and query them.
+
+Programs import `Cluster`, `GpuNode` and `clusters` from here.
+"""
 
 from typing import TYPE_CHECKING
 

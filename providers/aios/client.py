@@ -1,6 +1,7 @@
-"""The clusters registry and its Parser: one method per endpoint, models in and out.
+"""Call the AIOS clusters registry and its Parser: one method per endpoint, models in and out.
 
-Facts are from the AIOS references 'Clusters registry' and 'Parser'. Neither asks for a key.
+Lifecycles and look-ups get the client from `client_for`. Facts are from the AIOS references
+'Clusters registry' and 'Parser'. Neither service needs a key.
 """
 
 import threading
@@ -47,31 +48,34 @@ PARSER_VARIABLE = "AIOS_PARSER_URL"
 PARSER_CONFIG = "aios:parserUrl"
 
 Envelope = Literal["raw", "wrapped"]
-"""How a query's filter is sent: as the body, which is documented, or as the body's `query`."""
+"""How a query sends its filter: as the body, as documented, or as `query` in the body."""
 
 _CLUSTERS = "/clusters"
 _QUERY = "/clusters/query"
 _PARSER_CREATE = "/api/createCluster"
-_HEADER = {"templateUri": "Parser/V1", "parameters": {}}
-_NOBODY = "gpuform-probe"
-_NO_RECORD = "Cluster not found"
-_LONGEST_MESSAGE = 300
+_PARSER_HEADER = {"templateUri": "Parser/V1", "parameters": {}}
+_PROBE_ID = "gpuform-probe"
+_NOT_FOUND_MESSAGE = "Cluster not found"
+_MAX_MESSAGE_LENGTH = 300
 
 
-class Refused(InvalidRequest):
-    """The registry answers 500 to what is not valid: certainly nothing was changed."""
+class InvalidDocument(InvalidRequest):
+    """The registry answered 500 to an invalid document; certainly nothing was changed."""
 
     is_definite = True
 
 
-class Duplicate(Conflict):
-    """The registry answers 500 to a second record of an id."""
+class DuplicateId(Conflict):
+    """The registry answered 500 to a second record of an id."""
 
     is_definite = True
 
 
 class AiosClient:
-    """The two services at their addresses; safe for many threads. Raises `GpuformError`s only."""
+    """The registry and the Parser at their addresses.
+
+    Safe for many threads. Methods raise only `GpuformError`s.
+    """
 
     def __init__(
         self,
@@ -82,120 +86,153 @@ class AiosClient:
         self._registry = _Service(registry_url, REGISTRY_VARIABLE, REGISTRY_CONFIG, transport)
         self._parser = _Service(parser_url, PARSER_VARIABLE, PARSER_CONFIG, transport)
         self._lock = threading.Lock()
-        self._edits: dict[str, threading.Lock] = {}
-        self._answered: dict[str, wire.Cluster] = {}
-        self._shared = Listing(
-            lambda: self._readable({}), self.cluster, lambda each: each.id, self._some
+        self._record_locks: dict[str, threading.Lock] = {}
+        self._last_answers: dict[str, wire.Cluster] = {}
+        self._shared_listing = Listing(
+            lambda: self._query_readable({}),
+            self.get_cluster,
+            lambda cluster: cluster.id,
+            self._query_by_ids,
         )
 
-    def shared_clusters(self) -> Listing[wire.Cluster]:
-        """The records for readers that may share their requests."""
-        return self._shared
+    def get_shared_listing(self) -> Listing[wire.Cluster]:
+        """Return the records, for readers that may share their requests."""
+        return self._shared_listing
 
     @contextmanager
-    def editing(self, cluster_id: str) -> Iterator[None]:
-        """Alone among this process's threads with a record: for changes by an entry's place."""
+    def lock_record(self, cluster_id: str) -> Iterator[None]:
+        """Keep other threads of this process from changing a record during the block."""
         with self._lock:
-            lock = self._edits.setdefault(cluster_id, threading.Lock())
+            # A change by position would hit another entry if a thread removed one in between.
+            lock = self._record_locks.setdefault(cluster_id, threading.Lock())
         with lock:
             yield
 
-    def cluster(self, cluster_id: str) -> wire.Cluster:
-        """One record; NotFound when there is none."""
+    def get_cluster(self, cluster_id: str) -> wire.Cluster:
+        """Return a record.
+
+        Raises:
+            NotFound: there is no such record.
+        """
         return self._registry.api.ask(wire.Cluster, "GET", _CLUSTERS + at(cluster_id))
 
-    def query(self, wanted: Filter, envelope: Envelope = "raw") -> Sequence[wire.Cluster]:
-        """The records that pass a Mongo filter.
+    def query_clusters(
+        self, mongo_filter: Filter, envelope: Envelope = "raw"
+    ) -> Sequence[wire.Cluster]:
+        """Return the records that pass a Mongo filter.
 
-        Each is checked here, too: a registry that wants the other envelope takes a raw filter for
-        none, and answers with all that it has. Raises GpuformError for operators that cannot be
-        checked.
+        Each record is checked here, too: a registry that expects the other envelope ignores the
+        filter and answers with all records.
+
+        Raises:
+            GpuformError: the filter has operators that cannot be checked.
         """
-        problems = [str(problem) for problem in find_filter_problems(wanted)]
+        problems = [str(problem) for problem in find_filter_problems(mongo_filter)]
         if problems:
             raise GpuformError("; ".join(problems))
-        body = dict(wanted) if envelope == "raw" else {"query": dict(wanted)}
-        return [_cluster(each) for each in self._asked(body) if matches(each, wanted)]
+        body = dict(mongo_filter) if envelope == "raw" else {"query": dict(mongo_filter)}
+        return [
+            _parse_cluster(document)
+            for document in self._post_query(body)
+            if matches(document, mongo_filter)
+        ]
 
     def create_by_parser(self, document: Document) -> wire.Cluster:
-        """Sent once. An answer of 200 may carry a failure, which is one."""
-        body = {"header": _HEADER, "body": {"spec": {"values": document}}}
-        with _refusals():
+        """Create a record through the Parser, by one request that is never sent again.
+
+        Raises:
+            ServerError: the Parser failed, maybe with an answer of 200. Nobody knows what was
+                created.
+        """
+        body = {"header": _PARSER_HEADER, "body": {"spec": {"values": document}}}
+        with _translate_refusals():
             answer = self._parser.api.ask(
                 wire.Parsed, "POST", _PARSER_CREATE, body=body, retry=Retry.CREATE
             )
             if answer.failure is not None:
-                raise _failed(answer.failure)
-        return self._keep(_cluster(answer.result, "POST", _PARSER_CREATE))
+                raise _build_parser_error(answer.failure)
+        return self._remember_answer(_parse_cluster(answer.result, "POST", _PARSER_CREATE))
 
     def create_directly(self, document: Document) -> wire.Cluster:
-        """Sent once, to the registry itself."""
-        with _refusals():
+        """Create a record in the registry itself, by one request that is never sent again."""
+        with _translate_refusals():
             record = self._registry.api.ask(
                 wire.Cluster, "POST", _CLUSTERS, body=document, retry=Retry.CREATE
             )
-        return self._keep(record)
+        return self._remember_answer(record)
 
-    def update(self, cluster_id: str, request: UpdateRequest) -> wire.Cluster:
-        """Apply a Mongo update, and return the record as the registry answers it right after.
+    def update_cluster(self, cluster_id: str, request: UpdateRequest) -> wire.Cluster:
+        """Apply a Mongo update, and return the record as the registry answers right after it.
 
         A request whose repetition could have another effect is sent once.
         """
         retry = Retry.SAFE if request.is_repeatable else Retry.CREATE
-        with _refusals():
+        with _translate_refusals():
             record = self._registry.api.ask(
                 wire.Cluster, "PUT", _CLUSTERS + at(cluster_id), body=request.body, retry=retry
             )
-        return self._keep(record)
+        return self._remember_answer(record)
 
-    def _keep(self, record: wire.Cluster) -> wire.Cluster:
-        self._answered[record.id] = record
+    def _remember_answer(self, record: wire.Cluster) -> wire.Cluster:
+        self._last_answers[record.id] = record
         return record
 
-    def last_answered(self, cluster_id: str) -> wire.Cluster | None:
-        """Return the record as the last write of this process has left it, if there was one."""
-        return self._answered.get(cluster_id)
+    def get_last_answer(self, cluster_id: str) -> wire.Cluster | None:
+        """Return the record as the last write of this process left it, or None without one."""
+        return self._last_answers.get(cluster_id)
 
-    def delete(self, cluster_id: str) -> None:
-        """Deletes a record; NotFound when there is none. It does not touch any hardware."""
-        self._answered.pop(cluster_id, None)
+    def delete_cluster(self, cluster_id: str) -> None:
+        """Delete a record; the hardware stays.
+
+        Raises:
+            NotFound: there is no such record.
+        """
+        # Before the request: its answer may be lost, and the record gone all the same.
+        self._last_answers.pop(cluster_id, None)
         self._registry.api.ask(wire.Deleted, "DELETE", _CLUSTERS + at(cluster_id))
 
-    def _some(self, ids: Collection[str]) -> list[wire.Cluster]:
-        return self._readable({"id": {"$in": sorted(ids)}})
+    def _query_by_ids(self, ids: Collection[str]) -> list[wire.Cluster]:
+        return self._query_readable({"id": {"$in": sorted(ids)}})
 
-    def _readable(self, wanted: Filter) -> list[wire.Cluster]:
-        """The records but those that cannot be read, which are looked at alone by who wants one."""
-        found, answer = [], self._asked(wanted)
-        if answer and not any(isinstance(each, dict) and each.get("id") for each in answer):
-            _not_understood("POST", _QUERY)  # a list of something else
-        for each in answer:
+    def _query_readable(self, mongo_filter: Filter) -> list[wire.Cluster]:
+        """Return the records that match a filter, without those that cannot be read.
+
+        One unreadable record must not hide the others; who needs that record asks for it alone.
+        """
+        clusters, documents = [], self._post_query(mongo_filter)
+        # A list without any id is no list of records, but the answer of another service.
+        if documents and not any(
+            isinstance(document, dict) and document.get("id") for document in documents
+        ):
+            _raise_unexpected_form("POST", _QUERY)  # a list of something else
+        for document in documents:
             with suppress(ValidationError):
-                found.append(wire.Cluster.model_validate(each))
-        return found
+                clusters.append(wire.Cluster.model_validate(document))
+        return clusters
 
-    def _asked(self, body: Mapping[str, object]) -> list[object]:
+    def _post_query(self, body: Mapping[str, object]) -> list[object]:
         answer = self._registry.api.request("POST", _QUERY, body=body, retry=Retry.SAFE)
         if not isinstance(answer, list):
-            _not_understood("POST", _QUERY)
+            _raise_unexpected_form("POST", _QUERY)
         return answer
 
     @property
     def has_parser(self) -> bool:
-        """Whether an address of the Parser is configured; records can be made without one."""
+        """True if an address of the Parser is configured; records can be created without one."""
         return bool(self._parser.url)
 
     @property
     def clock_ahead(self) -> float | None:
-        """How far this machine's clock is ahead of the registry's, in seconds; None: not told."""
+        """Seconds that this machine's clock is ahead of the registry's; None before an answer."""
         return self._registry.api.clock_ahead
 
     def probe(self) -> Answered:
-        """A look for a record that nobody has, and at the Parser, which can only be written to.
+        """Query a record that nobody has, and look whether the Parser answers.
 
-        Raises what is wrong with the addresses or the way.
+        Raises:
+            GpuformError: an address or the connection is wrong.
         """
-        answered = ask_once(self._registry.api, "POST", _QUERY, body={"id": _NOBODY})
+        answered = ask_once(self._registry.api, "POST", _QUERY, body={"id": _PROBE_ID})
         if self.has_parser:
             # Any answer says that it is there, and so does a connection that is closed without one:
             # the path is documented for POST alone.
@@ -204,13 +241,13 @@ class AiosClient:
         return answered
 
     def close(self) -> None:
-        """Closes its connections; it may be used again."""
+        """Close the connections; the client may be used again."""
         for service in (self._registry, self._parser):
             service.api.close()
 
 
 class _Service:
-    """One of the two, whose address is asked for when it is used."""
+    """One of the two services; a missing address is an error only when a request is sent."""
 
     def __init__(
         self,
@@ -226,14 +263,16 @@ class _Service:
                 "aios",
                 page="start/aios",
                 secrets=(url,) if url else (),
-                says_gone=lambda body: body.get("error") == _NO_RECORD,
+                # Only the registry's own 404 says that a record is missing: a proxy's has another
+                # body.
+                says_gone=lambda body: body.get("error") == _NOT_FOUND_MESSAGE,
             ),
-            headers=self._headers,
+            headers=self._build_headers,
             looks=(_QUERY,),
             transport=transport,
         )
 
-    def _headers(self) -> Mapping[str, str]:
+    def _build_headers(self) -> Mapping[str, str]:
         if not self.url:
             raise MissingCredentials(
                 f"there is no address of the AIOS service: set {self._variable}",
@@ -244,43 +283,48 @@ class _Service:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """Mongoose's refusals, which the services answer with 500 like any failure."""
+def _translate_refusals() -> Iterator[None]:
+    """Raise Mongoose's refusals as errors of the request.
+
+    The services answer them with 500, like any failure of their own.
+    """
     try:
         yield
     except ServerError as error:
-        kind: type[Refused | Duplicate]
+        error_type: type[InvalidDocument | DuplicateId]
+        # MongoDB's words for a second document with a unique id.
         if "duplicate key" in error.message:
-            kind = Duplicate
+            error_type = DuplicateId
+        # Mongoose's words for a document that its schema refuses.
         elif "validation failed" in error.message or "Cast to " in error.message:
-            kind = Refused
+            error_type = InvalidDocument
         else:
             raise
-        raise kind(
+        raise error_type(
             error.message, method=error.method, path=error.path, status=error.status
         ) from None
 
 
-def _failed(told: str) -> ServerError:
-    """Whether anything was made before it failed is not known."""
-    text = escape_invisible(" ".join(told.split()))[:_LONGEST_MESSAGE]
-    said = f": {text}" if text else ""
+def _build_parser_error(failure: str) -> ServerError:
+    """Return the error of a Parser that failed; nobody knows whether it created anything before."""
+    message = escape_invisible(" ".join(failure.split()))[:_MAX_MESSAGE_LENGTH]
+    suffix = f": {message}" if message else ""
     return ServerError(
-        f"aios: POST {_PARSER_CREATE} answered 200 with a failure{said}",
+        f"aios: POST {_PARSER_CREATE} answered 200 with a failure{suffix}",
         method="POST",
         path=_PARSER_CREATE,
         status=200,
     )
 
 
-def _cluster(found: object, method: str = "POST", path: str = _QUERY) -> wire.Cluster:
+def _parse_cluster(document: object, method: str = "POST", path: str = _QUERY) -> wire.Cluster:
     try:
-        return wire.Cluster.model_validate(found)
+        return wire.Cluster.model_validate(document)
     except ValidationError:
-        _not_understood(method, path)
+        _raise_unexpected_form(method, path)
 
 
-def _not_understood(method: str, path: str) -> NoReturn:
+def _raise_unexpected_form(method: str, path: str) -> NoReturn:
     raise ForeignAnswer(
         f"aios: {method} {path} answered in an unexpected form",
         method=method,
@@ -295,17 +339,17 @@ _clients: Clients[AiosClient] = Clients()
 
 
 def client_for(settings: Settings) -> AiosClient:
-    """The client of these settings: one per process and addresses."""
-    registry = _url(settings.value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
-    parser = _url(settings.value(PARSER_VARIABLE, PARSER_CONFIG))
+    """Return the client of these settings: one per process and addresses."""
+    registry = _normalize_url(settings.value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
+    parser = _normalize_url(settings.value(PARSER_VARIABLE, PARSER_CONFIG))
     make = partial(AiosClient, registry, parser)
     return _clients.get((registry, parser), registry or parser, make)
 
 
 def address(settings: Settings) -> str | None:
-    """The address of the registry, which has the records; None where none is configured."""
-    return _url(settings.value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
+    """Return the address of the registry, which has the records; None if none is configured."""
+    return _normalize_url(settings.value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
 
 
-def _url(value: str | None) -> str | None:
+def _normalize_url(value: str | None) -> str | None:
     return value.rstrip("/") if value else None

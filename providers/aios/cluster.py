@@ -1,13 +1,13 @@
-"""Create, change and delete the record of a cluster in the AIOS registry.
+"""Implement the lifecycle of a cluster's record in the AIOS registry.
 
-The registry makes no hardware, and deleting a record deletes none.
+`lifecycle` calls `ClusterOperations`. The registry creates no hardware, and deleting a record
+deletes none. Creating, changing and deleting are done when they are answered (AIOS registry
+reference); a record is ready when its status is live, or the declared one.
 
-Creating, changing and deleting are done when they are answered (AIOS registry reference); a record
-is ready when its status is live, or what is declared.
-
-A record has them as data (AIOS registry reference, 'Clusters registry': `reputation` is optional
-and not used yet, the sums are "aggregated"); who else writes them is not documented. They are told,
-and no change: gpuform sends them when it changes what they are made of.
+Sums and `reputation` are data of the record (AIOS registry reference, 'Clusters registry':
+`reputation` is optional and not used yet, the sums are "aggregated"); who else writes them is not
+documented. gpuform reports their changes and plans none; it sends sums with the entries that they
+are computed from.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,26 +16,26 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpuform.providers.aios.client import client_for
+from gpuform.providers.aios.entry_removal import EntryRemoval
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
-    SENT,
-    change,
-    compared,
-    confirm,
-    find,
-    find_others,
-    find_present,
-    gone,
-    is_another,
-    is_still_there,
-    look_past_lag,
-    others_in,
-    require_gone,
+    SENT_EVIDENCE,
+    build_recreated_error,
+    change_record,
+    compare_properties,
+    confirm_record,
+    find_before_create,
+    find_foreign_nodes,
+    find_record,
+    is_own_object_present,
+    list_foreign_nodes,
     require_nodes,
-    unfinished,
-    warn_of_gaps,
+    translate_to_unfinished,
+    verify_deleted,
+    wait_past_lag,
+    warn_of_skipped_sums,
+    was_recreated,
 )
-from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.creating import SETTLE, Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound
@@ -69,7 +69,7 @@ from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.values import UNKNOWN, is_equal
 
-PLACES: Final[Mapping[str, str]] = {
+TOTAL_PATHS: Final[Mapping[str, str]] = {
     "nodes": NODE_COUNT,
     "gpus": "gpus.count",
     "gpu_memory": "gpus.memory",
@@ -82,272 +82,317 @@ PLACES: Final[Mapping[str, str]] = {
     "tx_bandwidth": "network.tx_bandwidth",
     "rx_bandwidth": "network.rx_bandwidth",
 }
-"""Where a record has each sum of the outputs."""
+"""The path in a record of each sum in the outputs."""
 
 
-def totals_of(found: wire.Cluster) -> tuple[TotalsOutputs, bool]:
-    """The sums of a record, and whether they are those of its nodes."""
-    values = cluster_to_declared(found)
-    told = {name: get_value(values, path) for name, path in PLACES.items()}
-    sums = sum_declared_nodes(values["nodes"]["node_data"])
-    agree = all(is_equal(told[name] or 0, sums[path]) for name, path in PLACES.items())
-    return TotalsOutputs(**told), agree
+def get_totals(record: wire.Cluster) -> tuple[TotalsOutputs, bool]:
+    """Return the sums of a record, and whether its nodes add up to them."""
+    values = cluster_to_declared(record)
+    recorded_sums = {name: get_value(values, path) for name, path in TOTAL_PATHS.items()}
+    computed_sums = sum_declared_nodes(values["nodes"]["node_data"])
+    do_agree = all(
+        is_equal(recorded_sums[name] or 0, computed_sums[path])
+        for name, path in TOTAL_PATHS.items()
+    )
+    return TotalsOutputs(**recorded_sums), do_agree
 
 
-def without_totals(observed: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """What was observed, with the sums as they are known: they are told apart from drift."""
+def replace_totals(observed: Mapping[str, Any], known_inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return observed inputs with the sums of the state, so that other sums are no drift."""
     values = dict(observed)
-    for path in PLACES.values():
+    for path in TOTAL_PATHS.values():
         if get_value(values, path) is not None:
-            values = set_value(values, path, get_value(known, path))
+            values = set_value(values, path, get_value(known_inputs, path))
     return values
 
 
-def network_news(before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterator[Notice]:
-    """What has become another value since these outputs; nothing for what was not told before.
+def build_network_notices(
+    before: Mapping[str, Any], observed: Mapping[str, Any]
+) -> Iterator[Notice]:
+    """Yield a notice for each value that the network has changed since the outputs `before`.
 
-    Sums of nodes that other resources declare change with them: they are news where they are not
-    what the nodes add up to.
+    A value that was unknown before gives none. Sums change with the nodes of other resources: they
+    give a notice only where they are not what the nodes add up to.
     """
-    old, new = before.get("network_reputation"), seen.get("network_reputation")
+    old, new = before.get("network_reputation"), observed.get("network_reputation")
     if old is not None and not is_equal(old, new):
-        yield _notice("reputation", old, new)
-    sums, now = before.get("totals"), seen.get("totals")
-    is_own = get_value(seen, "nodes.node_data") is not None
-    if isinstance(sums, Mapping) and isinstance(now, Mapping):
-        for name, path in PLACES.items():
-            is_news = sums.get(name) is not None and not is_equal(sums[name], now.get(name))
-            if is_news and (is_own or seen.get("totals_agree") is False):
-                yield _notice(path, sums[name], now.get(name))
+        yield _build_notice("reputation", old, new)
+    old_sums, new_sums = before.get("totals"), observed.get("totals")
+    declares_nodes = get_value(observed, "nodes.node_data") is not None
+    if isinstance(old_sums, Mapping) and isinstance(new_sums, Mapping):
+        for name, path in TOTAL_PATHS.items():
+            is_news = old_sums.get(name) is not None and not is_equal(
+                old_sums[name], new_sums.get(name)
+            )
+            if is_news and (declares_nodes or observed.get("totals_agree") is False):
+                yield _build_notice(path, old_sums[name], new_sums.get(name))
 
 
-def _notice(what: str, old: Any, new: Any) -> Notice:
-    after = "nothing" if new is None else _number(new)
-    text = f"its {what} in the registry has become {after}; it was {_number(old)}"
-    return Notice(kind=NoticeKind.CHANGED, text=text)
+def _build_notice(path: str, old: Any, new: Any) -> Notice:
+    after = "nothing" if new is None else _format_number(new)
+    message = f"its {path} in the registry has become {after}; it was {_format_number(old)}"
+    return Notice(kind=NoticeKind.CHANGED, text=message)
 
 
-def _number(value: Any) -> str:
-    whole = isinstance(value, float) and value.is_integer()
-    return f"{int(value):,}" if whole or isinstance(value, int) else str(value)
+def _format_number(value: Any) -> str:
+    is_integer = isinstance(value, float) and value.is_integer()
+    return f"{int(value):,}" if is_integer or isinstance(value, int) else str(value)
 
 
-INTERVAL = 30.0
-TELLING = ("region_id", "tags", "cluster_metadata")
-"""What nobody but people writes, and so tells records of one id from each other."""
+POLL_INTERVAL_S = 30.0
+IDENTIFYING_FIELDS = ("region_id", "tags", "cluster_metadata")
+"""Fields that only people write, which tell records of one id apart."""
 
-Seen = Observed[ClusterOutputs]
+ObservedCluster = Observed[ClusterOutputs]
 
 
-class ClusterActions:
-    """The verbs of a record."""
+class ClusterOperations:
+    """The operations of a record."""
 
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
     def planning_problems(
-        self, call: ProviderContext, values: Mapping[str, Any]
+        self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Find nothing wrong: the registry has nothing to look up.
-
-        A new record needs the Parser, whose address may be missing: that is told to the call.
-        """
+        """Return no problems, but warn if a new record lacks the Parser's address."""
         if (
-            not call.stored_properties
+            not context.stored_properties
             and values.get("create_mode") != "direct"
             and not self._client.has_parser
         ):
-            call.on_skipped_check(
+            context.on_skipped_check(
                 f"cluster {values.get('cluster_id')} is created by the Parser of AIOS, whose "
                 "address is missing: set AIOS_PARSER_URL, or declare create_mode: direct"
             )
         return iter(())
 
-    def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
-        """Through the Parser, which drops a declared status: `wait_until_ready` sets it."""
-        directly = inputs.create_mode == "direct"
-        document = build_cluster_document(inputs.dump_declared(), with_status=directly)
+    def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
+        """Create the record exactly once, by the Parser unless `create_mode` is direct."""
+        is_direct = inputs.create_mode == "direct"
+        # The Parser drops a declared status: `wait_until_ready` sets it afterwards.
+        document = build_cluster_document(inputs.dump_declared(), with_status=is_direct)
         declared = {
-            name: inputs.dump_declared()[name] for name in TELLING if name in inputs.dump_declared()
+            name: inputs.dump_declared()[name]
+            for name in IDENTIFYING_FIELDS
+            if name in inputs.dump_declared()
         }
 
-        def candidates() -> list[Candidate]:
-            found = find_present(call, self._client, inputs.cluster_id)
-            if found is None:
+        def find_candidates() -> list[Candidate]:
+            record = find_before_create(context, self._client, inputs.cluster_id)
+            if record is None:
                 return []
-            shown = compared(cluster_to_declared(found), declared)
-            return [Candidate(found.id, wire.parse_object_id_time(found.object_id), shown=shown)]
+            evidence = compare_properties(cluster_to_declared(record), declared)
+            return [
+                Candidate(record.id, wire.parse_object_id_time(record.object_id), shown=evidence)
+            ]
 
-        def send() -> str:
+        def send_create() -> str:
             client = self._client
-            make = client.create_directly if directly else client.create_by_parser
-            return make(document).id
+            create = client.create_directly if is_direct else client.create_by_parser
+            return create(document).id
 
         target = Target("aios", "Cluster", inputs.cluster_id, region="")
         creation = Creation(
             target,
-            candidates,
-            exists=lambda _id: is_still_there(call, target, candidates()),
-            attempts=[Attempt(send, sent=SENT)],
+            find_candidates,
+            exists=lambda _id: is_own_object_present(context, target, find_candidates()),
+            attempts=[Attempt(send_create, sent=SENT_EVIDENCE)],
             clock_ahead=lambda: self._client.clock_ahead,
         )
-        return create_once(call, creation)
+        return create_once(context, creation)
 
     def wait_until_ready(
-        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
-    ) -> Seen:
-        """Live, or of the declared status, which is set once where the record has another."""
-        left = [] if inputs.status is None else [UpdateRequest({"$set": {"status": inputs.status}})]
-        began = call.clock.now()
-        made = self._client.last_answered(object_id) if call.just_created else None
+        self, context: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> ObservedCluster:
+        """Wait until the record is live or has the declared status, which is set once."""
+        remaining_requests = (
+            [] if inputs.status is None else [UpdateRequest({"$set": {"status": inputs.status}})]
+        )
+        started_at = context.clock.now()
+        created = self._client.get_last_answer(object_id) if context.just_created else None
 
         def probe() -> PollResult[Any]:
-            found = find(self._client, object_id)
-            if found and made and found.object_id != made.object_id:
-                found = None  # an earlier record of the same id, which is gone
-            if found is None:  # a GET may be older than the record
-                late = call.clock.now() - began >= SETTLE
-                missing = f"cluster {object_id} is not in the registry" if late else None
-                return PollResult(None, "not shown yet", failure=missing)
-            if left and found.status not in (None, inputs.status):
-                found = self._client.update(object_id, left[0])
-                left.clear()
-            return look_at(found, inputs.status)
+            record = find_record(self._client, object_id)
+            if record and created and record.object_id != created.object_id:
+                record = None  # an earlier record of the same id, which is gone
+            if record is None:  # a GET may be older than the record
+                is_late = context.clock.now() - started_at >= SETTLE
+                failure = f"cluster {object_id} is not in the registry" if is_late else None
+                return PollResult(None, "not shown yet", failure=failure)
+            if remaining_requests and record.status not in (None, inputs.status):
+                record = self._client.update_cluster(object_id, remaining_requests[0])
+                remaining_requests.clear()
+            return build_poll_result(record, inputs.status)
 
         nodes = get_value(inputs.dump_declared(), "nodes.node_data")
-        if call.stored_properties.get("ready") is False and nodes is not None:
+        if context.stored_properties.get("ready") is False and nodes is not None:
             # An earlier change may be done in part, whatever was declared then.
-            change(
-                call,
+            change_record(
+                context,
                 self._client,
                 object_id,
                 lambda record: build_entries_request(record, [], nodes),
             )
-        seen: Seen = wait_until_done(call, probe, label=f"cluster {object_id}", interval=INTERVAL)
-        return seen
+        observed: ObservedCluster = wait_until_done(
+            context, probe, label=f"cluster {object_id}", interval=POLL_INTERVAL_S
+        )
+        return observed
 
     def read(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> Seen | None:
-        """Return the record without what Mongo and the system add; None when there is none.
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> ObservedCluster | None:
+        """Return the record without what Mongo and the system add; None if there is none.
 
-        A status that was as declared when it was last seen still is. A record that differs from
-        what the state knows is confirmed: a GET may be older. Entries that the state does not
-        declare are somebody else's and stay so: no plan removes them, and a delete asks for them.
+        A record with the declared status at the last read still is expected to have it. A record
+        that differs from the state is confirmed by a PUT: a GET may be older. Entries that the
+        state does not declare belong to somebody else: no plan removes them, and a delete asks for
+        a permission.
         """
-        found = self._find_ours(call, object_id, known_inputs)
-        if found is None:
+        record = self._find_own_record(context, object_id, known_inputs)
+        if record is None:
             return None
         if get_value(known_inputs, "nodes.node_data") is not None:
-            require_nodes(found)
-        wanted = (
-            call.stored_properties.get("status") if call.stored_properties.get("ready") else None
+            require_nodes(record)
+        expected_status = (
+            context.stored_properties.get("status")
+            if context.stored_properties.get("ready")
+            else None
         )
-        seen = look_at(found, wanted).value
+        observed = build_poll_result(record, expected_status).value
         if not known_inputs:
-            return seen
-        own = _declared_nodes(known_inputs)
+            return observed
+        declared_nodes = _list_declared_nodes(known_inputs)
         if get_value(known_inputs, "nodes.node_data") is not None:
-            _warn_of_others(call, found, own)
-        return replace(seen, inputs=_without_others(without_totals(seen.inputs, known_inputs), own))
+            _warn_of_foreign_nodes(context, record, declared_nodes)
+        return replace(
+            observed,
+            inputs=_select_declared_nodes(
+                replace_totals(observed.inputs, known_inputs), declared_nodes
+            ),
+        )
 
-    def _find_ours(
-        self, call: ProviderContext, id_: str, known: Mapping[str, Any] = MappingProxyType({})
+    def _find_own_record(
+        self,
+        context: ProviderContext,
+        object_id: str,
+        known_inputs: Mapping[str, Any] = MappingProxyType({}),
     ) -> wire.Cluster | None:
         """Return the record that the state knows, or None if it is gone."""
 
-        def look() -> wire.Cluster | None:
-            found = find(self._client, id_)
-            if found is not None and known and _is_changed(found, known):
-                found = confirm(call, self._client, found)
-            return None if found is None or is_another(call, found.object_id) else found
+        def find_own() -> wire.Cluster | None:
+            record = find_record(self._client, object_id)
+            if record is not None and known_inputs and _is_changed(record, known_inputs):
+                record = confirm_record(context, self._client, record)
+            return None if record is None or was_recreated(context, record.object_id) else record
 
-        return look_past_lag(call, self._client, look)
+        return wait_past_lag(context, self._client, find_own)
 
     def update(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - paths of free maps are ambiguous
     ) -> None:
-        """The changed paths alone; entries of nodes are added and removed one by one."""
-        before, after = dict(call.stored_properties), inputs.dump_declared()
+        """Send the changed paths alone; entries of nodes are added and removed one by one."""
+        before, after = dict(context.stored_properties), inputs.dump_declared()
         fields = build_field_changes(get_field_rules(ClusterInputs), before, after)
-        old, new = (get_value(values, "nodes.node_data") for values in (before, after))
-        entries = (old or [], new or []) if new is not None else ([], [])
-        has_entries = new is not None and (not is_equal(*entries) or changes_sums(fields))
+        old_nodes, new_nodes = (get_value(values, "nodes.node_data") for values in (before, after))
+        entries = (old_nodes or [], new_nodes or []) if new_nodes is not None else ([], [])
+        has_entries = new_nodes is not None and (not is_equal(*entries) or changes_sums(fields))
         if has_entries:  # the sums are those of all entries, not of the declared ones alone
             fields = remove_sums(fields)
 
-        def plan(record: wire.Cluster) -> UpdateRequest | None:
-            if is_another(call, record.object_id):
-                raise gone(f"cluster {object_id}")
+        def plan_change(record: wire.Cluster) -> UpdateRequest | None:
+            if was_recreated(context, record.object_id):
+                raise build_recreated_error(f"cluster {object_id}")
             return build_entries_request(record, *entries) if has_entries else None
 
-        with _taking(call, object_id, after).taken(_gone(*entries)), unfinished():
-            record = change(call, self._client, object_id, plan, fields)
+        with (
+            _create_entry_removal(context, object_id, after).drain_during(
+                _list_removed_nodes(*entries)
+            ),
+            translate_to_unfinished(),
+        ):
+            record = change_record(context, self._client, object_id, plan_change, fields)
             if has_entries:
-                warn_of_gaps(call, record)
+                warn_of_skipped_sums(context, record)
 
     def predict_removed_nodes(
-        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
+        self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> RemovedNodes | None:
-        """The nodes whose entries would go."""
+        """Return the nodes whose entries the new inputs no longer declare."""
         after = inputs.dump_declared()
-        old, new = (
-            get_value(values, "nodes.node_data") for values in (call.stored_properties, after)
+        old_nodes, new_nodes = (
+            get_value(values, "nodes.node_data") for values in (context.stored_properties, after)
         )
         return (
-            None if new is None else _taking(call, object_id, after).leaving(_gone(old or [], new))
+            None
+            if new_nodes is None
+            else _create_entry_removal(context, object_id, after).predict_removed_nodes(
+                _list_removed_nodes(old_nodes or [], new_nodes)
+            )
         )
 
     def predict_nodes_removed_with_object(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         known_inputs: Mapping[str, Any],
         because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
     ) -> RemovedNodes | None:
-        """Those that the record declares itself."""
-        return _taking(call, object_id, known_inputs).leaving(_declared_nodes(known_inputs))
+        """Return the nodes that the record itself declares."""
+        return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
+            _list_declared_nodes(known_inputs)
+        )
 
     def uncordon_leftover_nodes(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordons nodes whose record is gone."""
-        _taking(call, object_id, known_inputs).release()
+        """Uncordon the nodes of a removed record or removed entries."""
+        _create_entry_removal(context, object_id, known_inputs).uncordon_leftover_nodes()
 
     def find_foreign_objects(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> Sequence[str]:
-        """Return the nodes of the record that neither it nor another resource of the stack has."""
-        return find_others(call, self._client, object_id, _declared_nodes(known_inputs))
+        """Return the record's nodes that no resource of the stack declares."""
+        return find_foreign_nodes(
+            context, self._client, object_id, _list_declared_nodes(known_inputs)
+        )
 
     def delete(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Delete the record, when no job runs on the nodes that it declares itself any more.
+        """Drain the nodes that the record itself declares, then delete the record and verify that.
 
-        The answer of the registry to that is believed when it shows no record.
+        A 404 is believed when the registry shows no record either.
         """
 
         def is_ours(record: wire.Cluster) -> bool:
-            return not is_another(call, record.object_id)
+            return not was_recreated(context, record.object_id)
 
         def probe() -> PollResult[object] | None:
-            found = find(self._client, object_id)
-            is_there = found is not None and is_ours(found)
-            return PollResult(None, found.status or "still there") if found and is_there else None
+            current_record = find_record(self._client, object_id)
+            exists = current_record is not None and is_ours(current_record)
+            return (
+                PollResult(None, current_record.status or "still there")
+                if current_record and exists
+                else None
+            )
 
-        if self._find_ours(call, object_id) is None:
+        if self._find_own_record(context, object_id) is None:
             return
-        with _taking(call, object_id, known_inputs).taken(_declared_nodes(known_inputs)):
+        # Drained first: the network gives jobs to nodes as long as the record exists.
+        with _create_entry_removal(context, object_id, known_inputs).drain_during(
+            _list_declared_nodes(known_inputs)
+        ):
             try:
-                self._client.delete(object_id)
+                self._client.delete_cluster(object_id)
             except NotFound as error:
-                require_gone(call, self._client, object_id, error, is_ours)
-            wait_until_gone(call, probe, label=f"cluster {object_id}", interval=INTERVAL)
+                verify_deleted(context, self._client, object_id, error, is_ours)
+            # The registry may lag: it shows a deleted record for a while.
+            wait_until_gone(context, probe, label=f"cluster {object_id}", interval=POLL_INTERVAL_S)
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
@@ -358,7 +403,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     inputs = ClusterInputs
     outputs = ClusterOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=600)
-    operations = ClusterActions
+    operations = ClusterOperations
     id_example = "west-vision-001"
     planned_fields = frozenset({"status"})
     volatile_outputs = frozenset({"network_reputation", "totals"})
@@ -367,29 +412,29 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """None: the registry has records alone."""
-        keeps = "the AIOS registry keeps a record of the cluster and no credentials for it"
+        """Return access without credentials: the registry has records alone."""
+        reason = "the AIOS registry keeps a record of the cluster and no credentials for it"
         name = str(outputs.get("cluster_id") or "")
-        return Access(name=name, no_kubeconfig=keeps, no_hosts=keeps)
+        return Access(name=name, no_kubeconfig=reason, no_hosts=reason)
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Whom the record's own words name."""
-        words = outputs.get("cluster_metadata")
-        return str((isinstance(words, Mapping) and words.get("owner")) or "")
+        """Return the owner that the record's metadata names."""
+        metadata = outputs.get("cluster_metadata")
+        return str((isinstance(metadata, Mapping) and metadata.get("owner")) or "")
 
     @classmethod
     def find_observed_news(
         cls, old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Iterable[Notice]:
         """What the network has written."""
-        return network_news(old_outputs, outputs)
+        return build_network_notices(old_outputs, outputs)
 
     @classmethod
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """The status, where it is declared; some registries keep none."""
+        """Yield the change of a declared status; some registries keep none."""
         before, after = old_outputs.get("status"), declared.get("status")
         if before is None or after is None or before == after:
             return
@@ -397,66 +442,80 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         yield FieldChange("status", Action.UPDATE, before, after, because=because)
 
 
-def _warn_of_others(call: ProviderContext, record: wire.Cluster, declared: Collection[str]) -> None:
-    """Warn of entries that somebody else has added to a list of nodes that is declared."""
-    others = others_in(call, record, declared)
-    if others:
-        call.on_warning(
-            f"cluster {record.id}: somebody else has added {', '.join(others)} to its nodes: no "
+def _warn_of_foreign_nodes(
+    context: ProviderContext, record: wire.Cluster, declared: Collection[str]
+) -> None:
+    """Warn of entries that somebody else has added to a declared list of nodes."""
+    foreign_nodes = list_foreign_nodes(context, record, declared)
+    if foreign_nodes:
+        context.on_warning(
+            f"cluster {record.id}: somebody else has added {', '.join(foreign_nodes)} "
+            "to its nodes: no "
             "plan removes them"
         )
 
 
-def _without_others(inputs: Mapping[str, Any], declared: Collection[str]) -> Mapping[str, Any]:
+def _select_declared_nodes(
+    inputs: Mapping[str, Any], declared: Collection[str]
+) -> Mapping[str, Any]:
     """Return observed inputs without the entries of nodes that are not declared."""
     entries = get_value(inputs, "nodes.node_data")
     if entries is None:
         return inputs
-    own = [entry for entry in entries if entry.get("id") in declared]
-    return set_value(inputs, "nodes.node_data", own)
+    declared_entries = [entry for entry in entries if entry.get("id") in declared]
+    return set_value(inputs, "nodes.node_data", declared_entries)
 
 
-def _is_changed(found: wire.Cluster, known: Mapping[str, Any]) -> bool:
-    """Return whether a record differs from the inputs that the state knows, but for its sums."""
+def _is_changed(record: wire.Cluster, known_inputs: Mapping[str, Any]) -> bool:
+    """Return True if a record differs from the inputs in the state, apart from its sums."""
     if remove_sums(
-        build_field_changes(get_field_rules(ClusterInputs), cluster_to_declared(found), known)
+        build_field_changes(
+            get_field_rules(ClusterInputs), cluster_to_declared(record), known_inputs
+        )
     ):
         return True
-    nodes = get_value(known, "nodes.node_data")
-    request = None if nodes is None else build_entries_request(found, [], nodes)
-    return request is not None and request != build_sums_request(found)
+    nodes = get_value(known_inputs, "nodes.node_data")
+    request = None if nodes is None else build_entries_request(record, [], nodes)
+    return request is not None and request != build_sums_request(record)
 
 
-def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
-    return EntryTaking(call, id_, f"cluster {id_}", declared)
+def _create_entry_removal(
+    context: ProviderContext, object_id: str, declared: Mapping[str, Any]
+) -> EntryRemoval:
+    return EntryRemoval(context, object_id, f"cluster {object_id}", declared)
 
 
-def _declared_nodes(values: Mapping[str, Any]) -> list[str]:
-    return [str(each["id"]) for each in get_value(values, "nodes.node_data") or ()]
+def _list_declared_nodes(values: Mapping[str, Any]) -> list[str]:
+    return [str(node["id"]) for node in get_value(values, "nodes.node_data") or ()]
 
 
-def _gone(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The ids of the nodes that are declared no more."""
-    kept = {each["id"] for each in new}
-    return [str(each["id"]) for each in old if each["id"] not in kept]
+def _list_removed_nodes(
+    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return the ids of the nodes that are no longer declared."""
+    remaining_ids = {node["id"] for node in new}
+    return [str(node["id"]) for node in old if node["id"] not in remaining_ids]
 
 
-def look_at(found: wire.Cluster, wanted: str | None) -> PollResult[Seen]:
-    """A record as seen by somebody who wants a status, or one that is live."""
-    status = found.status
-    done = status in (None, wanted or LIVE_STATUS)
-    urls = found.config.url_map if found.config else None
-    totals, agree = totals_of(found)
+def build_poll_result(
+    record: wire.Cluster, expected_status: str | None
+) -> PollResult[ObservedCluster]:
+    """Return whether a record has `expected_status`, or is live if that is None."""
+    status = record.status
+    # Some registries keep no status: their records count as ready.
+    is_ready = status in (None, expected_status or LIVE_STATUS)
+    urls = record.config.url_map if record.config else None
+    totals, totals_agree = get_totals(record)
     outputs = ClusterOutputs(
-        object_id=wire.parse_object_id(found.object_id),
-        ready=done,
-        not_ready_reason=None if done else f"its status is {status}",
+        object_id=wire.parse_object_id(record.object_id),
+        ready=is_ready,
+        not_ready_reason=None if is_ready else f"its status is {status}",
         status=status,
         url_map=None if urls is None else UrlMapOutputs(**urls.model_dump()),
-        network_reputation=found.reputation,
+        network_reputation=record.reputation,
         totals=totals,
-        totals_agree=agree,
+        totals_agree=totals_agree,
     )
     return PollResult(
-        Observed(cluster_to_declared(found), outputs), status or "no status", is_done=done
+        Observed(cluster_to_declared(record), outputs), status or "no status", is_done=is_ready
     )

@@ -1,33 +1,33 @@
-"""Add, change and remove one node of a cluster's record: an entry of `nodes.nodeData`.
+"""Implement the lifecycle of one node in a cluster's record: an entry of `nodes.nodeData`.
 
-Mongo applies one update to one record at once, so that the entry and the sums change together. The
-sums are computed from the entries that the record has, and corrected until they agree with what the
-registry answers, whoever else adds nodes at the same time.
+`lifecycle` calls `GpuNodeOperations`. Mongo applies one update to one record at once, so the entry
+and the sums change together. The sums are computed from the entries that the record has, and
+corrected until they agree with the registry's answer, whoever adds nodes at the same time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpuform.providers.aios.client import Duplicate, client_for
+from gpuform.providers.aios.client import DuplicateId, client_for
+from gpuform.providers.aios.entry_removal import EntryRemoval
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
-    SENT,
-    change,
-    compared,
-    confirm,
-    find,
-    find_alone,
-    find_present,
-    gone,
-    is_another,
-    is_still_there,
-    look_past_lag,
-    require_gone,
+    SENT_EVIDENCE,
+    build_recreated_error,
+    change_record,
+    compare_properties,
+    confirm_record,
+    fetch_record,
+    find_before_create,
+    find_record,
+    is_own_object_present,
     require_nodes,
-    unfinished,
-    warn_of_gaps,
+    translate_to_unfinished,
+    verify_deleted,
+    wait_past_lag,
+    warn_of_skipped_sums,
+    was_recreated,
 )
-from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, ServerError
@@ -49,90 +49,113 @@ from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 
-Seen = Observed[GpuNodeOutputs]
+ObservedNode = Observed[GpuNodeOutputs]
 
-_NOT_OF_ENTRY: Final = frozenset({"cluster_id", "node_id", "drain"})
-"""Inputs that an entry of a record does not have under their names."""
+_INPUTS_OUTSIDE_ENTRY: Final = frozenset({"cluster_id", "node_id", "drain"})
+"""Inputs that an entry of a record does not have, or has under another name."""
 
 
-class GpuNodeActions:
-    """The verbs of an entry."""
+class GpuNodeOperations:
+    """The operations of an entry."""
 
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
     def planning_problems(
         self,
-        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> Iterator[Problem]:
-        """The registry has nothing to look up."""
+        """Return no problems: the registry has nothing to look up."""
         return iter(())
 
-    def create(self, call: ProviderContext, inputs: GpuNodeInputs) -> str:
-        """Add the entry and return its id; its cluster has to have a record."""
-        cluster_id, node_id = inputs.cluster_id, inputs.node_id
-        id_ = f"{cluster_id}/{node_id}"
-        looked: list[tuple[wire.Cluster, wire.Cluster | None]] = []
+    def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
+        """Add the entry exactly once and return its id.
 
-        def candidates() -> list[Candidate]:
-            answered = self._client.last_answered(cluster_id)
-            record = find_present(call, self._client, cluster_id, lambda it: not it.entry(node_id))
+        Raises:
+            GpuformError: the cluster has no record.
+        """
+        cluster_id, node_id = inputs.cluster_id, inputs.node_id
+        object_id = f"{cluster_id}/{node_id}"
+        last_reads: list[tuple[wire.Cluster, wire.Cluster | None]] = []
+
+        def find_candidates() -> list[Candidate]:
+            last_answer = self._client.get_last_answer(cluster_id)
+            record = find_before_create(
+                context, self._client, cluster_id, lambda cluster: not cluster.entry(node_id)
+            )
             if record is None:
-                call.refuse_creation()
+                context.refuse_creation()
                 raise GpuformError(
                     f"cluster_id: the registry has no cluster {cluster_id}",
                     hint="declare it as an aios.Cluster, and give that as cluster_id",
                 )
-            looked[:] = [(require_nodes(record), answered)]
-            entries = [each for each in record.nodes.node_data if each.id == node_id]
+            last_reads[:] = [(require_nodes(record), last_answer)]
+            entries = [node for node in record.nodes.node_data if node.id == node_id]
             return [
                 Candidate(
-                    id_,
-                    wire.parse_object_id_time(each.object_id),
-                    shown=compared(entry_to_declared(each), _entry(inputs)),
+                    object_id,
+                    wire.parse_object_id_time(node.object_id),
+                    shown=compare_properties(entry_to_declared(node), _to_entry(inputs)),
                 )
-                for each in entries
+                for node in entries
             ]
 
-        def send() -> str:
-            self._add(*looked[0], _entry(inputs))
-            return id_
+        def send_create() -> str:
+            self._add_entry(*last_reads[0], _to_entry(inputs))
+            return object_id
 
         target = Target("aios", "GpuNode", node_id, region=cluster_id)
         creation = Creation(
             target,
-            candidates,
-            exists=lambda _id: is_still_there(call, target, candidates()),
-            attempts=[Attempt(send, cluster_id, sent=SENT)],
+            find_candidates,
+            exists=lambda _id: is_own_object_present(context, target, find_candidates()),
+            attempts=[Attempt(send_create, cluster_id, sent=SENT_EVIDENCE)],
             clock_ahead=lambda: self._client.clock_ahead,
         )
-        return create_once(call, creation)
+        return create_once(context, creation)
 
-    def _add(
-        self, looked: wire.Cluster, answered: wire.Cluster | None, entry: Mapping[str, Any]
+    def _add_entry(
+        self,
+        read_record: wire.Cluster,
+        answer_before_read: wire.Cluster | None,
+        entry: Mapping[str, Any],
     ) -> None:
-        """Add an entry by one request, and take it back if somebody has added one of that id.
+        """Add an entry by one request; undo that if somebody else has added the same id.
 
-        `looked` is the record that a look has shown, `answered` what the last write before it has
-        left.
+        Args:
+            read_record: the record as a GET has shown it.
+            answer_before_read: the answer of the last write of this process before that GET, if
+                any.
+            entry: the entry to add.
+
+        Raises:
+            DuplicateId: the record has an entry of this id. The new one was removed.
+            ServerError: the answer does not show the entry.
         """
-        cluster_id = looked.id
-        with self._client.editing(cluster_id):
+        cluster_id = read_record.id
+        with self._client.lock_record(cluster_id):
             # Other threads may have added nodes since the look. What neither shows of the sums,
             # `wait_until_ready` corrects.
-            latest = self._client.last_answered(cluster_id)
-            base = looked if latest is None or latest is answered else latest
-            record = require_nodes(
-                self._client.update(cluster_id, build_node_addition(base, entry))
+            last_answer = self._client.get_last_answer(cluster_id)
+            base = (
+                read_record
+                if last_answer is None or last_answer is answer_before_read
+                else last_answer
             )
-            number = sum(each.id == entry["id"] for each in record.nodes.node_data)
-            if number > 1:
-                self._client.update(cluster_id, build_last_entry_removal(record, entry))
-        if number != 1:
-            kind = Duplicate if number else ServerError
-            problem = "had one of that id already" if number else "does not show it in its answer"
-            raise kind(
+            record = require_nodes(
+                self._client.update_cluster(cluster_id, build_node_addition(base, entry))
+            )
+            entry_count = sum(node.id == entry["id"] for node in record.nodes.node_data)
+            # Somebody has added this id since the read: the last entry of the record is ours.
+            if entry_count > 1:
+                self._client.update_cluster(cluster_id, build_last_entry_removal(record, entry))
+        if entry_count != 1:
+            error_type = DuplicateId if entry_count else ServerError
+            problem = (
+                "had one of that id already" if entry_count else "does not show it in its answer"
+            )
+            raise error_type(
                 f"aios: node {entry['id']} was sent to cluster {cluster_id}, which {problem}",
                 method="PUT",
                 path=f"/clusters/{cluster_id}",
@@ -141,127 +164,137 @@ class GpuNodeActions:
 
     def wait_until_ready(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: GpuNodeInputs,
-    ) -> Seen:
-        """Wait until the record has the entry once, as declared, and its sums with it."""
-        entry, cluster_id = _entry(inputs), inputs.cluster_id
+    ) -> ObservedNode:
+        """Wait until the record has the entry once, as declared, with the right sums.
 
-        def plan(record: wire.Cluster) -> UpdateRequest | None:
+        Raises:
+            NotReady: the record has no such entry, or several.
+        """
+        entry, cluster_id = _to_entry(inputs), inputs.cluster_id
+
+        def plan_change(record: wire.Cluster) -> UpdateRequest | None:
             return build_node_change(record, entry)
 
         # A GET may be older than the last change, and show an earlier entry of the same id.
-        record = self._client.last_answered(cluster_id) if call.just_created else None
-        if record is None or record.entry(inputs.node_id) is None or plan(record):
-            record = change(call, self._client, cluster_id, plan)
-        warn_of_gaps(call, record)
-        entries = [each for each in record.nodes.node_data if each.id == inputs.node_id]
+        record = self._client.get_last_answer(cluster_id) if context.just_created else None
+        if record is None or record.entry(inputs.node_id) is None or plan_change(record):
+            record = change_record(context, self._client, cluster_id, plan_change)
+        warn_of_skipped_sums(context, record)
+        entries = [node for node in record.nodes.node_data if node.id == inputs.node_id]
         if not entries:
             raise NotReady(f"node {inputs.node_id} is not in the record of {cluster_id}")
-        seen = _observed(cluster_id, entries[0])
+        observed = _to_observed_node(cluster_id, entries[0])
         if len(entries) > 1:
             raise NotReady(
                 f"node {inputs.node_id} is in the record of {cluster_id} {len(entries)} times: "
                 "remove those that are not this stack's",
-                last=seen,
+                last=observed,
             )
-        return seen
+        return observed
 
     def read(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> Seen | None:
-        """Return the entry; None when the record has no such entry, or there is no record.
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> ObservedNode | None:
+        """Return the entry, or None if the record or its entry is missing.
 
-        An entry that differs from what the state knows is confirmed: a GET may be older.
+        An entry that differs from the state is confirmed by a PUT: a GET may be older.
         """
         cluster_id, _, node_id = object_id.partition("/")
 
-        def look() -> Seen | None:
-            record = find(self._client, cluster_id)
+        def find_entry() -> ObservedNode | None:
+            record = find_record(self._client, cluster_id)
+            # The shared answer may be older than the entry: ask for this record alone.
             if record is not None and record.entry(node_id) is None:
-                record = find_alone(self._client, cluster_id)
+                record = fetch_record(self._client, cluster_id)
             if record and known_inputs and _is_changed(record, node_id, known_inputs):
-                record = confirm(call, self._client, record)
-            call.deleted_with_id = "" if record else cluster_id
+                record = confirm_record(context, self._client, record)
+            context.deleted_with_id = "" if record else cluster_id
             entry = require_nodes(record).entry(node_id) if record else None
-            if record is None or entry is None or is_another(call, entry.object_id):
+            if record is None or entry is None or was_recreated(context, entry.object_id):
                 return None
             # What kept it from being ready may have been the sums: `wait_until_ready` has to go on.
             is_due = (
-                call.stored_properties.get("ready") is False
+                context.stored_properties.get("ready") is False
                 and build_sums_request(record) is not None
             )
-            return _observed(cluster_id, entry, "the sums are without it" if is_due else None)
+            return _to_observed_node(
+                cluster_id, entry, "the sums are without it" if is_due else None
+            )
 
-        return look_past_lag(call, self._client, look)
+        return wait_past_lag(context, self._client, find_entry)
 
     def update(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         inputs: GpuNodeInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """The changed paths of the entry, and what that changes of the sums."""
-        names = {"id", *(change.path.partition(".")[0] for change in changes)}
-        node = {name: value for name, value in _entry(inputs).items() if name in names}
+        """Send the changed paths of the entry, and the sums that change with them."""
+        names = {"id", *(field_change.path.partition(".")[0] for field_change in changes)}
+        node = {name: value for name, value in _to_entry(inputs).items() if name in names}
 
-        def plan(record: wire.Cluster) -> UpdateRequest | None:
+        def plan_change(record: wire.Cluster) -> UpdateRequest | None:
             entry = record.entry(inputs.node_id)
-            if entry is None or is_another(call, entry.object_id):
-                raise gone(f"node {object_id}")
+            if entry is None or was_recreated(context, entry.object_id):
+                raise build_recreated_error(f"node {object_id}")
             return build_node_change(record, node)
 
-        with unfinished():
-            change(call, self._client, inputs.cluster_id, plan)
+        with translate_to_unfinished():
+            change_record(context, self._client, inputs.cluster_id, plan_change)
 
     def predict_removed_nodes(
         self,
-        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: GpuNodeInputs,  # noqa: ARG002 - the shape of ResourceOperations
     ) -> RemovedNodes | None:
-        """None: a change takes no node."""
+        """Return None: no change of an entry removes its node."""
         return None
 
     def predict_nodes_removed_with_object(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         known_inputs: Mapping[str, Any],
         because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
     ) -> RemovedNodes | None:
-        """The node."""
-        return _taking(call, object_id, known_inputs).leaving([object_id.partition("/")[2]])
+        """Return the node of the entry, with its jobs."""
+        return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
+            [object_id.partition("/")[2]]
+        )
 
     def uncordon_leftover_nodes(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordons the node whose entry is gone."""
-        _taking(call, object_id, known_inputs).release()
+        """Uncordon the node of a removed entry."""
+        _create_entry_removal(context, object_id, known_inputs).uncordon_leftover_nodes()
 
     def delete(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Removes the entry when no job runs on the node; one that is not there is no error."""
+        """Drain the node and remove its entry; a missing entry is no error."""
         cluster_id, _, node_id = object_id.partition("/")
-        entry_object_id = wire.parse_object_id(call.stored_properties.get("object_id"))
-        removed: list[UpdateRequest] = []
+        entry_object_id = wire.parse_object_id(context.stored_properties.get("object_id"))
+        removals: list[UpdateRequest] = []
 
-        def plan(record: wire.Cluster) -> UpdateRequest | None:
+        def plan_change(record: wire.Cluster) -> UpdateRequest | None:
             entry = record.entry(node_id)
-            is_ours = entry is not None and not is_another(call, entry.object_id)
-            if is_ours or not removed:  # a GET may be older than the entry
-                removed.append(build_node_removal(record, node_id, entry_object_id))
-                return removed[-1]
+            is_ours = entry is not None and not was_recreated(context, entry.object_id)
+            if is_ours or not removals:  # a GET may be older than the entry
+                removals.append(build_node_removal(record, node_id, entry_object_id))
+                return removals[-1]
             return build_sums_request(record)
 
         try:
-            with _taking(call, object_id, known_inputs).taken([node_id]):
-                change(call, self._client, cluster_id, plan)
+            with _create_entry_removal(context, object_id, known_inputs).drain_during([node_id]):
+                change_record(context, self._client, cluster_id, plan_change)
         except NotFound as error:
-            require_gone(call, self._client, cluster_id, error)
+            # Without its record the entry is gone, too; but the 404 may be a proxy's.
+            verify_deleted(context, self._client, cluster_id, error)
 
 
 class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
@@ -272,23 +305,27 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     inputs = GpuNodeInputs
     outputs = GpuNodeOutputs
     timeouts = Timeouts(create=600, update=600, delete=600)
-    operations = GpuNodeActions
+    operations = GpuNodeOperations
     id_example = "west-vision-001/node-1"
     deletion_note = HARDWARE_STAYS
 
 
-def _taking(call: ProviderContext, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
-    return EntryTaking(call, id_, f"node {id_}", declared)
+def _create_entry_removal(
+    context: ProviderContext, object_id: str, declared: Mapping[str, Any]
+) -> EntryRemoval:
+    return EntryRemoval(context, object_id, f"node {object_id}", declared)
 
 
-def _is_changed(record: wire.Cluster, node_id: str, known: Mapping[str, Any]) -> bool:
-    """Return whether the entry of a record differs from the inputs that the state knows."""
-    declared = {k: v for k, v in known.items() if k not in _NOT_OF_ENTRY}
+def _is_changed(record: wire.Cluster, node_id: str, known_inputs: Mapping[str, Any]) -> bool:
+    """Return True if the entry of a record differs from the inputs in the state."""
+    declared = {
+        name: value for name, value in known_inputs.items() if name not in _INPUTS_OUTSIDE_ENTRY
+    }
     request = build_node_change(record, {"id": node_id, **declared})
     return request is not None and bool(request.placed)
 
 
-def _observed(cluster_id: str, entry: wire.Node, reason: str | None = None) -> Seen:
+def _to_observed_node(cluster_id: str, entry: wire.Node, reason: str | None = None) -> ObservedNode:
     """Return the entry as outputs; `reason` says why it is not ready."""
     inputs = entry_to_declared(entry)
     inputs["node_id"] = inputs.pop("id")
@@ -300,10 +337,10 @@ def _observed(cluster_id: str, entry: wire.Node, reason: str | None = None) -> S
     return Observed({"cluster_id": cluster_id, **inputs}, outputs)
 
 
-def _entry(want: GpuNodeInputs) -> dict[str, Any]:
-    """The declaration as a node of a cluster."""
-    declared = want.dump_declared()
+def _to_entry(inputs: GpuNodeInputs) -> dict[str, Any]:
+    """Return the inputs as a node of a cluster's record."""
+    declared = inputs.dump_declared()
     return {
         "id": declared.pop("node_id"),
-        **{k: v for k, v in declared.items() if k not in _NOT_OF_ENTRY},
+        **{name: value for name, value in declared.items() if name not in _INPUTS_OUTSIDE_ENTRY},
     }

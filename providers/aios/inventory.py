@@ -1,4 +1,7 @@
-"""What a registry of AIOS holds: records of clusters, with the nodes that each has."""
+"""List the cluster records of an AIOS registry, with the nodes of each.
+
+`providers.offering` calls `held` to compare a platform with the states of stacks.
+"""
 
 from gpuform.providers.aios.client import client_for
 from gpuform.providers.offering import Held
@@ -7,18 +10,18 @@ from gpuform.schemas.aios import wire
 
 
 def held(settings: Settings) -> list[Held]:
-    """One query. A record costs nothing by itself; what its hardware costs is not told."""
+    """Return every record, by one query; no price of the hardware is known."""
     return [
         Held(
             "aios",
             "Cluster",
-            each.id,
-            each.id,
-            region=each.region_id or "",
-            tags=dict.fromkeys(each.tags or ()),
-            status=each.status or "",
-            owner=(each.cluster_metadata and each.cluster_metadata.owner) or "",
-            created_at=wire.parse_object_id_time(each.object_id),
+            cluster.id,
+            cluster.id,
+            region=cluster.region_id or "",
+            tags=dict.fromkeys(cluster.tags or ()),
+            status=cluster.status or "",
+            owner=(cluster.cluster_metadata and cluster.cluster_metadata.owner) or "",
+            created_at=wire.parse_object_id_time(cluster.object_id),
         )
-        for each in client_for(settings).query({})
+        for cluster in client_for(settings).query_clusters({})
     ]

@@ -1,4 +1,4 @@
-"""What the registry has, for programs."""
+"""Look up records of the AIOS registry, for programs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,13 +13,18 @@ def clusters(
     *,
     envelope: Envelope = "raw",
 ) -> Sequence[Cluster]:
-    """The records that pass a Mongo filter; without one, all.
+    """Return the records that pass a Mongo filter; without a filter, all.
 
-    The filter has the registry's own names: `{"gpus.count": {"$gte": 2}}`. What the registry
-    answers is checked against it. `envelope` says how it is sent: "raw", as documented, or
-    "wrapped" in `{"query": ...}`, which spares a registry that wants that a list of all. The
-    address is that of the environment, else of the running program's configuration
-    (`aios:registryUrl`). Raises GpuformError when the registry does not answer, or for a filter
-    that cannot be checked.
+    The address is that of the environment, else of the running program's configuration
+    (`aios:registryUrl`).
+
+    Args:
+        filter: has the registry's own names: `{"gpus.count": {"$gte": 2}}`. The answer is checked
+            against the filter.
+        envelope: "raw" sends the filter as documented, "wrapped" sends `{"query": ...}` to a
+            registry that ignores a raw filter and would answer with all records.
+
+    Raises:
+        GpuformError: the registry does not answer, or the filter cannot be checked.
     """
-    return client_for(lookup_settings()).query(filter or {}, envelope)
+    return client_for(lookup_settings()).query_clusters(filter or {}, envelope)

@@ -1,4 +1,4 @@
-"""The AIOS clusters registry, as gpuform knows it."""
+"""Describe the AIOS clusters registry to gpuform: its lifecycles, look-ups and settings."""
 
 from gpuform.providers.platform import Platform, Setting
 

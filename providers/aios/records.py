@@ -1,9 +1,9 @@
 """Read and change records of a registry that lags, loses answers, and has other writers.
 
-A GET and a query may be older than the last change; what a PUT answers is the record right after it
-(the registry's code: `findOneAndUpdate` with `new`). So a change is over when a PUT's answer needs
-no other one, and what is missing from a GET is gone when the registry had time to show it.
-The verbs of `cluster` and `gpu_node` use this; `schemas.aios.updates` makes the bodies.
+`cluster` and `gpu_node` call it; `schemas.aios.updates` builds the request bodies. A GET and a
+query may be older than the last change; the answer of a PUT is the record right after it (the
+registry's code: `findOneAndUpdate` with `new`). So a change is done when a PUT's answer needs no
+other one, and an object missing from a GET is gone only after the registry had time to show it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -44,21 +44,23 @@ from gpuform.schemas.aios.updates import (
 )
 from gpuform.schemas.values import is_equal
 
-INTERVAL: Final = 5.0
-"""Seconds between looks at what became of a change."""
+POLL_INTERVAL_S: Final = 5.0
+"""Seconds between two reads of a record during a change."""
 
-PATIENCE: Final = 180.0
-"""Seconds in which a change has to be answered: the settle time, and as long again for a repetition
-and its answer."""
+CHANGE_TIMEOUT_S: Final = 180.0
+"""Seconds in which a change has to be answered.
 
-ROUNDS: Final = 40
-"""Updates of one change, of which each may be overtaken by another writer's."""
+That is the settle time, and as long again for a repetition and its answer.
+"""
 
-SUM_ROUNDS: Final = 8
-"""Updates of the sums alone, after which somebody else is known to write them otherwise."""
+MAX_UPDATES: Final = 40
+"""Updates of one change, each of which another writer may overtake."""
 
-SENT: Final = {"properties": "those declared"}
-"""What a create has sent, as evidence."""
+MAX_SUM_UPDATES: Final = 8
+"""Updates of the sums alone; after as many, another writer evidently sets other sums."""
+
+SENT_EVIDENCE: Final = {"properties": "those declared"}
+"""Evidence of an object that has everything that a create has sent."""
 
 HARDWARE_STAYS = (
     "deleting it deletes the registry's record alone: the hardware goes on existing, and costing"
@@ -68,71 +70,77 @@ T = TypeVar("T")
 
 
 class EntryOverwritten(GpuformError):
-    """A change by place hit the entry of another node, and did not change its own."""
+    """A change by position overwrote the entry of another node instead of its own."""
 
 
-Plan = Callable[[wire.Cluster], UpdateRequest | None]
-"""Returns what is left to do in a record as it is now. Raises GpuformError if nothing may be."""
+ChangePlanner = Callable[[wire.Cluster], UpdateRequest | None]
+"""Returns the next request for a record as it is now, or None if the change is done.
+
+Raises GpuformError if the change must not be made.
+"""
 
 
-def find(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
-    """Return the record, or None when there is none.
+def find_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
+    """Return the record, or None if there is none.
 
-    A query may leave nodes or their details out: such a record is asked for alone.
+    A query may leave out nodes or their details: such a record is fetched alone.
     """
     try:
-        found = client.shared_clusters().one(cluster_id)
-        return found if _is_detailed(found) else client.shared_clusters().alone(cluster_id)
+        record = client.get_shared_listing().one(cluster_id)
+        return record if _is_detailed(record) else client.get_shared_listing().alone(cluster_id)
     except NotFound:
         return None
 
 
-def find_alone(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
-    """Return the record by a request of its own, or None when there is none."""
+def fetch_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
+    """Return the record by a request of its own, or None if there is none."""
     try:
-        return client.shared_clusters().alone(cluster_id)
+        return client.get_shared_listing().alone(cluster_id)
     except NotFound:
         return None
 
 
-def find_present(
-    call: ProviderContext,
+def find_before_create(
+    context: ProviderContext,
     client: AiosClient,
     cluster_id: str,
     may_create: Callable[[wire.Cluster], bool] | None = None,
 ) -> wire.Cluster | None:
-    """Return the record before something is created, or None when there is none.
+    """Return the record before an object is created, or None if there is none.
 
-    A GET may be older than the last change: a record that is in the way of a create, or that
-    `may_create` does not hold for, is confirmed by a PUT.
+    A GET may be older than the last change: a PUT confirms a record that prevents the create, or
+    that fails `may_create`.
     """
     try:
-        record = find(client, cluster_id)
+        record = find_record(client, cluster_id)
     except TRANSIENT_ERRORS:
-        if call.is_search_only:
+        if context.is_search_only:
             raise
-        return _confirmed_or_none(client, cluster_id)
+        return _confirm_or_none(client, cluster_id)
     can_create = record is None if may_create is None else bool(record and may_create(record))
-    return record if can_create or call.is_search_only else _confirmed_or_none(client, cluster_id)
+    return record if can_create or context.is_search_only else _confirm_or_none(client, cluster_id)
 
 
-def confirm(call: ProviderContext, client: AiosClient, record: wire.Cluster) -> wire.Cluster | None:
-    """Return a record as it is now, by a PUT that changes nothing; None when it is gone.
+def confirm_record(
+    context: ProviderContext, client: AiosClient, record: wire.Cluster
+) -> wire.Cluster | None:
+    """Return a record as it is now, by a PUT that changes nothing; None if it is gone.
 
-    A preview sends no PUT and returns `record`, which the state is not to keep.
+    A preview sends no PUT and returns `record`, which must not reach the state.
     """
-    if call.preview:
+    if context.preview:
         return record
     try:
-        return _Edit(call, client, record.id).confirm()
+        return _RecordChange(context, client, record.id).confirm()
     except NotFound:
         return None
 
 
 def require_nodes(record: wire.Cluster) -> wire.Cluster:
-    """Return the record if it has a list of nodes. Raises ServerError if the answer leaves it out.
+    """Return the record if it has a list of nodes: without the list, it proves nothing of any node.
 
-    An answer without the list says nothing of any node.
+    Raises:
+        ServerError: the answer leaves the list out.
     """
     if not record.has_node_list:
         raise ServerError(
@@ -144,125 +152,146 @@ def require_nodes(record: wire.Cluster) -> wire.Cluster:
     return record
 
 
-def look_past_lag(
-    call: ProviderContext, client: AiosClient, look: Callable[[], T | None]
+def wait_past_lag(
+    context: ProviderContext, client: AiosClient, find_object: Callable[[], T | None]
 ) -> T | None:
-    """Return what `look` finds, or None when the registry had time to show it and does not.
+    """Return what `find_object` returns, or None once the registry had time to show the object.
 
-    Nothing is waited for where the state knows of no object.
+    Nothing is waited for if the state knows no object.
     """
-    began, _ = call.get_platform_time(client.clock_ahead)
-    while (found := look()) is None:
-        now, _ = call.get_platform_time(client.clock_ahead)
-        seen = Observation("the registry", _too_young(call, began, now))
-        if not find_gaps(FORGET_ENTRY, seen):
+    started_at, _ = context.get_platform_time(client.clock_ahead)
+    while (found_object := find_object()) is None:
+        now, _ = context.get_platform_time(client.clock_ahead)
+        observation = Observation("the registry", _explain_possible_lag(context, started_at, now))
+        if not find_gaps(FORGET_ENTRY, observation):
             return None
-        call.on_progress("not shown by the registry, which may lag behind: looking again")
-        call.sleep(INTERVAL)
-    return found
+        context.on_progress("not shown by the registry, which may lag behind: looking again")
+        context.sleep(POLL_INTERVAL_S)
+    return found_object
 
 
-def compared(found: Mapping[str, Any], declared: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return whether a document has all that is declared, as evidence.
+def compare_properties(
+    document: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Mapping[str, str]:
+    """Return evidence of whether a document has everything that is declared.
 
-    The registry shows a document whole: what it lacks was not sent. The document's texts are
-    people's, and no record may have them.
+    The registry shows documents complete: a missing value was not sent. Texts of the document are
+    not part of the evidence, because people write them and no record of gpuform may have them.
     """
-    return SENT if _contains(found, declared) else {"properties": "others"}
+    return SENT_EVIDENCE if _contains(document, declared) else {"properties": "others"}
 
 
-def _contains(found: Any, declared: Any) -> bool:
-    """Return whether a document has every declared value; it may have more."""
-    if isinstance(declared, Mapping) and (found is None or isinstance(found, Mapping)):
-        inner = found or {}
-        return all(_contains(inner.get(name), value) for name, value in declared.items())
-    return declared is None or is_equal(found, declared, unordered=True)
+def _contains(document: Any, declared: Any) -> bool:
+    """Return True if a document has every declared value; it may have more."""
+    if isinstance(declared, Mapping) and (document is None or isinstance(document, Mapping)):
+        nested = document or {}
+        return all(_contains(nested.get(name), value) for name, value in declared.items())
+    return declared is None or is_equal(document, declared, unordered=True)
 
 
-def is_still_there(call: ProviderContext, target: Target, present: Sequence[Candidate]) -> bool:
-    """Whether what an earlier attempt made is there: its id alone is no proof, for people choose
-    it, and somebody may have made another one since."""
-    intent = call.intents.find(call.urn, target)
-    return any(intent is not None and not is_of_another_time(each, intent) for each in present)
+def is_own_object_present(
+    context: ProviderContext, target: Target, present: Sequence[Candidate]
+) -> bool:
+    """Return True if the object of an earlier create still exists.
+
+    Its id alone proves nothing: people choose ids, and somebody may have created another one since.
+    """
+    intent = context.intents.find(context.urn, target)
+    return any(
+        intent is not None and not is_of_another_time(candidate, intent) for candidate in present
+    )
 
 
-def is_another(call: ProviderContext, object_id: object) -> bool:
-    """Whether somebody has made a record or an entry anew since the state was written."""
-    known, now = call.stored_properties.get("object_id"), wire.parse_object_id(object_id)
-    return known is not None and now is not None and known != now
+def was_recreated(context: ProviderContext, object_id: object) -> bool:
+    """Return True if somebody has created the record or entry again since the state was written."""
+    known_id, current_id = (
+        context.stored_properties.get("object_id"),
+        wire.parse_object_id(object_id),
+    )
+    return known_id is not None and current_id is not None and known_id != current_id
 
 
-def gone(what: str) -> GpuformError:
-    """The error of a change to what somebody else has made in its place."""
+def build_recreated_error(label: str) -> GpuformError:
+    """Return the error for a change of an object that somebody else has created again."""
     return GpuformError(
-        f"{what} is gone from the registry: somebody has made another one under its id",
+        f"{label} is gone from the registry: somebody has made another one under its id",
         hint="refresh (`gpuform refresh`): the state then lets go of it",
     )
 
 
-def require_gone(
-    call: ProviderContext,
+def verify_deleted(
+    context: ProviderContext,
     client: AiosClient,
     cluster_id: str,
     error: NotFound,
-    is_there: Callable[[wire.Cluster], bool] = lambda _record: True,
+    is_same_record: Callable[[wire.Cluster], bool] = lambda _record: True,
 ) -> None:
-    """Return when the registry shows no record any more, of those for which `is_there` holds.
+    """Return once the registry shows no record for which `is_same_record` holds.
 
-    Raises Contradicted, with the 404 that said so, when it goes on to show it.
+    Raises:
+        Contradicted: the registry answered 404 and still shows the record.
     """
-    began = call.clock.now()
+    started_at = context.clock.now()
     while True:
         try:
-            record = find_alone(client, cluster_id)
-            if record is None or not is_there(record):
+            record = fetch_record(client, cluster_id)
+            if record is None or not is_same_record(record):
                 return
-            doubt: GpuformError = contradicted(error, "it is still there")
+            last_error: GpuformError = contradicted(error, "it is still there")
         except TRANSIENT_ERRORS as failure:
-            doubt = failure
-        if call.clock.now() - began >= SETTLE or call.compute_remaining_seconds() == 0:
-            raise doubt
-        call.sleep(INTERVAL)
+            last_error = failure
+        # The registry may lag behind its own 404: it gets the settle time to agree.
+        if context.clock.now() - started_at >= SETTLE or context.compute_remaining_seconds() == 0:
+            raise last_error
+        context.sleep(POLL_INTERVAL_S)
 
 
-def find_others(
-    call: ProviderContext, client: AiosClient, id_: str, declared: Sequence[str]
+def find_foreign_nodes(
+    context: ProviderContext, client: AiosClient, cluster_id: str, declared: Sequence[str]
 ) -> list[str]:
-    """Return the nodes of a record that are in it by somebody else, none if there is no record.
+    """Return the nodes of a record that somebody else has added; none if there is no record.
 
-    Those are not the stack's that the record does not declare, and no other resource of the stack.
-    Raises NotEnoughEvidence when the registry does not list the nodes.
+    A node is foreign if neither the record's inputs nor another resource of the stack declares it.
+
+    Raises:
+        NotEnoughEvidence: the registry does not list the nodes.
     """
-    found = find_alone(client, id_) if call.is_read_only else _confirmed_or_none(client, id_)
-    if found is None:
+    record = (
+        fetch_record(client, cluster_id)
+        if context.is_read_only
+        else _confirm_or_none(client, cluster_id)
+    )
+    if record is None:
         return []
-    missing = () if found.has_node_list else ("it lists no nodes of the record",)
-    require_evidence(REMOVE_RECORD, f"cluster {id_}", Observation("the registry", missing))
-    return others_in(call, found, declared)
+    missing = () if record.has_node_list else ("it lists no nodes of the record",)
+    require_evidence(REMOVE_RECORD, f"cluster {cluster_id}", Observation("the registry", missing))
+    return list_foreign_nodes(context, record, declared)
 
 
-def others_in(call: ProviderContext, record: wire.Cluster, declared: Collection[str]) -> list[str]:
-    """Return the nodes of `record` that it does not declare, and no other resource of the stack."""
+def list_foreign_nodes(
+    context: ProviderContext, record: wire.Cluster, declared: Collection[str]
+) -> list[str]:
+    """Return the nodes of `record` that neither `declared` nor the stack's other resources have."""
     ids = [node.id or "one without an id" for node in record.nodes.node_data]
     return [
         id_
         for id_ in ids
-        if id_ not in declared and not call.belongs_to_stack(f"{record.id}/{id_}")
+        if id_ not in declared and not context.belongs_to_stack(f"{record.id}/{id_}")
     ]
 
 
-def warn_of_gaps(call: ProviderContext, record: wire.Cluster) -> None:
-    """Warn of the sums that are left alone because a node does not tell its part of them."""
-    gaps = [f"{node} tells no {path}" for node, path in _untold(record)]
+def warn_of_skipped_sums(context: ProviderContext, record: wire.Cluster) -> None:
+    """Warn of sums that stay unchanged because a node does not report its part."""
+    gaps = [f"{node} tells no {path}" for node, path in _find_missing_numbers(record)]
     if find_gaps(WRITE_SUMS, Observation(f"cluster {record.id}", gaps)):
-        paths = sorted(set(SUM_PATHS) - set(sum_reported_nodes(_entries(record))))
-        call.on_warning(
+        paths = sorted(set(SUM_PATHS) - set(sum_reported_nodes(_to_declared_nodes(record))))
+        context.on_warning(
             f"cluster {record.id}: {gaps[0]}; the sums are left as they are of {', '.join(paths)}"
         )
 
 
 @contextmanager
-def unfinished() -> Iterator[None]:
+def translate_to_unfinished() -> Iterator[None]:
     """Raise Unfinished for errors after which nobody knows whether a change is done."""
     try:
         yield
@@ -272,142 +301,169 @@ def unfinished() -> Iterator[None]:
         raise Unfinished(error.message, hint=error.hint) from None
 
 
-def change(
-    call: ProviderContext,
+def change_record(
+    context: ProviderContext,
     client: AiosClient,
     cluster_id: str,
-    plan: Plan,
+    plan: ChangePlanner,
     fields: Body | None = None,
 ) -> wire.Cluster:
-    """Send `fields`, then what `plan` leaves to do, until the answer of a PUT needs no more.
+    """Send `fields`, then the requests of `plan`, until the answer of a PUT needs no more.
 
-    Returns that answer. Raises NotFound when there is no record, NotReady when the registry does
-    not answer for a while or others go on overtaking, and GpuformError when an entry of somebody
-    else was hit, after its values were put back.
+    Returns:
+        That answer.
+
+    Raises:
+        NotFound: there is no record.
+        NotReady: the registry does not answer for a while, or others go on overtaking the change.
+        EntryOverwritten: an entry of somebody else was hit, and its values were put back.
     """
-    with client.editing(cluster_id):
-        return _Edit(call, client, cluster_id).run(plan, fields)
+    with client.lock_record(cluster_id):
+        return _RecordChange(context, client, cluster_id).apply(plan, fields)
 
 
 @dataclass(slots=True)
-class _Edit:
+class _RecordChange:
     """One change of a record, which may take several updates."""
 
-    call: ProviderContext
+    context: ProviderContext
     client: AiosClient
     cluster_id: str
     sum_rounds: int = 0
     failing_since: float | None = None
 
-    def run(self, plan: Plan, fields: Body | None = None) -> wire.Cluster:
-        record, is_confirmed = self._look(), False
-        for _ in range(ROUNDS):
-            self.call.raise_if_cancelled()
+    def apply(self, plan: ChangePlanner, fields: Body | None = None) -> wire.Cluster:
+        record, is_confirmed = self._read_record(), False
+        for _ in range(MAX_UPDATES):
+            self.context.raise_if_cancelled()
             try:
                 request = plan(record)
             except GpuformError:
+                # Only the answer of a PUT is certain: the plan may refuse a record that is no
+                # longer so.
                 if is_confirmed:
                     raise
+                # A GET may show a record that the plan refuses, and that is no longer so: a PUT
+                # decides.
                 request = None
             else:
                 request = (
-                    UpdateRequest(fields) if fields else self._without_endless_sums(request, record)
+                    UpdateRequest(fields) if fields else self._drop_contested_sums(request, record)
                 )
             if is_confirmed and request is None:
                 return record
+            # A change by position needs the order of this moment, which the answer to an empty PUT
+            # shows.
             if request is None or (request.placed and not is_confirmed):
                 request = EMPTY_UPDATE
-            answered = self._send(request, record)
-            if answered is not None and fields and request.body == fields:
+            answer = self._send_request(request, record)
+            if answer is not None and fields and request.body == fields:
                 fields = None
-            record, is_confirmed = answered or self._look(), answered is not None
+            record, is_confirmed = answer or self._read_record(), answer is not None
         raise NotReady(f"change of cluster {self.cluster_id}: others change it at the same time")
 
-    def _without_endless_sums(
+    def _drop_contested_sums(
         self, request: UpdateRequest | None, record: wire.Cluster
     ) -> UpdateRequest | None:
-        """Return the request, or None when it sets sums that somebody else goes on setting."""
+        """Return the request, or None if it sets sums that somebody else goes on setting."""
         if request is None or request != build_sums_request(record):
             return request
+        # Two writers with different sums would overwrite each other for ever.
         self.sum_rounds += 1
-        if self.sum_rounds <= SUM_ROUNDS:
+        if self.sum_rounds <= MAX_SUM_UPDATES:
             return request
-        self.call.on_warning(
+        self.context.on_warning(
             f"the sums of cluster {self.cluster_id} do not stay as its nodes add up: "
             "something else writes them"
         )
         return None
 
-    def _look(self) -> wire.Cluster:
-        """Return the record by a GET, which may be old, or by a PUT where GET has none."""
+    def _read_record(self) -> wire.Cluster:
+        """Return the record by a GET, which may be old, or by a PUT if GET shows none."""
         try:
-            return self._ask(lambda: self.client.shared_clusters().alone(self.cluster_id))
+            return self._fetch_with_retries(
+                lambda: self.client.get_shared_listing().alone(self.cluster_id)
+            )
         except NotFound:
             return self.confirm()
 
     def confirm(self) -> wire.Cluster:
-        """Return the record as it is now. Raises NotFound if there is none."""
-        return self._ask(lambda: self.client.update(self.cluster_id, EMPTY_UPDATE))
+        """Return the record as it is now, by a PUT that changes nothing.
 
-    def _ask(self, fetch: Callable[[], wire.Cluster]) -> wire.Cluster:
+        Raises:
+            NotFound: there is no record.
+        """
+        return self._fetch_with_retries(
+            lambda: self.client.update_cluster(self.cluster_id, EMPTY_UPDATE)
+        )
+
+    def _fetch_with_retries(self, fetch: Callable[[], wire.Cluster]) -> wire.Cluster:
         def probe() -> PollResult[wire.Cluster]:
             return PollResult(require_nodes(fetch()), "read", is_done=True)
 
-        what = f"change of cluster {self.cluster_id}"
-        return wait_until_done(self.call, probe, label=what, interval=INTERVAL, limit=PATIENCE)
+        label = f"change of cluster {self.cluster_id}"
+        return wait_until_done(
+            self.context, probe, label=label, interval=POLL_INTERVAL_S, limit=CHANGE_TIMEOUT_S
+        )
 
-    def _send(self, request: UpdateRequest, before: wire.Cluster) -> wire.Cluster | None:
+    def _send_request(self, request: UpdateRequest, before: wire.Cluster) -> wire.Cluster | None:
         """Return the record after the request; None if its answer was lost.
 
-        A request that may not be repeated has then had its effect, or the time to have it. The next
-        look shows what is left to do.
+        A request that may not be repeated has by then had its effect, or the time for it. The next
+        read shows what is left to do.
         """
-        sent_at = self.call.clock.now()
+        sent_at = self.context.clock.now()
         try:
-            answered = require_nodes(self.client.update(self.cluster_id, request))
+            answer = require_nodes(self.client.update_cluster(self.cluster_id, request))
         except TRANSIENT_ERRORS as error:
             self._give_up_or_wait(error.message)
         else:
-            if request.is_applied_to(answered):
+            if request.is_applied_to(answer):
                 self.failing_since = None
-                return answered
-            self._refuse_strays(request, before, answered, is_certain=True)
+                return answer
+            self._reject_stray_writes(request, before, answer, is_certain=True)
+        # Sent again, the request could change the record twice.
         if not request.is_repeatable:
-            self._find_effect(request, before, sent_at)
+            self._wait_for_effect(request, before, sent_at)
         return None
 
-    def _find_effect(self, request: UpdateRequest, before: wire.Cluster, sent_at: float) -> None:
+    def _wait_for_effect(
+        self, request: UpdateRequest, before: wire.Cluster, sent_at: float
+    ) -> None:
         """Wait until the record shows the request, or had the time to show it."""
         while True:
-            record = self._look()
+            record = self._read_record()
             if request.is_applied_to(record):
                 self.failing_since = None
                 return
             is_certain = request.has_same_sums(record)
-            self._refuse_strays(request, before, record, is_certain=is_certain)
-            age = self.call.clock.now() - sent_at
+            self._reject_stray_writes(request, before, record, is_certain=is_certain)
+            age = self.context.clock.now() - sent_at
             missing = () if age >= SETTLE else (f"only {age:.0f} s have passed since the request",)
             if not find_gaps(CHANGE_AGAIN, Observation("the registry", missing)):
                 self._give_up_or_wait("the record does not show it")
                 return
-            self.call.on_progress("looking for what a change has done whose answer was lost")
-            self.call.sleep(INTERVAL)
+            self.context.on_progress("looking for what a change has done whose answer was lost")
+            self.context.sleep(POLL_INTERVAL_S)
 
     def _give_up_or_wait(self, reason: str) -> None:
-        now = self.call.clock.now()
+        now = self.context.clock.now()
         if self.failing_since is None:
             self.failing_since = now
-        if now - self.failing_since >= PATIENCE or self.call.compute_remaining_seconds() == 0:
+        if (
+            now - self.failing_since >= CHANGE_TIMEOUT_S
+            or self.context.compute_remaining_seconds() == 0
+        ):
             raise NotReady(f"change of cluster {self.cluster_id}: not done: {reason}")
-        self.call.sleep(INTERVAL)
+        self.context.sleep(POLL_INTERVAL_S)
 
-    def _answered_or_confirmed(self, request: UpdateRequest) -> wire.Cluster:
+    def _send_or_confirm(self, request: UpdateRequest) -> wire.Cluster:
         try:
-            return require_nodes(self.client.update(self.cluster_id, request))
+            return require_nodes(self.client.update_cluster(self.cluster_id, request))
         except TRANSIENT_ERRORS:
             return self.confirm()
 
-    def _refuse_strays(
+    def _reject_stray_writes(
         self,
         request: UpdateRequest,
         before: wire.Cluster,
@@ -415,96 +471,106 @@ class _Edit:
         *,
         is_certain: bool,
     ) -> None:
-        """Put back what a request by place did to entries of others, and raise EntryOverwritten.
+        """Put back the values that a request by position wrote to other entries, and raise.
 
-        Somebody who removes an entry at the same moment moves those behind it. Where it is not
-        certain that the request had its effect, somebody else may have set these values: they stay.
+        A removed entry moves those behind it to another position. If the request may not have had
+        its effect (`is_certain` is False), somebody else may have set these values: they stay.
+
+        Raises:
+            EntryOverwritten: the request has hit entries of other nodes.
         """
-        strays = request.find_stray_entries(before, record)
-        if not strays:
+        stray_writes = request.find_stray_entries(before, record)
+        if not stray_writes:
             return
-        mine = ", ".join(sorted({placed.node_id for _, placed in strays}))
-        theirs = ", ".join(sorted({entry.id or "no node" for entry, _ in strays}))
-        lost = self._put_back(request, before, record) if is_certain else [theirs]
+        own_nodes = ", ".join(sorted({placed.node_id for _, placed in stray_writes}))
+        other_nodes = ", ".join(sorted({entry.id or "no node" for entry, _ in stray_writes}))
+        unrestored = self._restore_values(request, before, record) if is_certain else [other_nodes]
         outcome, advice = "they were put back", ""
-        if lost:
-            outcome = f"those of {', '.join(lost)} could not be put back"
+        if unrestored:
+            outcome = f"those of {', '.join(unrestored)} could not be put back"
             advice = "; correct the values of the others in the registry"
         raise EntryOverwritten(
-            f"node {mine} of cluster {self.cluster_id} is not changed: somebody removed another "
-            f"node at the same moment, and the values of {theirs} were overwritten; {outcome}",
+            f"node {own_nodes} of cluster {self.cluster_id} is not changed: somebody "
+            "removed another "
+            f"node at the same moment, and the values of {other_nodes} were overwritten; {outcome}",
             hint=f"run it again: it finds the place of the node anew{advice}",
         )
 
-    def _put_back(
+    def _restore_values(
         self, request: UpdateRequest, before: wire.Cluster, record: wire.Cluster
     ) -> Sequence[str]:
-        """Give entries of others their former values back, and return the ids of the others.
+        """Restore the former values of other entries, and return the ids of entries that failed.
 
-        What is put back by place may hit yet another entry, which is owed its values then.
+        A restoration by position may hit yet another entry, which is restored next.
         """
-        owed = _owed(request, before, record)
-        lost = [id_ for id_, former, _ in owed if id_ and former is None]
-        for _ in range(ROUNDS):
-            if not owed:
+        restorations = _list_restorations(request, before, record)
+        # An entry that was not there before the request has no former values.
+        unrestored = [id_ for id_, former, _ in restorations if id_ and former is None]
+        for _ in range(MAX_UPDATES):
+            if not restorations:
                 break
-            node_id, former, fields = owed.pop(0)
+            node_id, former, fields = restorations.pop(0)
             if not node_id:
                 for removal in build_stray_removals(fields):
-                    record = self._answered_or_confirmed(removal)
+                    record = self._send_or_confirm(removal)
             elif restore := build_restoring_request(record, node_id, former, fields):
-                answered = self._answered_or_confirmed(restore)
-                owed += _owed(restore, record, answered)
+                answered = self._send_or_confirm(restore)
+                restorations += _list_restorations(restore, record, answered)
+                # The restoration hit yet another entry: this one is still to be restored.
                 if answered.entry(node_id) and not restore.is_applied_to(answered):
-                    owed.append((node_id, former, fields))
+                    restorations.append((node_id, former, fields))
                 record = answered
-        for _ in range(SUM_ROUNDS):
+        for _ in range(MAX_SUM_UPDATES):
+            # Restored entries change what the nodes add up to.
             if sums := build_sums_request(record):
-                record = self._answered_or_confirmed(sums)
-        return [*lost, *(id_ for id_, _, _ in owed)]
+                record = self._send_or_confirm(sums)
+        return [*unrestored, *(id_ for id_, _, _ in restorations)]
 
 
-_Owed = tuple[str, wire.Node | None, Mapping[str, Any]]
-"""An entry's id, what it was before a request hit it, and the values that the request set."""
+_Restoration = tuple[str, wire.Node | None, Mapping[str, Any]]
+"""An entry's id, its state before a request hit it, and the values that the request set."""
 
 
-def _owed(request: UpdateRequest, before: wire.Cluster, record: wire.Cluster) -> list[_Owed]:
+def _list_restorations(
+    request: UpdateRequest, before: wire.Cluster, record: wire.Cluster
+) -> list[_Restoration]:
     strays = request.find_stray_entries(before, record)
     return [(entry.id, before.entry(entry.id), placed.fields) for entry, placed in strays]
 
 
-def _confirmed_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
+def _confirm_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
     try:
-        return client.update(cluster_id, EMPTY_UPDATE)
+        return client.update_cluster(cluster_id, EMPTY_UPDATE)
     except NotFound:
         return None
 
 
-def _too_young(call: ProviderContext, began: float, now: float) -> list[str]:
-    """Return why an object that the state knows may be there though no answer shows it."""
-    if not call.stored_properties:
+def _explain_possible_lag(context: ProviderContext, started_at: float, now: float) -> list[str]:
+    """Return why an object that the state knows may exist though no answer shows it."""
+    if not context.stored_properties:
         return []
-    made_at = wire.parse_object_id_time(call.stored_properties.get("object_id"))
-    since = min(began, made_at) if made_at is not None else began
-    if now - since >= SETTLE:
+    # Mongo's object ids contain the time of their creation.
+    created_at = wire.parse_object_id_time(context.stored_properties.get("object_id"))
+    lag_start = min(started_at, created_at) if created_at is not None else started_at
+    if now - lag_start >= SETTLE:
         return []
     return [f"it was made less than {SETTLE:.0f} s ago"]
 
 
-def _entries(record: wire.Cluster) -> list[dict[str, Any]]:
-    return [entry_to_declared(each) for each in record.nodes.node_data]
+def _to_declared_nodes(record: wire.Cluster) -> list[dict[str, Any]]:
+    return [entry_to_declared(node) for node in record.nodes.node_data]
 
 
-def _untold(record: wire.Cluster) -> list[tuple[str, str]]:
-    """Return the nodes of a record and the paths of the numbers that they do not tell."""
+def _find_missing_numbers(record: wire.Cluster) -> list[tuple[str, str]]:
+    """Return the nodes of a record with the paths of the numbers that they do not report."""
     return [
-        (each.get("id") or "a node without an id", path)
-        for each in _entries(record)
+        (node.get("id") or "a node without an id", path)
+        for node in _to_declared_nodes(record)
         for path in SUM_PATHS
-        if path not in sum_reported_nodes([each])
+        if path not in sum_reported_nodes([node])
     ]
 
 
 def _is_detailed(record: wire.Cluster) -> bool:
-    """Whether an answer lists the nodes, each with all of its numbers."""
-    return record.has_node_list and not _untold(record)
+    """Return True if an answer lists the nodes, each with all of its numbers."""
+    return record.has_node_list and not _find_missing_numbers(record)

@@ -1,30 +1,31 @@
-"""Taking nodes away: which ones, and not before their jobs have ended.
+"""Drain GPU nodes: choose the nodes to remove, cordon them and wait until their jobs have ended.
 
-Lifecycles that scale down use it; each scheduler is a room of its own (`slurm`, `kubernetes`).
+Lifecycles call this package before they shrink, replace, stop or delete the machines of a cluster.
+The implementations of `Scheduler` are in `kubernetes` and `slurm`.
 """
 
-from gpuform.providers.draining.answering import answered
-from gpuform.providers.draining.draining import (
-    DrainedObject,
-    Draining,
+from gpuform.providers.draining.drain_operation import (
+    DrainOperation,
+    DrainTarget,
     NodeEviction,
-    conclude,
-    undo,
+    finish_drain,
+    undo_drain,
 )
+from gpuform.providers.draining.interruptible import call_interruptibly
+from gpuform.providers.draining.removals import Worker, find_name_problems
 from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.draining.slurm_on_kubernetes import SlurmOnKubernetes
-from gpuform.providers.draining.victims import Worker, problems
 
 __all__ = [
-    "DrainedObject",
-    "Draining",
+    "DrainOperation",
+    "DrainTarget",
     "NodeEviction",
     "ScheduledNode",
     "Scheduler",
     "SlurmOnKubernetes",
     "Worker",
-    "answered",
-    "conclude",
-    "problems",
-    "undo",
+    "call_interruptibly",
+    "find_name_problems",
+    "finish_drain",
+    "undo_drain",
 ]

@@ -1,6 +1,6 @@
-"""Find which node of a scheduler is which node of a platform.
+"""Find the scheduler's node for each node of a platform, by names, ids and addresses.
 
-`DrainedObject` calls it with what a scheduler shows. Pure: nobody is asked.
+`DrainTarget.match_workers` calls it with the nodes that a scheduler lists. Pure functions.
 """
 
 import re
@@ -8,61 +8,73 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from gpuform.providers.draining.removals import Worker
 from gpuform.providers.draining.schedulers import ScheduledNode
-from gpuform.providers.draining.victims import Worker
 
-_LOCAL: Final = re.compile(r"|localhost(\..*)?|127\..*|0\.0\.0\.0|::1?")
+_LOCAL_ADDRESS: Final = re.compile(r"|localhost(\..*)?|127\..*|0\.0\.0\.0|::1?")
 
 
 def match_nodes(workers: Sequence[Worker], nodes: Sequence[ScheduledNode]) -> list[Worker]:
-    """Return the workers, each with the one node of the scheduler that is the same machine.
+    """Return the workers, each with the scheduler's node that is the same machine.
 
-    A worker and a node are the same when they share a name, an id in the node's provider id, or an
-    address. A worker that shares one with several nodes, or whose node shares one with another
-    worker, gets a `doubt` and no node.
+    A worker and a node are the same machine if they share a name, an address, or an id in the
+    node's provider id. A worker that matches several nodes, or whose node matches another worker
+    too, gets an `match_ambiguity` and no node.
     """
-    keys = {node.name: _keys_of_node(node) for node in nodes}
+    keys_by_node = {node.name: _get_node_keys(node) for node in nodes}
     by_name = {node.name: node for node in nodes}
     candidates = [
-        [name for name, node_keys in keys.items() if not node_keys.isdisjoint(_keys_of(worker))]
+        [
+            name
+            for name, node_keys in keys_by_node.items()
+            if not node_keys.isdisjoint(_get_worker_keys(worker))
+        ]
         for worker in workers
     ]
-    owners: dict[str, list[str]] = {}
+    workers_by_node: dict[str, list[str]] = {}
     for worker, names in zip(workers, candidates, strict=True):
         for name in names:
-            owners.setdefault(name, []).append(worker.name)
+            workers_by_node.setdefault(name, []).append(worker.name)
     return [
-        _matched(worker, names, by_name, owners)
+        _match_worker(worker, names, by_name, workers_by_node)
         for worker, names in zip(workers, candidates, strict=True)
     ]
 
 
-def _matched(
+def _match_worker(
     worker: Worker,
     names: Sequence[str],
-    by_name: dict[str, ScheduledNode],
-    owners: dict[str, list[str]],
+    nodes_by_name: dict[str, ScheduledNode],
+    workers_by_node: dict[str, list[str]],
 ) -> Worker:
+    # Two nodes have a key of the worker: draining the wrong one would hurt its jobs.
     if len(names) > 1:
-        return replace(worker, scheduled=None, doubt=f"it may be {' or '.join(sorted(names))}")
+        return replace(
+            worker, scheduled_node=None, match_ambiguity=f"it may be {' or '.join(sorted(names))}"
+        )
     if not names:
-        return replace(worker, scheduled=None, doubt="")
+        return replace(worker, scheduled_node=None, match_ambiguity="")
     (name,) = names
-    if len(owners[name]) > 1:
-        others = [other for other in owners[name] if other != worker.name] or [worker.name]
-        return replace(worker, scheduled=None, doubt=f"{name} may be {', '.join(others)} as well")
-    return replace(worker, scheduled=by_name[name], doubt="")
+    # Two workers have a key of the node: its jobs may be those of either.
+    if len(workers_by_node[name]) > 1:
+        others = [other for other in workers_by_node[name] if other != worker.name] or [worker.name]
+        return replace(
+            worker,
+            scheduled_node=None,
+            match_ambiguity=f"{name} may be {', '.join(others)} as well",
+        )
+    return replace(worker, scheduled_node=nodes_by_name[name], match_ambiguity="")
 
 
-def _keys_of(worker: Worker) -> set[str]:
-    return _normalized((worker.name, *worker.aliases, *worker.addresses))
+def _get_worker_keys(worker: Worker) -> set[str]:
+    return _normalize_keys((worker.name, *worker.aliases, *worker.addresses))
 
 
-def _keys_of_node(node: ScheduledNode) -> set[str]:
-    """A provider id ends with the cloud's own: `aws:///eu-west-1a/i-0123`."""
-    return _normalized((node.name, *node.provider_id.split("/"), *node.addresses))
+def _get_node_keys(node: ScheduledNode) -> set[str]:
+    """Return the keys of a node, with the parts of its provider id: `aws:///eu-west-1a/i-0123`."""
+    return _normalize_keys((node.name, *node.provider_id.split("/"), *node.addresses))
 
 
-def _normalized(keys: Sequence[str]) -> set[str]:
-    """Kubernetes writes host names in lower case; every machine has the local ones."""
-    return {name for key in keys if not _LOCAL.fullmatch(name := key.strip().lower())}
+def _normalize_keys(keys: Sequence[str]) -> set[str]:
+    """Return the keys in lower case, as Kubernetes writes names, without localhost's."""
+    return {name for key in keys if not _LOCAL_ADDRESS.fullmatch(name := key.strip().lower())}

@@ -1,7 +1,6 @@
-"""What runs jobs on the nodes of a cluster: asked before any of them is taken away.
+"""Define what draining asks of a scheduler: list nodes with their jobs, cordon, evict.
 
-One implementation for each scheduler; what is decided and waited for between the calls is the same
-for all of them.
+Kubernetes, Slurm and Slurm on Kubernetes implement `Scheduler`; `drain_operation` calls it.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,50 +12,52 @@ from gpuform.schemas.policies.drain import RunningJob
 
 @dataclass(frozen=True)
 class ScheduledNode:
-    """A node as its scheduler sees it now."""
+    """A node as its scheduler reports it at one moment."""
 
     name: str
     is_cordoned: bool = False
-    """It takes no new jobs: cordoned in Kubernetes, drained or draining in Slurm."""
+    """True if the node takes no new jobs: cordoned in Kubernetes, drained or draining in Slurm."""
     is_failed: bool = False
-    """The scheduler cannot use it."""
-    mark: str | None = None
-    """What `cordon` wrote on it, if gpuform cordoned it."""
-    since: float | None = None
-    """When it joined, in unix seconds, if the scheduler knows."""
+    """True if the scheduler cannot use the node."""
+    owner_label: str | None = None
+    """What `Scheduler.cordon` wrote on the node; None if gpuform did not cordon it."""
+    joined_at: float | None = None
+    """When the node joined, in unix seconds; None if the scheduler does not report it."""
     jobs: tuple[RunningJob, ...] = ()
     provider_id: str = ""
-    """Which machine of which cloud it is, if the scheduler knows: `scp://kr-west1/NODE_ID`."""
+    """The machine and its cloud, as in `scp://kr-west1/NODE_ID`; empty if the scheduler has none.
+    """
     addresses: tuple[str, ...] = ()
-    """Its addresses and host names, if the scheduler knows them."""
-    doubt: str = ""
-    """Why `jobs` may not be all that runs on it; empty where the answer is complete."""
+    """IP addresses and host names of the node, as far as the scheduler reports them."""
+    incomplete_jobs_reason: str = ""
+    """Why more than `jobs` may run on the node; empty if the list is complete."""
 
 
 class Scheduler(Protocol):
     """The scheduler of one cluster.
 
-    Synchronous and safe for many threads; names of nodes are the scheduler's own. Every method
-    raises GpuformError when the scheduler cannot be asked or refuses; nothing is guessed.
+    Implementations are synchronous and safe for many threads. Nodes have the scheduler's own names.
+    Every method raises GpuformError if the scheduler cannot be reached, refuses or answers
+    unreadably.
     """
 
     name: ClassVar[str]
-    """As its users call it: Kubernetes, Slurm."""
+    """The name that users know, as Kubernetes or Slurm. For messages."""
 
-    def nodes(self) -> Sequence[ScheduledNode]:
-        """Every worker, with the jobs that run on it now: one look, few requests."""
+    def list_nodes(self) -> Sequence[ScheduledNode]:
+        """Return every worker node with the jobs that run on it now, with few requests."""
 
-    def cordon(self, names: Collection[str], mark: str) -> None:
-        """Lets nodes take no new jobs, and writes `mark` on each; jobs that run go on.
+    def cordon(self, node_names: Collection[str], owner_label: str) -> None:
+        """Stop nodes from taking new jobs and write `owner_label` on each; running jobs continue.
 
-        What somebody else cordoned keeps its mark. Repeating it changes nothing.
+        Nodes that somebody else has cordoned keep their label. Repeating the call changes nothing.
         """
 
-    def uncordon(self, names: Collection[str], mark: str) -> None:
-        """Lets nodes take jobs again: those alone that still bear `mark`. Gone ones are skipped."""
+    def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
+        """Let the nodes that still have `owner_label` take jobs again; skip missing nodes."""
 
-    def evict(self, names: Collection[str]) -> None:
-        """Asks the jobs on nodes to end, as far as their disruption budgets allow it now.
+    def evict(self, node_names: Collection[str]) -> None:
+        """Ask the jobs on nodes to end, as far as their disruption budgets allow now.
 
-        Returns at once; `nodes` tells what still runs, and it may be called again.
+        Returns at once, and may be called again: `list_nodes` shows which jobs still run.
         """

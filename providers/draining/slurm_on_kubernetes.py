@@ -1,4 +1,7 @@
-"""Slurm on Kubernetes (Slinky): nodes that two schedulers know, each under a name of its own."""
+"""Combine the two schedulers of Slurm on Kubernetes (Slinky), each of which has its own node names.
+
+Platforms that know both pass a `SlurmOnKubernetes` to `DrainOperation` as the one `Scheduler`.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -9,101 +12,127 @@ from gpuform.providers.errors import GpuformError
 
 
 class SlurmOnKubernetes:
-    """Both as one; see `Scheduler`. Names are those of Kubernetes.
+    """Kubernetes and Slurm as one `Scheduler`, with the node names of Kubernetes.
 
-    `names` has Slurm's name for each. Nodes are cordoned in both, so that neither gives them jobs;
-    Slurm comes first and comes back last, for its jobs are those that people run. The pods of
-    Slurm itself, in its `namespace`, are no jobs.
+    A cordon of both keeps either from starting jobs. The cordon begins in Slurm and is undone there
+    last, because people submit their jobs to Slurm. Pods in `namespace` are Slurm's own, no jobs.
+    `slurm_names` has Slurm's name of each node.
     """
 
     name: ClassVar[str] = "Slurm on Kubernetes"
 
     def __init__(
-        self, kubernetes: Scheduler, slurm: Scheduler, namespace: str, names: Mapping[str, str]
+        self,
+        kubernetes: Scheduler,
+        slurm: Scheduler,
+        namespace: str,
+        slurm_names: Mapping[str, str],
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._namespace = namespace
-        self._names = names
-        self._known: set[str] | None = None
-        self._joined: set[str] = set()
+        self._slurm_names = slurm_names
+        self._names_in_slurm: set[str] | None = None
+        self._names_ever_in_slurm: set[str] = set()
 
-    def nodes(self) -> Sequence[ScheduledNode]:
-        """Every node of Kubernetes, with the jobs of both.
+    def list_nodes(self) -> Sequence[ScheduledNode]:
+        """Return every node of Kubernetes, with the jobs of both schedulers.
 
-        A node that has not joined Slurm yet has no jobs of it. The jobs are in doubt where Slurm
-        shows no node at all, and of a node that it no longer shows. Raises GpuformError where a
-        node could be one that Slurm has under another name.
+        A node that has never joined Slurm has no Slurm jobs. Jobs count as incomplete where Slurm
+        lists no node at all, or no longer lists this one.
+
+        Raises:
+            GpuformError: a node may be one that Slurm lists under a name that nobody knows.
         """
-        known = {node.name: node for node in self._slurm.nodes()}
-        self._known = set(known)
-        self._joined |= self._known
-        workers = self._kubernetes.nodes()
-        self._refuse_strangers([node.name for node in workers])
+        slurm_nodes = {node.name: node for node in self._slurm.list_nodes()}
+        self._names_in_slurm = set(slurm_nodes)
+        self._names_ever_in_slurm |= self._names_in_slurm
+        kubernetes_nodes = self._kubernetes.list_nodes()
+        self._reject_unmatched_nodes([node.name for node in kubernetes_nodes])
 
-        def merged(node: ScheduledNode) -> ScheduledNode:
+        def merge_node(node: ScheduledNode) -> ScheduledNode:
+            # Slurm's own pods run on each of its nodes, and would keep every node busy for ever.
             jobs = tuple(job for job in node.jobs if not job.id.startswith(f"{self._namespace}/"))
-            name = self._names.get(node.name, node.name)
-            other = known.get(name)
-            if other is None:
-                lost = "Slurm no longer shows it" if name in self._joined else ""
-                doubt = lost if known else "Slurm shows no node at all"
-                return replace(node, jobs=jobs, doubt=node.doubt or doubt)
+            slurm_name = self._slurm_names.get(node.name, node.name)
+            slurm_node = slurm_nodes.get(slurm_name)
+            if slurm_node is None:
+                reason_if_lost = (
+                    "Slurm no longer shows it" if slurm_name in self._names_ever_in_slurm else ""
+                )
+                reason = reason_if_lost if slurm_nodes else "Slurm shows no node at all"
+                return replace(
+                    node, jobs=jobs, incomplete_jobs_reason=node.incomplete_jobs_reason or reason
+                )
             return replace(
                 node,
-                is_cordoned=node.is_cordoned or other.is_cordoned,
-                is_failed=node.is_failed or other.is_failed,
-                mark=node.mark or other.mark,
-                jobs=(*other.jobs, *jobs),
-                doubt=node.doubt or other.doubt,
+                is_cordoned=node.is_cordoned or slurm_node.is_cordoned,
+                is_failed=node.is_failed or slurm_node.is_failed,
+                owner_label=node.owner_label or slurm_node.owner_label,
+                jobs=(*slurm_node.jobs, *jobs),
+                incomplete_jobs_reason=node.incomplete_jobs_reason
+                or slurm_node.incomplete_jobs_reason,
             )
 
-        return [merged(node) for node in workers]
+        return [merge_node(node) for node in kubernetes_nodes]
 
-    def cordon(self, names: Collection[str], mark: str) -> None:
-        """Drains in Slurm, and cordons in Kubernetes."""
-        self._slurm.cordon(self._in_slurm(names), mark)
-        self._kubernetes.cordon(names, mark)
+    def cordon(self, node_names: Collection[str], owner_label: str) -> None:
+        """Drain nodes in Slurm, then cordon them in Kubernetes."""
+        self._slurm.cordon(self._to_slurm_names(node_names), owner_label)
+        self._kubernetes.cordon(node_names, owner_label)
 
-    def uncordon(self, names: Collection[str], mark: str) -> None:
-        """Ends both; what one of them refuses does not keep the other from it."""
-        _each(
-            lambda: self._kubernetes.uncordon(names, mark),
-            lambda: self._slurm.uncordon(self._in_slurm(names), mark),
+    def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
+        """Uncordon nodes in Kubernetes, then resume them in Slurm, even if Kubernetes refuses."""
+        _run_all_steps(
+            lambda: self._kubernetes.uncordon(node_names, owner_label),
+            lambda: self._slurm.uncordon(self._to_slurm_names(node_names), owner_label),
         )
 
-    def evict(self, names: Collection[str]) -> None:
-        """Ends the jobs of Slurm; what runs beside them on a node once it has none, for Slurm's
-        own pod there ends with it.
-        """
-        self._slurm.evict(self._in_slurm(names))
-        busy = {node.name for node in self._slurm.nodes() if node.jobs}
-        idle = [name for name in names if self._names.get(name, name) not in busy]
+    def evict(self, node_names: Collection[str]) -> None:
+        """End the Slurm jobs on nodes, and evict the pods of nodes without Slurm jobs."""
+        self._slurm.evict(self._to_slurm_names(node_names))
+        # Slurm's worker is itself a pod on the node: evicting it first would kill the Slurm job in
+        # it.
+        busy = {node.name for node in self._slurm.list_nodes() if node.jobs}
+        idle = [
+            node_name
+            for node_name in node_names
+            if self._slurm_names.get(node_name, node_name) not in busy
+        ]
         if idle:
             self._kubernetes.evict(idle)
 
-    def _refuse_strangers(self, workers: Sequence[str]) -> None:
-        known = self._known or set()
-        ours = {self._names.get(name, name): name for name in workers}
-        missing = sorted(name for slurm_name, name in ours.items() if slurm_name not in known)
-        strangers = sorted(known - set(ours))
-        if missing and strangers:
+    def _reject_unmatched_nodes(self, node_names: Sequence[str]) -> None:
+        names_in_slurm = self._names_in_slurm or set()
+        names_by_slurm_name = {self._slurm_names.get(name, name): name for name in node_names}
+        missing = sorted(
+            name
+            for slurm_name, name in names_by_slurm_name.items()
+            if slurm_name not in names_in_slurm
+        )
+        unmatched_names = sorted(names_in_slurm - set(names_by_slurm_name))
+        # A missing node and an unknown one may be one machine under two names.
+        if missing and unmatched_names:
             raise GpuformError(
                 f"Slurm has no node for {', '.join(missing)}, but nodes that are no workers of the "
-                f"cluster: {', '.join(strangers)}. Which of them are the same cannot be told, nor "
+                f"cluster: {', '.join(unmatched_names)}. Which of them are the same "
+                "cannot be told, nor "
                 "which jobs run there",
                 hint="delete nodes from Slurm that are gone, or remove the workers on the "
                 "platform's own pages",
             )
 
-    def _in_slurm(self, names: Collection[str]) -> list[str]:
-        """Their names there, as far as it is known that it has them."""
-        found = [self._names.get(name, name) for name in names]
-        return [name for name in found if self._known is None or name in self._known]
+    def _to_slurm_names(self, node_names: Collection[str]) -> list[str]:
+        """Return Slurm's names of nodes, without nodes that Slurm did not list last."""
+        slurm_names = [self._slurm_names.get(name, name) for name in node_names]
+        return [
+            name
+            for name in slurm_names
+            if self._names_in_slurm is None or name in self._names_in_slurm
+        ]
 
 
-def _each(*steps: Callable[[], None]) -> None:
-    """Does all; raises the first error afterwards."""
+def _run_all_steps(*steps: Callable[[], None]) -> None:
+    """Run every step, then raise the first error of them."""
     errors = []
     for step in steps:
         try:

@@ -1,4 +1,7 @@
-"""One cluster's Kubernetes API: requests with the same retries and errors as everywhere."""
+"""Send requests to one cluster's Kubernetes API, with the retries and errors of all clients.
+
+Schedulers, volume claims and the Cluster Readiness Engine get theirs from `get_kubernetes_client`.
+"""
 
 import threading
 import weakref
@@ -10,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from gpuform.providers.context import find_mounted_transport, get_trust
 from gpuform.providers.errors import ApiError, Conflict
 from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, at
-from gpuform.providers.kubernetes.kubeconfig import Access, access_by
+from gpuform.providers.kubernetes.kubeconfig import KubernetesAccess, load_access
 
 if TYPE_CHECKING:
     import httpx
 
-Object = Mapping[str, Any]
-"""What the API speaks: JSON with apiVersion, kind and metadata."""
+KubernetesObject = Mapping[str, Any]
+"""An object of the API: JSON with apiVersion, kind and metadata."""
 
-_CONFLICTS = 20
-_READINGS = 3
-"""How often a list is read that changes while its pages are read, or whose pages expire."""
-_PATCH = "application/merge-patch+json"
+_MAX_CONFLICTS = 20
+_MAX_READS = 3
+"""How often a list is read again that changes between its pages, or whose pages expire."""
+_MERGE_PATCH_TYPE = "application/merge-patch+json"
 _HINTS = {
     401: "the cluster's credential was changed: refresh (`gpuform refresh`) to fetch the new one",
     403: "the cluster's credential may not do this: ask who administers the cluster",
@@ -29,17 +32,22 @@ _HINTS = {
 
 
 class KubernetesClient:
-    """Safe for many threads. Every method raises GpuformErrors only, which name the cluster."""
+    """The API of one cluster.
+
+    Safe for many threads. Every method raises only GpuformErrors, which name the cluster.
+    """
 
     def __init__(
         self,
-        access: Access,
+        access: KubernetesAccess,
         cluster: str,
         secrets: tuple[str, ...] = (),
         transport: "httpx.BaseTransport | None" = None,
     ) -> None:
         if transport is None:
-            transport = _transport(access)
+            transport = _create_transport(access)
+            # Clients stay in a cache without a known end: the connections close when the client is
+            # collected.
             weakref.finalize(self, transport.close)  # nobody says when it is used no more
         self._api = ApiClient(
             access.server,
@@ -48,186 +56,228 @@ class KubernetesClient:
                 secrets=(*access.secrets, *secrets),
                 hints=_HINTS,
                 page="guides/access",
-                says_gone=_says_gone,
+                says_gone=_is_object_not_found,
             ),
             headers=access.headers,
-            sign=_with_patch_type,
+            sign=_set_patch_content_type,
             transport=transport,
         )
         self.server = access.server
         self._lock = threading.Lock()
-        self._shared: dict[str, Listing[Object]] = {}
+        self._shared: dict[str, Listing[KubernetesObject]] = {}
 
-    def get(self, path: str) -> Object:
-        """One object; NotFound when it is not there."""
-        return self._asked("GET", path)
+    def get_object(self, path: str) -> KubernetesObject:
+        """Return the object at `path`.
 
-    def list(self, path: str, **params: str) -> "tuple[Object, ...]":
-        """Return every object of the list at `path`, of all its pages.
-
-        Each object has a `metadata.name`, and no two have the same namespace and name. Raises
-        ForeignAnswer for a list of another kind, and for one that stays incomplete.
+        Raises:
+            NotFound: there is no such object.
         """
-        return self._list(path, params, Retry.SAFE)
+        return self._request("GET", path)
 
-    def list_once(self, path: str) -> "tuple[Object, ...]":
-        """Return the same as `list`; a request without an answer is not sent again."""
-        return self._list(path, {}, Retry.NEVER)
+    def list_objects(self, path: str, **params: str) -> "tuple[KubernetesObject, ...]":
+        """Return every object of the list at `path`, from all pages.
 
-    def _list(self, path: str, params: Mapping[str, str], retry: Retry) -> "tuple[Object, ...]":
-        gap = ""
-        for _ in range(_READINGS):
-            reading = _ListReading()
+        Each object has a `metadata.name`, and no two have the same namespace and name.
+
+        Raises:
+            ForeignAnswer: the answer is no list of this kind, or stays incomplete.
+        """
+        return self._read_list(path, params, Retry.SAFE)
+
+    def list_objects_once(self, path: str) -> "tuple[KubernetesObject, ...]":
+        """Return every object of the list at `path`; no request is sent again."""
+        return self._read_list(path, {}, Retry.NEVER)
+
+    def _read_list(
+        self, path: str, params: Mapping[str, str], retry: Retry
+    ) -> "tuple[KubernetesObject, ...]":
+        incomplete_reason = ""
+        for _ in range(_MAX_READS):
+            reader = _ListReader()
             try:
-                while reading.has_more:
-                    asked = {**params, **reading.position}
-                    answer = self._asked("GET", path, params=asked, retry=retry)
+                while reader.has_more:
+                    page_params = {**params, **reader.next_page_params}
+                    answer = self._request("GET", path, params=page_params, retry=retry)
                     if not _is_list_of(path, answer["kind"]):
                         raise self._api.not_understood("GET", path, "kind")
-                    reading.add(answer)
-            except _Malformed as error:
+                    reader.add_page(answer)
+            except _MalformedPage as error:
                 raise self._api.not_understood("GET", path, str(error)) from None
-            except _Incomplete as error:
-                gap = str(error)
+            except _IncompleteList as error:
+                incomplete_reason = str(error)
             except ApiError as error:
-                if error.status != HTTPStatus.GONE or not reading.position:
+                # etcd compacts old versions: 410 ends a continue token, and only a new first page
+                # helps.
+                if error.status != HTTPStatus.GONE or not reader.next_page_params:
                     raise
-                gap = "its continue token has expired"
+                incomplete_reason = "its continue token has expired"
             else:
-                return tuple(reading.objects.values())
-        raise self._api.not_understood("GET", path, f"incomplete after {_READINGS} readings: {gap}")
+                return tuple(reader.objects.values())
+        raise self._api.not_understood(
+            "GET", path, f"incomplete after {_MAX_READS} readings: {incomplete_reason}"
+        )
 
-    def shared(self, folder: str) -> Listing[Object]:
-        """The objects of a folder for readers that may share their requests, by their names."""
+    def share_listing(self, path: str) -> Listing[KubernetesObject]:
+        """Return the collection at `path` by names, for readers that may share requests."""
         with self._lock:
-            if folder not in self._shared:
-                self._shared[folder] = Listing(
-                    lambda: self.list(folder),
-                    lambda name: self.get(folder + at(name)),
-                    lambda each: self._name_of(folder, each),
+            # One listing for each path, so that all threads share its requests.
+            if path not in self._shared:
+                self._shared[path] = Listing(
+                    lambda: self.list_objects(path),
+                    lambda name: self.get_object(path + at(name)),
+                    lambda listed_object: self._require_name(path, listed_object),
                 )
-            return self._shared[folder]
+            return self._shared[path]
 
-    def _name_of(self, folder: str, each: Any) -> str:
-        metadata = each.get("metadata") if isinstance(each, Mapping) else None
+    def _require_name(self, path: str, listed_object: Any) -> str:
+        metadata = listed_object.get("metadata") if isinstance(listed_object, Mapping) else None
         name = metadata.get("name") if isinstance(metadata, Mapping) else None
         if not isinstance(name, str):
-            raise self._api.not_understood("GET", folder, "metadata.name")
+            raise self._api.not_understood("GET", path, "metadata.name")
         return name
 
-    def create(self, path: str, body: Object) -> Object:
-        """Sent once: an answer that is lost is an UnknownOutcome."""
-        return self._asked("POST", path, body=body, retry=Retry.CREATE)
+    def create_object(self, path: str, body: KubernetesObject) -> KubernetesObject:
+        """Create an object by one request that is never sent again.
 
-    def patch(self, path: str, body: Object) -> Object:
-        """A merge patch. With `metadata.resourceVersion` in it, Conflict when that has changed."""
-        return self._asked("PATCH", path, body=body)
+        Raises:
+            UnknownOutcome: the answer was lost.
+        """
+        return self._request("POST", path, body=body, retry=Retry.CREATE)
 
-    def delete(self, path: str, body: Object) -> None:
-        """Begins the deletion; NotFound when it is gone, Conflict for another than meant."""
-        self._asked("DELETE", path, body=body)
+    def patch_object(self, path: str, body: KubernetesObject) -> KubernetesObject:
+        """Apply a merge patch and return the object.
+
+        Raises:
+            Conflict: the body has `metadata.resourceVersion`, and the object has another one.
+        """
+        return self._request("PATCH", path, body=body)
+
+    def delete_object(self, path: str, body: KubernetesObject) -> None:
+        """Begin to delete an object.
+
+        Raises:
+            NotFound: there is no such object.
+            Conflict: the object is another one than the preconditions of `body` name.
+        """
+        self._request("DELETE", path, body=body)
 
     def close(self) -> None:
-        """Closes its connections; it may be used again."""
+        """Close the connections; the client may be used again."""
         self._api.close()
 
-    def _asked(
+    def _request(
         self,
         method: str,
         path: str,
         *,
-        body: Object | None = None,
+        body: KubernetesObject | None = None,
         params: Mapping[str, str] | None = None,
         retry: Retry = Retry.SAFE,
-    ) -> Object:
+    ) -> KubernetesObject:
         answer = self._api.request(method, path, body=body, params=params, retry=retry)
         if not isinstance(answer, Mapping) or not isinstance(answer.get("kind"), str):
             raise self._api.not_understood(method, path, "kind")
         return answer
 
 
-class _Malformed(Exception):
-    """A page that has not the form of a list."""
+class _MalformedPage(Exception):
+    """A page is not a list; the message is the path of the wrong field."""
 
 
-class _Incomplete(Exception):
-    """Pages that do not belong together, or do not add up to the whole list."""
+class _IncompleteList(Exception):
+    """Pages do not belong together, or do not add up to the whole list."""
 
 
-class _ListReading:
-    """One reading of a list from its first page to its last (API concepts, 'Retrieving large
-    results sets in chunks'): all pages show the resourceVersion of the first one.
+class _ListReader:
+    """Collects one list from its first page to the last.
+
+    All pages show the resourceVersion of the first one (Kubernetes API concepts, 'Retrieving large
+    results sets in chunks').
     """
 
     def __init__(self) -> None:
-        self.objects: dict[tuple[str, str], Object] = {}
+        self.objects: dict[tuple[str, str], KubernetesObject] = {}
         self.has_more = True
-        self.position: Mapping[str, str] = {}
-        self._tokens: set[str] = set()
+        self.next_page_params: Mapping[str, str] = {}
+        self._used_tokens: set[str] = set()
         self._version: object = None
-        self._announced = 0
+        self._announced_count = 0
         """The most objects that a page has announced, itself and those before it included."""
 
-    def add(self, page: Object) -> None:
-        """Take in the next page. Raises _Malformed and _Incomplete."""
+    def add_page(self, page: KubernetesObject) -> None:
+        """Add the objects of the next page.
+
+        Raises:
+            _MalformedPage: `page` is not a list.
+            _IncompleteList: `page` does not continue the pages before.
+        """
         metadata, items = page.get("metadata") or {}, page.get("items")
         if "items" not in page or not isinstance(items, list | None):  # null where there are none
-            raise _Malformed("items")
+            raise _MalformedPage("items")
         if not isinstance(metadata, Mapping):
-            raise _Malformed("metadata")
+            raise _MalformedPage("metadata")
         version = metadata.get("resourceVersion")
-        if self.position and version != self._version:
-            raise _Incomplete("its pages are of different moments")
+        # Pages of another version may miss an object, or have it twice.
+        if self.next_page_params and version != self._version:
+            raise _IncompleteList("its pages are of different moments")
         self._version = version
         for item in items or ():
             self._add_object(item, str(page["kind"]).removesuffix("List"))
-        self._turn_page(metadata)
+        self._read_position(metadata)
 
     def _add_object(self, item: Any, kind: str) -> None:
         metadata = item.get("metadata") if isinstance(item, Mapping) else None
         name = metadata.get("name") if isinstance(metadata, Mapping) else None
         if not isinstance(metadata, Mapping) or not isinstance(name, str) or not name:
-            raise _Malformed("items.metadata.name")
+            raise _MalformedPage("items.metadata.name")
         if item.get("kind", kind) != kind:
-            raise _Malformed("items.kind")
+            raise _MalformedPage("items.kind")
         key = (str(metadata.get("namespace") or ""), name)
         if key in self.objects:
-            raise _Incomplete(f"it shows {name} twice")
+            raise _IncompleteList(f"it shows {name} twice")
         self.objects[key] = item
 
-    def _turn_page(self, metadata: Mapping[str, Any]) -> None:
+    def _read_position(self, metadata: Mapping[str, Any]) -> None:
         token, remaining = metadata.get("continue") or "", metadata.get("remainingItemCount") or 0
         if not isinstance(token, str):
-            raise _Malformed("metadata.continue")
+            raise _MalformedPage("metadata.continue")
         if isinstance(remaining, bool) or not isinstance(remaining, int) or remaining < 0:
-            raise _Malformed("metadata.remainingItemCount")
-        self._announced = max(self._announced, len(self.objects) + remaining)
-        if token in self._tokens:
-            raise _Incomplete("it gives the same continue token again")
-        self.has_more, self.position = bool(token), {"continue": token}
-        self._tokens.add(token)
-        if not token and len(self.objects) < self._announced:
-            raise _Incomplete(f"it ends after {len(self.objects)} of {self._announced} objects")
+            raise _MalformedPage("metadata.remainingItemCount")
+        # A list that is shorter than announced has lost a page on the way.
+        self._announced_count = max(self._announced_count, len(self.objects) + remaining)
+        # A token that comes back would make the client read in a circle.
+        if token in self._used_tokens:
+            raise _IncompleteList("it gives the same continue token again")
+        self.has_more, self.next_page_params = bool(token), {"continue": token}
+        self._used_tokens.add(token)
+        if not token and len(self.objects) < self._announced_count:
+            raise _IncompleteList(
+                f"it ends after {len(self.objects)} of {self._announced_count} objects"
+            )
 
 
 def _is_list_of(path: str, kind: object) -> bool:
-    """Whether `kind` is the kind of lists at `path`, as Kubernetes forms plurals of kinds."""
-    resource, name = path.rpartition("/")[2], str(kind)
-    singular = name.removesuffix("List").lower()
+    """Return True if `kind` is the kind of lists at `path`, by the rules for plurals."""
+    resource, kind_name = path.rpartition("/")[2], str(kind)
+    singular = kind_name.removesuffix("List").lower()
     plural = f"{singular[:-1]}ies" if singular.endswith("y") else f"{singular}s"
-    return name.endswith("List") and resource in (plural, f"{singular}es")
+    return kind_name.endswith("List") and resource in (plural, f"{singular}es")
 
 
-def _says_gone(body: Object) -> bool:
-    """Whether it is a Status about an object of a name, not about a path that nobody serves."""
+def _is_object_not_found(body: KubernetesObject) -> bool:
+    """Return True if an answer says that an object is missing, not that a path is unknown."""
     details = body.get("details")
     is_failure = (body.get("kind"), body.get("reason")) == ("Status", "NotFound")
     return is_failure and isinstance(details, Mapping) and bool(details.get("name"))
 
 
-def until_no_conflict(change: Callable[[], None]) -> None:
-    """Runs `change`, which looks and then writes, again while others write in between."""
-    for _ in range(_CONFLICTS - 1):
+def retry_on_conflict(change: Callable[[], None]) -> None:
+    """Call `change`, which reads and then writes, again while others write in between.
+
+    Raises:
+        Conflict: others wrote in between each of 20 times.
+    """
+    for _ in range(_MAX_CONFLICTS - 1):
         try:
             change()
         except Conflict:
@@ -236,26 +286,31 @@ def until_no_conflict(change: Callable[[], None]) -> None:
     change()
 
 
-def client_by(kubeconfig: str, cluster: str, secrets: tuple[str, ...] = ()) -> KubernetesClient:
-    """The client of a kubeconfig (YAML): one per process, so that connections are kept.
+def get_kubernetes_client(
+    kubeconfig: str, cluster: str, secrets: tuple[str, ...] = ()
+) -> KubernetesClient:
+    """Return the client of a kubeconfig: one per process, so that connections are kept.
 
-    `cluster` is what people call it; `secrets` are others that no message may contain.
+    Args:
+        kubeconfig: YAML.
+        cluster: the cluster's name for messages.
+        secrets: further secrets that no message may contain.
     """
-    access = _access(kubeconfig, cluster)
-    return _client(access, cluster, secrets, find_mounted_transport(access.server))
+    access = _load_access(kubeconfig, cluster)
+    return _create_client(access, cluster, secrets, find_mounted_transport(access.server))
 
 
-_access = lru_cache(maxsize=256)(access_by)
-_client = lru_cache(maxsize=256)(KubernetesClient)
+_load_access = lru_cache(maxsize=256)(load_access)
+_create_client = lru_cache(maxsize=256)(KubernetesClient)
 
 
-def _with_patch_type(request: "httpx.Request") -> "httpx.Request":
+def _set_patch_content_type(request: "httpx.Request") -> "httpx.Request":
     if request.method == "PATCH":
-        request.headers["Content-Type"] = _PATCH
+        request.headers["Content-Type"] = _MERGE_PATCH_TYPE
     return request
 
 
-def _transport(access: Access) -> "httpx.BaseTransport":
+def _create_transport(access: KubernetesAccess) -> "httpx.BaseTransport":
     import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
     return httpx.HTTPTransport(verify=access.tls or get_trust(access.server))

@@ -1,5 +1,6 @@
-"""Read where a kubeconfig leads and how it signs in, with nothing left on disk, and find the one
-that a topology names.
+"""Read a kubeconfig: the server's address, how to sign in, and which file a topology declares.
+
+`kubernetes.client` and `slurm` call it. Keys and certificates never stay on disk.
 """
 
 import base64
@@ -19,150 +20,175 @@ from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.schemas.kubeconfig import LOCAL_MACHINE_KEYS, Kubeconfig, UserPart
 from gpuform.schemas.policies.drain import KubernetesInputs
 
-_REPOSITORY_MARKS: Final = (".git", ".hg", ".svn", ".jj", "Pulumi.yaml", "Pulumi.yml")
+_PROJECT_ROOT_NAMES: Final = (".git", ".hg", ".svn", ".jj", "Pulumi.yaml", "Pulumi.yml")
 
 
 @dataclass(frozen=True, eq=False)
-class Access:
-    """How to reach an API server. `headers` gives those that sign a request in, as of now."""
+class KubernetesAccess:
+    """How to reach an API server; `headers` returns the headers that sign a request in now."""
 
     server: str
     headers: Callable[[], Mapping[str, str]] = field(repr=False)
     tls: ssl.SSLContext | None = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
-    """What no message may contain."""
+    """Texts that no message may contain."""
 
 
-def parts_of(kubeconfig: str, cluster: str) -> Kubeconfig:
-    """What a kubeconfig (YAML) says of the current context, or of its first one.
+def parse_kubeconfig(kubeconfig: str, cluster: str) -> Kubeconfig:
+    """Return the current context of a kubeconfig (YAML), or its first one.
 
-    `cluster` is what people call it. Raises MissingCredentials, without the text, for what is none,
-    and for what asks for more than to be signed in.
+    `cluster` is the cluster's name for messages.
+
+    Raises:
+        MissingCredentials: the text is no kubeconfig, or asks for more than signing in. The message
+            never quotes the text.
     """
     import yaml  # noqa: PLC0415 - slow
 
     try:
         return Kubeconfig.parse(yaml.safe_load(kubeconfig))
     except yaml.YAMLError:
-        why = "is no YAML"
+        reason = "is no YAML"
     except RecursionError:
-        why = "is no kubeconfig"
+        reason = "is no kubeconfig"
     except ValueError as error:
-        why = str(error)
+        reason = str(error)
     raise MissingCredentials(
-        f"the kubeconfig of {cluster} {why}: gpuform does not use it",
+        f"the kubeconfig of {cluster} {reason}: gpuform does not use it",
         hint="look whether the platform shows the cluster as ready; gpuform takes an address, its "
         "authority, and a token, a password or a client certificate",
         page="guides/access",
     )
 
 
-def comes_with_project(declared: str, path: Path) -> bool:
-    """Return whether a declared kubeconfig lies where whoever proposes a change can put a file.
+def is_from_project(declared: str, path: Path) -> bool:
+    """Return True if a declared kubeconfig lies where a proposed change can put a file.
 
-    That is the project, and every repository. Not so the user's own in ~/.kube and KUBECONFIG, as
-    long as they are outside of the project. A relative path begins at the project.
+    That is the project, where relative paths begin, and every repository. The user's own files in
+    ~/.kube and KUBECONFIG are trusted if they are outside of the project.
     """
     if not Path(declared).expanduser().is_absolute():
         return True
+    # Links resolved: one in the project may lead to a file outside, and the other way round.
     resolved, home, project = path.resolve(), Path.home().resolve(), Path.cwd().resolve()
-    listed = filter(None, os.environ.get("KUBECONFIG", "").split(os.pathsep))
+    environment_paths = filter(None, os.environ.get("KUBECONFIG", "").split(os.pathsep))
     is_own = resolved.is_relative_to(home / ".kube")
-    around = {project, *filter(_is_repository, project.parents)}
+    untrusted_folders = {project, *filter(_is_repository, project.parents)}
     if is_own:  # a home directory may be a repository too, of its user's settings
-        around -= {home, *home.parents}
-    if not around.isdisjoint(resolved.parents):
+        untrusted_folders -= {home, *home.parents}
+    if not untrusted_folders.isdisjoint(resolved.parents):
         return True
-    is_own = is_own or resolved in {Path(each).expanduser().resolve() for each in listed}
+    is_own = is_own or resolved in {
+        Path(environment_path).expanduser().resolve() for environment_path in environment_paths
+    }
     return not is_own and any(map(_is_repository, resolved.parents))
 
 
 def _is_repository(folder: Path) -> bool:
-    return any((folder / name).exists() for name in _REPOSITORY_MARKS)
+    return any((folder / name).exists() for name in _PROJECT_ROOT_NAMES)
 
 
-def refuse_files(document: dict[str, Any], where: str) -> None:
-    """Raise GpuformError for a kubeconfig that names files or programs of this machine.
-
-    What a change proposes decides which server gets them: a token of any file would be sent there.
-    """
-    entries = [*_parts_in(document, "clusters", "cluster"), *_parts_in(document, "users", "user")]
-    named = sorted({name for entry in entries for name in LOCAL_MACHINE_KEYS if entry.get(name)})
-    if named:
+def reject_local_files(document: dict[str, Any], label: str) -> None:
+    """Raise GpuformError for a kubeconfig that names files or programs of this machine."""
+    entries = [
+        *_list_parts(document, "clusters", "cluster"),
+        *_list_parts(document, "users", "user"),
+    ]
+    file_keys = sorted(
+        {name for entry in entries for name in LOCAL_MACHINE_KEYS if entry.get(name)}
+    )
+    # A proposed change chooses the server: the content of any file on this machine could be sent
+    # there as a token.
+    if file_keys:
         raise GpuformError(
-            f"{where} names a file or program of this machine ({', '.join(named)}), and comes with "
+            f"{label} names a file or program of this machine ({', '.join(file_keys)}), "
+            "and comes with "
             "the project: gpuform does not read it",
             hint="keep this kubeconfig outside of the project and its repository, or put the "
             "content into it (`kubectl config view --flatten`)",
         )
 
 
-def _parts_in(document: dict[str, Any], section: str, part: str) -> list[Mapping[str, Any]]:
+def _list_parts(document: dict[str, Any], section: str, part: str) -> list[Mapping[str, Any]]:
     entries = document.get(section)
-    held = [each.get(part) for each in entries or () if isinstance(each, Mapping)]
-    return [each for each in held if isinstance(each, Mapping)]
+    parts = [entry.get(part) for entry in entries or () if isinstance(entry, Mapping)]
+    return [candidate for candidate in parts if isinstance(candidate, Mapping)]
 
 
-def flattened(document: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The user's own kubeconfig, with what is in the files that its current context names.
+def flatten_kubeconfig(document: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a kubeconfig with the content of the files that its current context names.
 
-    Paths begin at its folder. Raises OSError and UnicodeDecodeError when one cannot be read.
+    Paths begin at `folder`, where the kubeconfig is.
+
+    Raises:
+        OSError: a file cannot be read.
+        UnicodeDecodeError: a token file is no UTF-8 text.
     """
     try:
-        contexts = {each["name"]: each["context"] for each in document["contexts"]}
+        contexts = {entry["name"]: entry["context"] for entry in document["contexts"]}
         context = contexts[document["current-context"]]
         return {
             **document,
             "clusters": [
-                _with_files(each, "cluster", folder) if each["name"] == context["cluster"] else each
-                for each in document["clusters"]
+                _embed_files(cluster_entry, "cluster", folder)
+                if cluster_entry["name"] == context["cluster"]
+                else cluster_entry
+                for cluster_entry in document["clusters"]
             ],
             "users": [
-                _with_files(each, "user", folder) if each["name"] == context["user"] else each
-                for each in document["users"]
+                _embed_files(user_entry, "user", folder)
+                if user_entry["name"] == context["user"]
+                else user_entry
+                for user_entry in document["users"]
             ],
         }
     except (KeyError, TypeError, AttributeError):
         return document  # whoever reads it says what is wrong
 
 
-def _with_files(entry: dict[str, Any], part: str, folder: Path) -> dict[str, Any]:
-    held = dict(entry[part])
+def _embed_files(entry: dict[str, Any], part: str, folder: Path) -> dict[str, Any]:
+    values = dict(entry[part])
     for name in ("certificate-authority", "client-certificate", "client-key"):
-        if path := held.pop(name, None):
+        if path := values.pop(name, None):
             data = base64.b64encode((folder / path).read_bytes()).decode()
-            held.setdefault(f"{name}-data", data)
-    if path := held.pop("tokenFile", None):
-        held["token"] = (folder / path).read_text(encoding="utf-8").strip()
-    return {**entry, part: held}
+            values.setdefault(f"{name}-data", data)
+    if path := values.pop("tokenFile", None):
+        values["token"] = (folder / path).read_text(encoding="utf-8").strip()
+    return {**entry, part: values}
 
 
-def access_by(kubeconfig: str, cluster: str) -> Access:
-    """The access that a kubeconfig (YAML) gives, as `parts_of` reads it."""
-    parts = parts_of(kubeconfig, cluster)
+def load_access(kubeconfig: str, cluster: str) -> KubernetesAccess:
+    """Return how to reach the server that a kubeconfig (YAML) names in its current context.
+
+    Raises:
+        MissingCredentials: `parse_kubeconfig` refuses the text, its certificates cannot be loaded,
+            or its token would travel unencrypted.
+    """
+    parts = parse_kubeconfig(kubeconfig, cluster)
     user = parts.user
-    _refuse_open_credential(parts, cluster)
+    _reject_unencrypted_credential(parts, cluster)
     try:
-        tls = _tls(parts)
+        tls = _create_tls_context(parts)
     except (ValueError, OSError) as error:  # ssl.SSLError among them
         raise MissingCredentials(
             f"the kubeconfig of {cluster} cannot be used ({type(error).__name__})",
             hint="look whether the platform shows the cluster as ready",
         ) from None
-    headers = {"Accept": "application/json", **_signed_in(user)}
-    return Access(
+    headers = {"Accept": "application/json", **_build_auth_headers(user)}
+    return KubernetesAccess(
         server=parts.cluster.server.rstrip("/"),
         headers=lambda: headers,
         tls=tls,
-        secrets=tuple(each for each in (user.token, user.password) if each),
+        secrets=tuple(secret for secret in (user.token, user.password) if secret),
     )
 
 
-def _refuse_open_credential(parts: Kubeconfig, cluster: str) -> None:
-    """Raise MissingCredentials where a token or password would go over http to another machine."""
+def _reject_unencrypted_credential(parts: Kubeconfig, cluster: str) -> None:
+    """Raise MissingCredentials if a token or password would travel over http to another machine."""
     server, user = parts.cluster.server, parts.user
     if not (user.token or user.username) or server.startswith("https:"):
         return
+    # `kubectl proxy` and the emulator serve http on this machine.
     if _is_loopback(urlsplit(server).hostname or "") or find_mounted_transport(server):
         return
     raise MissingCredentials(
@@ -180,15 +206,17 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _tls(parts: Kubeconfig) -> ssl.SSLContext | None:
+def _create_tls_context(parts: Kubeconfig) -> ssl.SSLContext | None:
     cluster, user = parts.cluster, parts.user
     if not cluster.server.startswith("https:"):
         return None
-    context = ssl.create_default_context(cadata=_pem(cluster.certificate_authority_data) or None)
+    context = ssl.create_default_context(
+        cadata=_decode_pem(cluster.certificate_authority_data) or None
+    )
     if cluster.insecure_skip_tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    pair = map(_pem, (user.client_certificate_data, user.client_key_data))
+    pair = map(_decode_pem, (user.client_certificate_data, user.client_key_data))
     certificate = "\n".join(filter(None, pair))
     if certificate:
         # OpenSSL reads keys from files alone: this one is the user's only, and gone at once.
@@ -200,11 +228,11 @@ def _tls(parts: Kubeconfig) -> ssl.SSLContext | None:
     return context
 
 
-def _pem(encoded: str | None) -> str:
+def _decode_pem(encoded: str | None) -> str:
     return base64.b64decode(encoded or "").decode("ascii")
 
 
-def _signed_in(user: UserPart) -> dict[str, str]:
+def _build_auth_headers(user: UserPart) -> dict[str, str]:
     if user.token:
         return {"Authorization": f"Bearer {user.token}"}
     if user.username:
@@ -213,14 +241,19 @@ def _signed_in(user: UserPart) -> dict[str, str]:
     return {}
 
 
-def declared_kubeconfig(
-    declared: KubernetesInputs, where: str = "drain.kubernetes.", *, is_typed: bool = False
+def load_declared_kubeconfig(
+    declared: KubernetesInputs, field_prefix: str = "drain.kubernetes.", *, is_typed: bool = False
 ) -> str:
-    """Return the YAML of the declared kubeconfig, with its context as the current one.
+    """Return the YAML of the declared kubeconfig, with the declared context as its current one.
 
-    `where` begins the names of its fields, for messages. A kubeconfig that comes with the project
-    may name no file of this machine, unless a person has typed its path (`is_typed`). Raises
-    GpuformError when it cannot be read or used, or this run may not ask it.
+    Args:
+        declared: path and context.
+        field_prefix: begins the names of fields in messages.
+        is_typed: a person has typed the path for this run. Only then, or outside of the project,
+            may the kubeconfig name files of this machine.
+
+    Raises:
+        GpuformError: the file cannot be read or has no such context, or this run may not use it.
     """
     import yaml  # noqa: PLC0415 - only who asks a Kubernetes pays for it
 
@@ -230,49 +263,52 @@ def declared_kubeconfig(
         if not isinstance(config, dict):
             return ""  # whoever reads it says that it is none
         if declared.context is not None:
-            if declared.context not in _contexts_of(config):
+            if declared.context not in _list_context_names(config):
                 # Which contexts a file has is nothing to tell whoever may not use it.
-                require_asked(declared, f"{where}kubeconfig: {path}", _first_server_of(config))
-                names = ", ".join(_contexts_of(config)) or "none"
+                require_asked(
+                    declared, f"{field_prefix}kubeconfig: {path}", _get_first_server(config)
+                )
+                names = ", ".join(_list_context_names(config)) or "none"
                 raise GpuformError(
-                    f"{where}context: {path} has no context {declared.context}; it has {names}"
+                    f"{field_prefix}context: {path} has no context {declared.context}; "
+                    f"it has {names}"
                 )
             config["current-context"] = declared.context
         elif not config.get("current-context"):
             raise GpuformError(
-                f"{where}kubeconfig: {path} has no current context",
-                hint=f"declare {where}context",
+                f"{field_prefix}kubeconfig: {path} has no current context",
+                hint=f"declare {field_prefix}context",
             )
         # Before the files that it names are read.
-        require_asked(declared, f"{where}kubeconfig: {path}", _server_of(config))
-        if not is_typed and comes_with_project(declared.kubeconfig or str(path), path):
-            refuse_files(config, f"{where}kubeconfig: {path}")
+        require_asked(declared, f"{field_prefix}kubeconfig: {path}", _get_current_server(config))
+        if not is_typed and is_from_project(declared.kubeconfig or str(path), path):
+            reject_local_files(config, f"{field_prefix}kubeconfig: {path}")
             return str(yaml.safe_dump(config))
-        return str(yaml.safe_dump(flattened(config, path.parent)))
+        return str(yaml.safe_dump(flatten_kubeconfig(config, path.parent)))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise GpuformError(
-            f"{where}kubeconfig: {path} cannot be read ({type(error).__name__})",
+            f"{field_prefix}kubeconfig: {path} cannot be read ({type(error).__name__})",
             hint="declare the path of a kubeconfig",
         ) from None
 
 
-def _contexts_of(config: Mapping[str, Any]) -> list[str]:
+def _list_context_names(config: Mapping[str, Any]) -> list[str]:
     contexts = config.get("contexts") or ()
-    return [str(each.get("name")) for each in contexts if isinstance(each, dict)]
+    return [str(context.get("name")) for context in contexts if isinstance(context, dict)]
 
 
-def _first_server_of(config: Mapping[str, Any]) -> str:
+def _get_first_server(config: Mapping[str, Any]) -> str:
     try:
         return str(config["clusters"][0]["cluster"]["server"])
     except (KeyError, TypeError, IndexError):
         return ""
 
 
-def _server_of(config: Mapping[str, Any]) -> str:
-    """The address of the current context; empty where it has none."""
+def _get_current_server(config: Mapping[str, Any]) -> str:
+    """Return the server address of the current context, or "" if it has none."""
     try:
-        contexts = {each["name"]: each["context"] for each in config["contexts"]}
-        clusters = {each["name"]: each["cluster"] for each in config["clusters"]}
+        contexts = {context["name"]: context["context"] for context in config["contexts"]}
+        clusters = {cluster["name"]: cluster["cluster"] for cluster in config["clusters"]}
         return str(clusters[contexts[config["current-context"]]["cluster"]]["server"])
     except (KeyError, TypeError):
         return ""  # whoever reads it says what is wrong

@@ -1,4 +1,7 @@
-"""The nodes of a cluster as Kubernetes has them now: whether they are Ready, and take pods."""
+"""Read what a cluster's Kubernetes reports of its nodes: readiness, cordon, software.
+
+Repairs, certifications and status commands call it with a `KubernetesClient`.
+"""
 
 import math
 from collections.abc import Mapping
@@ -7,112 +10,113 @@ from datetime import datetime
 from typing import Any, Final
 
 from gpuform.providers.context import get_current_context
-from gpuform.providers.kubernetes.client import KubernetesClient, Object
+from gpuform.providers.kubernetes.client import KubernetesClient, KubernetesObject
 
-NODES: Final = "/api/v1/nodes"
-_FIRST_YEAR: Final = 2014
-"""Kubernetes' first: its clusters show no older times."""
-_DRIVER: Final = "nvidia.com/cuda.driver-version.full"
+NODES_PATH: Final = "/api/v1/nodes"
+_FIRST_KUBERNETES_YEAR: Final = 2014
+"""No cluster reports older times: Kubernetes was first released in this year."""
+_DRIVER_LABEL: Final = "nvidia.com/cuda.driver-version.full"
 """The label that NVIDIA's GPU feature discovery gives nodes (its page 'Generated Labels')."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """`trouble` says why it is not Ready, in Kubernetes' words, and `since` when it is not so.
+    """Whether a node is Ready and cordoned.
 
-    Both are empty for one that is Ready; `since` too where nobody tells, and where it is a time
-    before the node's creation or in the future.
+    `not_ready_reason` has Kubernetes' words, and `not_ready_since` the time in RFC 3339. Both are
+    empty for a node that is Ready. The time is empty, too, if it is missing, before the node's
+    creation or in the future.
     """
 
     is_ready: bool
     is_cordoned: bool = False
-    trouble: str = ""
-    since: str = ""
+    not_ready_reason: str = ""
+    not_ready_since: str = ""
 
 
-def node_states(client: KubernetesClient) -> dict[str, NodeState]:
-    """Every node by its name, in one request that is sent once."""
-    nodes, now = client.list_once(NODES), get_current_context().clock.now()
-    return {name: state_of(node, now) for node in nodes if (name := _name_of(node))}
+def list_node_states(client: KubernetesClient) -> dict[str, NodeState]:
+    """Return the state of every node by its name, in one request that is sent once."""
+    # Sent once: commands that only look must not wait for a cluster that does not answer.
+    nodes, now = client.list_objects_once(NODES_PATH), get_current_context().clock.now()
+    return {name: get_node_state(node, now) for node in nodes if (name := _get_node_name(node))}
 
 
-def unix_time(text: Any) -> float | None:
-    """Return the unix seconds of a time of Kubernetes (RFC 3339), or None for anything else.
-
-    Go writes a time that was never set as one of the year 1.
-    """
+def parse_time(written: Any) -> float | None:
+    """Return the unix seconds of a Kubernetes time (RFC 3339), or None for anything else."""
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(written)
     except (TypeError, ValueError):
         return None
-    if moment.tzinfo is None or moment.year < _FIRST_YEAR:
+    # Go writes a time that was never set as one of the year 1.
+    if moment.tzinfo is None or moment.year < _FIRST_KUBERNETES_YEAR:
         return None
     return moment.timestamp()
 
 
-def time_within(text: Any, earliest: float | None, latest: float) -> str:
-    """Return a time that is neither before `earliest` nor after `latest`; empty for any other.
+def accept_time_between(written: Any, earliest: float | None, latest: float) -> str:
+    """Return a time that is neither before `earliest` nor after `latest`, or "" for any other.
 
-    What happened at an object cannot be older than the object: without its creation, nothing is
-    believed.
+    Without `earliest`, the creation of the object, no time is accepted: nothing can have happened
+    to an object before its creation.
     """
-    moment = unix_time(text)
+    moment = parse_time(written)
     if moment is None or earliest is None or not earliest <= moment <= latest:
         return ""
-    return str(text)
+    return str(written)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSoftware:
-    """What a node runs; empty where nobody tells."""
+    """GPU driver and operating system of a node; empty where Kubernetes does not report them."""
 
     driver: str
     image: str
 
 
-def software_of_nodes(client: KubernetesClient) -> dict[str, NodeSoftware]:
-    """Every node by its name, in one request that is sent once."""
-    nodes = client.list_once(NODES)
-    return {name: _software(node) for node in nodes if (name := _name_of(node))}
+def list_node_software(client: KubernetesClient) -> dict[str, NodeSoftware]:
+    """Return the software of every node by its name, in one request that is sent once."""
+    nodes = client.list_objects_once(NODES_PATH)
+    return {name: _get_node_software(node) for node in nodes if (name := _get_node_name(node))}
 
 
-def _software(node: Object) -> NodeSoftware:
-    labels = part_of(part_of(node, "metadata"), "labels")
-    info = part_of(part_of(node, "status"), "nodeInfo")
-    told = (info.get("osImage"), info.get("kernelVersion"))
+def _get_node_software(node: KubernetesObject) -> NodeSoftware:
+    labels = get_mapping(get_mapping(node, "metadata"), "labels")
+    node_info = get_mapping(get_mapping(node, "status"), "nodeInfo")
+    versions = (node_info.get("osImage"), node_info.get("kernelVersion"))
     return NodeSoftware(
-        driver=str(labels.get(_DRIVER) or ""), image=", ".join(str(each) for each in told if each)
+        driver=str(labels.get(_DRIVER_LABEL) or ""),
+        image=", ".join(str(version) for version in versions if version),
     )
 
 
-def state_of(node: Object, now: float = math.inf) -> NodeState:
-    """Return what a node's condition `Ready` says at `now`; a node without it is not Ready."""
-    spec, ready = part_of(node, "spec"), _ready_condition(node)
+def get_node_state(node: KubernetesObject, now: float = math.inf) -> NodeState:
+    """Return whether a node is Ready at `now` (unix seconds); not without the condition."""
+    spec, condition = get_mapping(node, "spec"), _find_ready_condition(node)
     is_cordoned = bool(spec.get("unschedulable"))
-    if ready.get("status") == "True":
+    if condition.get("status") == "True":
         return NodeState(is_ready=True, is_cordoned=is_cordoned)
-    told = ready.get("message") or ready.get("reason") or "it has no condition Ready"
-    created = unix_time(part_of(node, "metadata").get("creationTimestamp"))
+    reason = condition.get("message") or condition.get("reason") or "it has no condition Ready"
+    created = parse_time(get_mapping(node, "metadata").get("creationTimestamp"))
     return NodeState(
         is_ready=False,
         is_cordoned=is_cordoned,
-        trouble=" ".join(str(told).split()),
-        since=time_within(ready.get("lastTransitionTime"), created, now),
+        not_ready_reason=" ".join(str(reason).split()),
+        not_ready_since=accept_time_between(condition.get("lastTransitionTime"), created, now),
     )
 
 
-def _ready_condition(node: Object) -> Mapping[str, Any]:
-    found = part_of(node, "status").get("conditions")
-    conditions = found if isinstance(found, list) else []
-    mappings = (each for each in conditions if isinstance(each, Mapping))
-    return next((each for each in mappings if each.get("type") == "Ready"), {})
+def _find_ready_condition(node: KubernetesObject) -> Mapping[str, Any]:
+    raw_conditions = get_mapping(node, "status").get("conditions")
+    conditions = raw_conditions if isinstance(raw_conditions, list) else []
+    mappings = (condition for condition in conditions if isinstance(condition, Mapping))
+    return next((condition for condition in mappings if condition.get("type") == "Ready"), {})
 
 
-def _name_of(node: Object) -> str:
-    return str(part_of(node, "metadata").get("name") or "")
+def _get_node_name(node: KubernetesObject) -> str:
+    return str(get_mapping(node, "metadata").get("name") or "")
 
 
-def part_of(node: Any, name: str) -> Mapping[str, Any]:
-    """Return the object under `name`; empty where there is none, or something else."""
-    found = node.get(name) if isinstance(node, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+def get_mapping(parent: Any, name: str) -> Mapping[str, Any]:
+    """Return the mapping under `name`, or an empty one if there is none."""
+    child = parent.get(name) if isinstance(parent, Mapping) else None
+    return child if isinstance(child, Mapping) else {}

@@ -1,14 +1,15 @@
-"""A cluster's Kubernetes as the scheduler of its nodes.
+"""Use a cluster's Kubernetes as the scheduler of its nodes: list jobs, cordon, uncordon and evict.
 
-What counts as a job is what its node's end would hurt. These are not jobs:
+`providers.draining` calls `KubernetesScheduler`. A pod counts as a job if the end of its node would
+hurt it. These pods are no jobs:
 
 - pods that have ended;
 - pods of a DaemonSet and mirror pods, which belong to their node and end with it;
-- pods without GPUs in the namespaces of the system and of NVIDIA's operators that a controller
-  replaces elsewhere: they are evicted, and nobody waits for their end.
+- pods without GPUs that a controller replaces elsewhere, in the namespaces of the system and of
+  NVIDIA's operators: a drain evicts them and does not wait for their end.
 
-Everything else is: also a pod that is being deleted, until it has ended, a server of a Deployment,
-and a pod without any controller.
+All others are jobs: also a pod that is being deleted, until it has ended, a server of a Deployment,
+and a pod without a controller.
 """
 
 import re
@@ -19,87 +20,102 @@ from typing import Any, ClassVar
 from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOutcome
 from gpuform.providers.http import at
-from gpuform.providers.kubernetes.client import KubernetesClient, Object, until_no_conflict
-from gpuform.providers.kubernetes.nodes import NODES, part_of, state_of, unix_time
+from gpuform.providers.kubernetes.client import (
+    KubernetesClient,
+    KubernetesObject,
+    retry_on_conflict,
+)
+from gpuform.providers.kubernetes.nodes import NODES_PATH, get_mapping, get_node_state, parse_time
 from gpuform.schemas.policies.drain import RunningJob
 
-MARK = "gpuform.dev/cordoned-for"
-"""The annotation of nodes that `cordon` writes."""
+OWNER_ANNOTATION = "gpuform.dev/cordoned-for"
+"""The annotation that `cordon` writes on nodes."""
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "gpu-operator", "nvidia-network-operator"})
-_RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
-_CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
-_MIRROR = "kubernetes.io/config.mirror"
-_REPLACING = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
-"""The controllers that start a lost pod again on another node, as if nothing had happened."""
-_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+_NOT_ENDED_SELECTOR = "status.phase!=Succeeded,status.phase!=Failed"
+_CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
+_MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror"
+_REPLACING_CONTROLLERS = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+"""Kinds of controllers that start a lost pod again on another node, without harm."""
+_CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _GPU_RESOURCE = re.compile(r"/(gpu|mig-|pgpu|vgpu)|gpu$", re.IGNORECASE)
 """`nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, `nvidia.com/gpu.shared`, `amd.com/gpu`."""
 
 
 class KubernetesScheduler:
-    """A `gpuform.providers.draining.Scheduler` over the API of one cluster."""
+    """A `gpuform.providers.draining.Scheduler` over the Kubernetes API of one cluster."""
 
     name: ClassVar[str] = "Kubernetes"
 
     def __init__(self, client: KubernetesClient) -> None:
         self._client = client
 
-    def nodes(self) -> Sequence[ScheduledNode]:
-        """Return every worker, with the jobs that run on it now."""
-        nodes = self._client.list(NODES)
+    def list_nodes(self) -> Sequence[ScheduledNode]:
+        """Return every worker node with the jobs that run on it now."""
+        nodes = self._client.list_objects(NODES_PATH)
         # Asked last, so that no job is missed that started in between.
-        pods: dict[str, list[Object]] = {}
-        for pod in self._pods():
-            pods.setdefault(_node_of(pod), []).append(pod)
-        return [_scheduled(node, pods.get(_name(node), [])) for node in nodes if is_worker(node)]
+        pods_by_node: dict[str, list[KubernetesObject]] = {}
+        for pod in self._list_pods():
+            pods_by_node.setdefault(_get_node_name(pod), []).append(pod)
+        return [
+            _to_scheduled_node(node, pods_by_node.get(_get_name(node), []))
+            for node in nodes
+            if is_worker(node)
+        ]
 
-    def cordon(self, names: Collection[str], mark: str) -> None:
-        """Lets nodes take no new pods, and writes the mark on those that nobody else cordoned."""
-        for name in names:
-            until_no_conflict(partial(self._cordon, name, mark))
+    def cordon(self, node_names: Collection[str], owner_label: str) -> None:
+        """Make nodes unschedulable, and annotate those that nobody else has cordoned."""
+        for node_name in node_names:
+            retry_on_conflict(partial(self._cordon_node, node_name, owner_label))
 
-    def uncordon(self, names: Collection[str], mark: str) -> None:
-        """Lets nodes take pods again: those alone that still bear `mark`. Gone ones are skipped."""
-        for name in names:
-            until_no_conflict(partial(self._uncordon, name, mark))
+    def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
+        """Make nodes schedulable again if they still have `owner_label`; skip missing nodes."""
+        for node_name in node_names:
+            retry_on_conflict(partial(self._uncordon_node, node_name, owner_label))
 
-    def evict(self, names: Collection[str]) -> None:
-        """Asks the pods on nodes to end, as far as their disruption budgets allow it now."""
-        for pod in self._pods():
-            leaving = "deletionTimestamp" in pod["metadata"]
-            if _node_of(pod) in names and not _belongs_to_node(pod) and not leaving:
-                self._evict(pod)
+    def evict(self, node_names: Collection[str]) -> None:
+        """Evict the pods on nodes, as far as their disruption budgets allow now."""
+        for pod in self._list_pods():
+            is_being_deleted = "deletionTimestamp" in pod["metadata"]
+            if (
+                _get_node_name(pod) in node_names
+                and not _belongs_to_node(pod)
+                and not is_being_deleted
+            ):
+                self._evict_pod(pod)
 
-    def _pods(self) -> Sequence[Object]:
-        return self._client.list("/api/v1/pods", fieldSelector=_RUNNING)
+    def _list_pods(self) -> Sequence[KubernetesObject]:
+        return self._client.list_objects("/api/v1/pods", fieldSelector=_NOT_ENDED_SELECTOR)
 
-    def _cordon(self, name: str, mark: str) -> None:
-        node = self._client.get(NODES + at(name))
-        if not state_of(node).is_cordoned:
-            self._write(node, {MARK: mark}, is_cordoned=True)
+    def _cordon_node(self, name: str, owner_label: str) -> None:
+        node = self._client.get_object(NODES_PATH + at(name))
+        # A node that a person has cordoned keeps its state, so that no later uncordon undoes it.
+        if not get_node_state(node).is_cordoned:
+            self._patch_node(node, {OWNER_ANNOTATION: owner_label}, is_cordoned=True)
 
-    def _uncordon(self, name: str, mark: str) -> None:
+    def _uncordon_node(self, name: str, owner_label: str) -> None:
         try:
-            node = self._client.get(NODES + at(name))
-            if _mark_of(node) == mark:
-                self._write(node, {MARK: None}, is_cordoned=False)
+            node = self._client.get_object(NODES_PATH + at(name))
+            if _get_owner_label(node) == owner_label:
+                self._patch_node(node, {OWNER_ANNOTATION: None}, is_cordoned=False)
         except NotFound:
             return
 
-    def _write(self, node: Object, annotations: Mapping[str, Any], *, is_cordoned: bool) -> None:
-        """Refused as a conflict when the node was changed since it was read."""
+    def _patch_node(
+        self, node: KubernetesObject, annotations: Mapping[str, Any], *, is_cordoned: bool
+    ) -> None:
+        """Patch a node, unless the node has changed since it was read: then raise Conflict."""
         version = node["metadata"]["resourceVersion"]
-        self._client.patch(
-            NODES + at(_name(node)),
+        self._client.patch_object(
+            NODES_PATH + at(_get_name(node)),
             {
                 "metadata": {"resourceVersion": version, "annotations": annotations},
                 "spec": {"unschedulable": is_cordoned or None},
             },
         )
 
-    def _evict(self, pod: Object) -> None:
-        namespace, name = pod["metadata"]["namespace"], _name(pod)
+    def _evict_pod(self, pod: KubernetesObject) -> None:
+        namespace, name = pod["metadata"]["namespace"], _get_name(pod)
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -109,34 +125,38 @@ class KubernetesScheduler:
         }
         path = f"/api/v1/namespaces{at(namespace)}/pods{at(name)}/eviction"
         try:
-            self._client.create(path, eviction)
+            self._client.create_object(path, eviction)
         except (RateLimited, NotFound, Conflict, UnknownOutcome):
             return  # forbidden by its budget now, gone, replaced; or the next look tells
 
 
-def is_job(pod: Object) -> bool:
-    """Whether the end of its node would hurt a pod (see above)."""
-    if _belongs_to_node(pod) or part_of(pod, "status").get("phase") in {"Succeeded", "Failed"}:
+def is_job(pod: KubernetesObject) -> bool:
+    """Return True if the end of its node would hurt the pod (see the module's docstring)."""
+    if _belongs_to_node(pod) or get_mapping(pod, "status").get("phase") in {"Succeeded", "Failed"}:
         return False
-    is_replaced = not _REPLACING.isdisjoint(_controllers_of(pod))
+    is_replaced = not _REPLACING_CONTROLLERS.isdisjoint(_get_controller_kinds(pod))
     is_system = pod["metadata"].get("namespace") in SYSTEM_NAMESPACES
     return not (is_replaced and is_system) or requests_gpus(pod)
 
 
-def is_worker(node: Object) -> bool:
-    """Return whether jobs run on a node: one of the control plane counts if it has GPUs."""
-    is_control_plane = _CONTROL_PLANE in part_of(part_of(node, "metadata"), "labels")
-    return not is_control_plane or _has_gpus(part_of(part_of(node, "status"), "capacity"))
+def is_worker(node: KubernetesObject) -> bool:
+    """Return True if jobs can run on a node: a node of the control plane needs GPUs for that."""
+    is_control_plane = _CONTROL_PLANE_LABEL in get_mapping(get_mapping(node, "metadata"), "labels")
+    return not is_control_plane or _has_gpus(get_mapping(get_mapping(node, "status"), "capacity"))
 
 
-def requests_gpus(pod: Object) -> bool:
-    """Return whether a pod asks for GPUs: as an extended resource, or by a resource claim (DRA)."""
-    spec = part_of(pod, "spec")
+def requests_gpus(pod: KubernetesObject) -> bool:
+    """Return True if a pod asks for GPUs, by an extended resource or a resource claim (DRA)."""
+    spec = get_mapping(pod, "spec")
     if spec.get("resourceClaims"):
         return True
-    containers = [each for kind in _CONTAINERS for each in spec.get(kind) or ()]
-    asked = [part_of(each, "resources") for each in (spec, *containers)]
-    return any(_has_gpus(part_of(each, kind)) for each in asked for kind in ("limits", "requests"))
+    containers = [container for kind in _CONTAINER_LISTS for container in spec.get(kind) or ()]
+    resource_blocks = [get_mapping(holder, "resources") for holder in (spec, *containers)]
+    return any(
+        _has_gpus(get_mapping(resources, kind))
+        for resources in resource_blocks
+        for kind in ("limits", "requests")
+    )
 
 
 def _has_gpus(resources: Mapping[str, Any]) -> bool:
@@ -146,56 +166,57 @@ def _has_gpus(resources: Mapping[str, Any]) -> bool:
     )
 
 
-def _belongs_to_node(pod: Object) -> bool:
-    is_mirror = _MIRROR in part_of(pod["metadata"], "annotations")
-    return "DaemonSet" in _controllers_of(pod) or is_mirror
+def _belongs_to_node(pod: KubernetesObject) -> bool:
+    is_mirror = _MIRROR_POD_ANNOTATION in get_mapping(pod["metadata"], "annotations")
+    return "DaemonSet" in _get_controller_kinds(pod) or is_mirror
 
 
-def _controllers_of(pod: Object) -> set[str]:
-    """Return the kinds of the owners that manage a pod: others only collect it as garbage."""
+def _get_controller_kinds(pod: KubernetesObject) -> set[str]:
+    """Return the kinds of the owners that manage a pod, not of those that only collect garbage."""
     owners = pod["metadata"].get("ownerReferences") or ()
     return {str(owner.get("kind")) for owner in owners if owner.get("controller")}
 
 
-def _scheduled(node: Object, pods: Sequence[Object]) -> ScheduledNode:
+def _to_scheduled_node(node: KubernetesObject, pods: Sequence[KubernetesObject]) -> ScheduledNode:
     """Return a node with the jobs among its `pods`.
 
-    A node always runs pods of its own (network, GPU device plugin): without any, the list of pods
-    is another cluster's, or one that a gateway filters.
+    A node always runs pods of its own (network, GPU device plugin). A list without any pod on the
+    node is from another cluster, or a gateway has filtered it.
     """
-    state = state_of(node)
+    state = get_node_state(node)
     return ScheduledNode(
-        name=_name(node),
+        name=_get_name(node),
         is_cordoned=state.is_cordoned,
         is_failed=not state.is_ready,
-        mark=_mark_of(node),
-        since=unix_time(node["metadata"].get("creationTimestamp")),
-        jobs=tuple(_job(pod) for pod in pods if is_job(pod)),
-        provider_id=str(part_of(node, "spec").get("providerID") or ""),
+        owner_label=_get_owner_label(node),
+        joined_at=parse_time(node["metadata"].get("creationTimestamp")),
+        jobs=tuple(_to_running_job(pod) for pod in pods if is_job(pod)),
+        provider_id=str(get_mapping(node, "spec").get("providerID") or ""),
         addresses=tuple(
-            str(each["address"])
-            for each in part_of(node, "status").get("addresses") or ()
-            if isinstance(each, Mapping) and each.get("address")
+            str(address["address"])
+            for address in get_mapping(node, "status").get("addresses") or ()
+            if isinstance(address, Mapping) and address.get("address")
         ),
-        doubt="" if pods else "it shows no pod there, not even one of the system",
+        incomplete_jobs_reason="" if pods else "it shows no pod there, not even one of the system",
     )
 
 
-def _job(pod: Object) -> RunningJob:
-    name = _name(pod)
+def _to_running_job(pod: KubernetesObject) -> RunningJob:
+    name = _get_name(pod)
     owners = pod["metadata"].get("ownerReferences") or ()
-    shown = next((owner["name"] for owner in owners if owner.get("controller")), name)
-    return RunningJob(id=f"{pod['metadata']['namespace']}/{name}", name=shown)
+    # The controller's name is what people submitted: the pod's name has a random suffix.
+    job_name = next((owner["name"] for owner in owners if owner.get("controller")), name)
+    return RunningJob(id=f"{pod['metadata']['namespace']}/{name}", name=job_name)
 
 
-def _name(each: Object) -> str:
-    return str(each["metadata"]["name"])
+def _get_name(kubernetes_object: KubernetesObject) -> str:
+    return str(kubernetes_object["metadata"]["name"])
 
 
-def _node_of(pod: Object) -> str:
-    return str(part_of(pod, "spec").get("nodeName") or "")
+def _get_node_name(pod: KubernetesObject) -> str:
+    return str(get_mapping(pod, "spec").get("nodeName") or "")
 
 
-def _mark_of(node: Object) -> str | None:
-    found = (node["metadata"].get("annotations") or {}).get(MARK)
-    return None if found is None else str(found)
+def _get_owner_label(node: KubernetesObject) -> str | None:
+    label = (node["metadata"].get("annotations") or {}).get(OWNER_ANNOTATION)
+    return None if label is None else str(label)

@@ -1,4 +1,7 @@
-"""What Lens tells of GPU nodes and who uses them, and gates that wait for it."""
+"""Read what Lens reports of GPU nodes and their users, and wait for it with health gates.
+
+Programs import `HealthGate` and the look-ups from here.
+"""
 
 from typing import TYPE_CHECKING
 

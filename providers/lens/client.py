@@ -1,7 +1,8 @@
-"""Lens's clusters API: one method per endpoint, models out.
+"""Call Lens's clusters API: one method per endpoint, models out.
 
-Facts are from the Lens reference, 'Clusters API'. It can only be read, and documents no key; a
-token is sent where one is configured.
+Health gates, look-ups and repairs get the client from `client_for`. Facts are from the Lens
+reference, 'Clusters API'. The API can only be read and documents no key; a token is sent where one
+is configured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,8 @@ TOKEN_VARIABLE = "LENS_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_CONFIG = "lens:token"  # noqa: S105 - the name of a setting
 
 PAGE_SIZE = 100
-_READINGS = 4
-"""How often the pages are read until a reading is proven: workloads begin and end meanwhile."""
+_MAX_READS = 4
+"""How often all pages are read until two reads agree: workloads begin and end meanwhile."""
 _OVERVIEW = "/clusters/overview"
 _CONSUMERS = "/clusters/consumers"
 _HEATMAP = "/clusters/gpuHeatmap"
@@ -36,78 +37,84 @@ _HEATMAP = "/clusters/gpuHeatmap"
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class _Reading:
+class _ConsumersRead:
     """The workloads that one pass over the pages of Lens shows.
 
-    One page is one moment. Several are not: a workload that ends moves those behind it up, over the
-    edge of a page that was read already. So they prove something only if the next pass shows the
-    same.
+    One page is one moment. Several pages are not: when a workload ends, those behind it move up,
+    over the edge of a page that was read already. So several pages prove something only if the next
+    pass shows the same workloads.
     """
 
     def __init__(self) -> None:
         self.consumers: dict[tuple[object, ...], wire.Consumer] = {}
         self.pages = 0
         self.missing: list[str] = []
-        self.is_over = False
+        self.is_finished = False
         self._total: int | None = None
 
-    def add(self, page: wire.ConsumerPage) -> None:
-        """Add the next page, and see whether it is the last one."""
+    def add_page(self, page: wire.ConsumerPage) -> None:
+        """Add the next page, and find out whether it is the last one."""
         self.pages += 1
-        before = len(self.consumers)
-        self.consumers |= _by_identity(page.data)
-        is_new = len(self.consumers) > before
-        total, number = page.total, self.pages
+        previous_count = len(self.consumers)
+        self.consumers |= _index_by_identity(page.data)
+        is_new = len(self.consumers) > previous_count
+        total, page_number = page.total, self.pages
         if total is None or total < 0:
-            self._end(f"page {number} of consumers has no `total` that can be")
+            self._finish(f"page {page_number} of consumers has no `total` that can be")
         elif self._total not in (None, total):
-            self._end(
-                f"`total` is {self._total} on page 1 of consumers and {total} on page {number}"
+            self._finish(
+                f"`total` is {self._total} on page 1 of consumers and {total} on page {page_number}"
             )
+        # A workload began or ended between two pages.
         elif len(self.consumers) > total:
-            self._end(f"consumers shows {len(self.consumers)} workloads, and `total` is {total}")
+            self._finish(f"consumers shows {len(self.consumers)} workloads, and `total` is {total}")
         elif len(self.consumers) == total:
-            self._end()
+            self._finish()
+        # Without this, a page that only repeats others would be read for ever.
         elif not is_new:
-            found = len(self.consumers)
-            self._end(f"consumers shows {found} different workloads, and `total` is {total}")
+            consumer_count = len(self.consumers)
+            self._finish(
+                f"consumers shows {consumer_count} different workloads, and `total` is {total}"
+            )
         self._total = total
 
-    def is_proven_by(self, before: "_Reading | None") -> bool:
-        """Return whether the workloads are complete; `before` is the pass before, if any."""
+    def is_proven_by(self, previous_read: "_ConsumersRead | None") -> bool:
+        """Return True if the workloads are complete; `previous_read` is the pass before, if any."""
         if self.missing or self.pages == 1:
             return not self.missing
-        if before is None or before.missing:
+        if previous_read is None or previous_read.missing:
             return False
-        return before.consumers.keys() == self.consumers.keys()
+        return previous_read.consumers.keys() == self.consumers.keys()
 
-    def _end(self, *missing: str) -> None:
-        self.is_over = True
+    def _finish(self, *missing: str) -> None:
+        self.is_finished = True
         self.missing += missing
 
 
-def _by_identity(consumers: Sequence[wire.Consumer]) -> dict[tuple[object, ...], wire.Consumer]:
-    """Return the workloads of one page by what tells them apart.
+def _index_by_identity(
+    consumers: Sequence[wire.Consumer],
+) -> dict[tuple[object, ...], wire.Consumer]:
+    """Return the workloads of one page by identity: the uid, else the name with a number.
 
-    That is the uid. Without one it is the name, and which of that name it is on its page: Slurm
-    runs many jobs of one name.
+    The number counts workloads of one name on the page: Slurm runs many jobs of one name.
     """
-    found: dict[tuple[object, ...], wire.Consumer] = {}
-    same: dict[tuple[str, ...], int] = {}
-    for each in consumers:
-        if each.uid:
-            found[each.source, each.uid] = each
+    by_identity: dict[tuple[object, ...], wire.Consumer] = {}
+    count_by_name: dict[tuple[str, ...], int] = {}
+    for consumer in consumers:
+        if consumer.uid:
+            by_identity[consumer.source, consumer.uid] = consumer
             continue
-        name = (each.source, each.kind, each.namespace, each.name)
-        same[name] = same.get(name, 0) + 1
-        found[*name, same[name]] = each
-    return found
+        name = (consumer.source, consumer.kind, consumer.namespace, consumer.name)
+        count_by_name[name] = count_by_name.get(name, 0) + 1
+        by_identity[*name, count_by_name[name]] = consumer
+    return by_identity
 
 
 class LensClient:
-    """The API at one address; safe for many threads. Raises `GpuformError`s only.
+    """The API at one address.
 
-    The errors of Lens have its traceId, as `request_id` and in the hint.
+    Safe for many threads. Methods raise only `GpuformError`s; errors of Lens have its traceId, as
+    `request_id` and in the hint.
     """
 
     def __init__(
@@ -121,18 +128,18 @@ class LensClient:
             "lens",
             page="start/lens",
             secrets=tuple(filter(None, (token, url))),
-            hint_of=lambda response: _hint(_trace_of(response)),
-            request_id_of=_trace_of,
+            hint_of=lambda response: _build_hint(_get_trace_id(response)),
+            request_id_of=_get_trace_id,
         )
         self._api = ApiClient(
             url or "",
             errors=self._errors,
-            headers=self._headers,
+            headers=self._build_headers,
             transport=transport,
         )
 
     def require_address(self) -> None:
-        """Raises MissingCredentials when no address is configured."""
+        """Raise MissingCredentials if no address is configured."""
         if not self._url:
             raise MissingCredentials(
                 f"there is no address of Lens: set {URL_VARIABLE}",
@@ -140,107 +147,117 @@ class LensClient:
                 page="start/lens",
             )
 
-    def overview(self, retry: Retry = Retry.SAFE) -> wire.Overview:
-        """Nodes, GPUs, storage and RDMA ports in numbers."""
-        return self._ask(wire.Overview, _OVERVIEW, retry=retry)
+    def get_overview(self, retry: Retry = Retry.SAFE) -> wire.Overview:
+        """Return nodes, GPUs, storage and RDMA ports in numbers."""
+        return self._request(wire.Overview, _OVERVIEW, retry=retry)
 
-    def consumers(
+    def list_consumers(
         self, page_size: int = PAGE_SIZE, retry: Retry = Retry.SAFE
     ) -> Sequence[wire.Consumer]:
         """Return every workload that uses GPUs, each once.
 
         Raises:
-            NotEnoughEvidence: Lens shows fewer or other workloads than it counts, or they change
-                from page to page, at each of four readings.
+            NotEnoughEvidence: at each of four reads, Lens shows fewer or other workloads than it
+                counts, or they change from page to page.
         """
-        before: _Reading | None = None
-        for _ in range(_READINGS):
-            reading = self._read_consumers(page_size, retry)
-            if reading.is_proven_by(before):
-                return list(reading.consumers.values())
-            before = reading
-        missing = before.missing if before else ()
-        observed = Observation(
+        previous_read: _ConsumersRead | None = None
+        for _ in range(_MAX_READS):
+            current_read = self._read_consumers(page_size, retry)
+            if current_read.is_proven_by(previous_read):
+                return list(current_read.consumers.values())
+            previous_read = current_read
+        missing = previous_read.missing if previous_read else ()
+        observation = Observation(
             self._api.address, missing or ["the workloads on its pages change while they are read"]
         )
         require_evidence(
             TRUST_WORKLOADS,
             "lens",
-            observed,
+            observation,
             hint="try again; if it stays so, compare the pages of GET /api/clusters/consumers with "
             "their `total`",
         )
         raise AssertionError("an observation that misses something is refused")
 
-    def _read_consumers(self, page_size: int, retry: Retry) -> "_Reading":
+    def _read_consumers(self, page_size: int, retry: Retry) -> "_ConsumersRead":
         """Return what one pass over the pages shows, up to the first contradiction."""
-        reading = _Reading()
-        while not reading.is_over:
-            params = {"pageNum": str(reading.pages + 1), "pageSize": str(page_size)}
-            reading.add(self._ask(wire.ConsumerPage, _CONSUMERS, params, retry))
-        return reading
+        current_read = _ConsumersRead()
+        while not current_read.is_finished:
+            params = {"pageNum": str(current_read.pages + 1), "pageSize": str(page_size)}
+            current_read.add_page(self._request(wire.ConsumerPage, _CONSUMERS, params, retry))
+        return current_read
 
-    def heatmap(self, retry: Retry = Retry.SAFE) -> wire.GpuHeatmap:
-        """The GPUs with most power, heat and use."""
-        return self._ask(wire.GpuHeatmap, _HEATMAP, retry=retry)
+    def get_heatmap(self, retry: Retry = Retry.SAFE) -> wire.GpuHeatmap:
+        """Return the GPUs with the most power, heat and use."""
+        return self._request(wire.GpuHeatmap, _HEATMAP, retry=retry)
 
     def probe(self) -> Answered:
-        """The cheapest look. Raises what is wrong with the address, the token or the way."""
-        self._ask(wire.Overview, _OVERVIEW, retry=Retry.NEVER)
+        """Fetch the overview once.
+
+        Raises:
+            GpuformError: the address, the token or the connection is wrong.
+        """
+        self._request(wire.Overview, _OVERVIEW, retry=Retry.NEVER)
         return Answered(self._api.address, self._api.clock_ahead)
 
     @property
     def clock_ahead(self) -> float | None:
-        """How many seconds this machine's clock is ahead of Lens's, None before an answer."""
+        """Seconds that this machine's clock is ahead of Lens's; None before an answer."""
         return self._api.clock_ahead
 
     def close(self) -> None:
-        """Closes its connections; it may be used again."""
+        """Close the connections; the client may be used again."""
         self._api.close()
 
-    def _ask(
+    def _request(
         self,
         model: type[Model],
         path: str,
         params: Mapping[str, str] | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Model:
-        """What is in the envelope, which may carry a failure in an answer of 200."""
+        """Return the content of Lens's envelope.
+
+        Raises:
+            ServerError: the envelope has a failure, which Lens may send with status 200.
+        """
         answer = self._api.ask(wire.Envelope, "GET", path, params=params, retry=retry)
         if answer.code != 0:
-            raise self._failed(path, f"code {answer.code}: {answer.message}", answer.trace_id)
+            raise self._build_error(path, f"code {answer.code}: {answer.message}", answer.trace_id)
         try:
             return model.model_validate(answer.data)
         except ValidationError:
-            raise self._failed(path, "something unexpected", answer.trace_id) from None
+            raise self._build_error(path, "something unexpected", answer.trace_id) from None
 
-    def _failed(self, path: str, said: str, trace_id: str) -> ServerError:
-        text = escape_invisible(" ".join(self._errors.redacted(said).split()))[:300]
+    def _build_error(self, path: str, failure: str, trace_id: str) -> ServerError:
+        # The message is foreign text: it may have control characters, or echo the token.
+        message = escape_invisible(" ".join(self._errors.redacted(failure).split()))[:300]
         return ServerError(
-            f"lens: GET {path} answered 200 with {text}",
+            f"lens: GET {path} answered 200 with {message}",
             method="GET",
             path=path,
             status=200,
             request_id=self._errors.redacted(trace_id) or None,
-            hint=_hint(self._errors.redacted(trace_id)),
+            hint=_build_hint(self._errors.redacted(trace_id)),
         )
 
-    def _headers(self) -> Mapping[str, str]:
+    def _build_headers(self) -> Mapping[str, str]:
         self.require_address()
+        # Lens documents no token; a proxy in front of it may require one.
         sent = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         return {"Accept": "application/json", **sent}
 
 
-def _trace_of(response: "httpx.Response") -> str | None:
+def _get_trace_id(response: "httpx.Response") -> str | None:
     try:
         body: Any = response.json()
     except ValueError:
         return None
-    found = body.get("traceId") if isinstance(body, dict) else None
-    return found if isinstance(found, str) else None
+    trace_id = body.get("traceId") if isinstance(body, dict) else None
+    return trace_id if isinstance(trace_id, str) else None
 
 
-def _hint(trace_id: str | None) -> str | None:
+def _build_hint(trace_id: str | None) -> str | None:
     return (
         f"Lens has it in its logs under traceId {escape_invisible(trace_id)[:100]}"
         if trace_id
@@ -252,17 +269,17 @@ _clients: Clients[LensClient] = Clients()
 
 
 def is_configured(settings: Settings) -> bool:
-    """Whether there is an address of Lens."""
+    """Return True if an address of Lens is configured."""
     return address(settings) is not None
 
 
 def client_for(settings: Settings) -> LensClient:
-    """The client of these settings: one per process, address and token."""
+    """Return the client of these settings: one per process, address and token."""
     url, token = address(settings), settings.value(TOKEN_VARIABLE, TOKEN_CONFIG)
     return _clients.get((url, token), url, partial(LensClient, url, token))
 
 
 def address(settings: Settings) -> str | None:
-    """The API's address, ending in /api."""
+    """Return the API's address, ending in /api, or None if none is configured."""
     url = settings.value(URL_VARIABLE, URL_CONFIG)
     return with_path(url, "/api") if url else None

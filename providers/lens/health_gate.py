@@ -1,8 +1,8 @@
-"""A gate that what depends on it passes once what Lens tells satisfies a condition.
+"""Implement the lifecycle of a health gate, which waits until Lens's numbers meet a condition.
 
-Nothing is made: creating it waits, deleting it forgets it. It stays as it was when it was passed;
-other triggers, or another condition, make it wait anew. A refresh tells whether it would be passed
-now, and closes nothing.
+`lifecycle` calls `HealthGateOperations`. Create waits and delete does nothing: no object exists. A
+passed gate stays passed until its triggers or its condition change. A refresh reports whether the
+gate would pass now.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,89 +34,104 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 
 ID = "overview"
-"""There is one overview, so this is the id of every gate."""
+"""The id of every gate: Lens has one overview."""
 
-INTERVAL = 15.0
-DAY = 86400.0
+POLL_INTERVAL_S = 15.0
+DAY_S = 86400.0
 
-Seen = Observed[HealthGateOutputs]
+ObservedGate = Observed[HealthGateOutputs]
 
 
-class HealthGateActions:
-    """The verbs of a gate."""
+class HealthGateOperations:
+    """The operations of a gate."""
 
     def __init__(self, settings: Settings) -> None:
         self._client = client_for(settings)
 
     def planning_problems(
         self,
-        call: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> Iterator[Problem]:
-        """What is not so now may be so when it is waited for."""
+        """Return no problems: the condition may hold by the time of the wait."""
         return iter(())
 
-    def create(self, call: ProviderContext, inputs: HealthGateInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
-        """There is nothing to make; without an address there is nothing to wait for."""
+    def create(self, context: ProviderContext, inputs: HealthGateInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
+        """Return the id of every gate, after checking that an address of Lens is configured."""
         self._client.require_address()
         return ID
 
     def wait_until_ready(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: HealthGateInputs,
-    ) -> Seen:
-        """Waits until the condition holds. Says what was seen when it does not in time."""
+    ) -> ObservedGate:
+        """Wait until the condition holds.
 
-        def probe() -> PollResult[Seen]:
-            overview, heatmap = _look(self._client, inputs.condition)
-            reason = _find_reason(inputs.condition, overview, heatmap)
-            outputs = outputs_of(overview, heatmap, reason)
+        Raises:
+            NotReady: the condition does not hold in time; the error has the last numbers.
+        """
+
+        def probe() -> PollResult[ObservedGate]:
+            overview, heatmap = _fetch_numbers(self._client, inputs.condition)
+            reason = _explain_closed(inputs.condition, overview, heatmap)
+            outputs = build_outputs(overview, heatmap, reason)
             return PollResult(Observed({}, outputs), reason or "passed", is_done=not reason)
 
-        limit = 60.0 * (inputs.wait_minutes or DEFAULT_WAIT_MINUTES)
-        return wait_until_done(call, probe, label="health gate", interval=INTERVAL, limit=limit)
+        timeout_s = 60.0 * (inputs.wait_minutes or DEFAULT_WAIT_MINUTES)
+        return wait_until_done(
+            context, probe, label="health gate", interval=POLL_INTERVAL_S, limit=timeout_s
+        )
 
     def read(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> Seen | None:
-        """The gate as it was when it was last passed, and what would keep it closed now.
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> ObservedGate | None:
+        """Return the gate as it was when it last passed, with what would keep it closed now.
 
-        An import sees the overview of now.
+        An import gets the overview of now. None for any other id than the gates'.
         """
         if object_id != ID:
             return None
+        # An import has no condition that could be checked.
         if not known_inputs:
-            return Observed({}, outputs_of(self._client.overview(), None, ""))
+            return Observed({}, build_outputs(self._client.get_overview(), None, ""))
         names = HealthGateOutputs.model_fields
-        stored = {name: value for name, value in call.stored_properties.items() if name in names}
-        stored["amiss_now"] = self._amiss_now(known_inputs) if stored.get("ready") else None
-        return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored}))
+        # The numbers of the moment when the gate passed: dependents were created because of them.
+        stored_outputs = {
+            name: value for name, value in context.stored_properties.items() if name in names
+        }
+        stored_outputs["amiss_now"] = (
+            self._explain_closed_now(known_inputs) if stored_outputs.get("ready") else None
+        )
+        return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored_outputs}))
 
-    def _amiss_now(self, known: Mapping[str, Any]) -> str | None:
-        """A Lens that is silent keeps nobody from a refresh: it is asked once, and that is told."""
-        condition = ConditionInputs.model_validate(known["condition"])
+    def _explain_closed_now(self, known_inputs: Mapping[str, Any]) -> str | None:
+        """Return why the gate would not pass now, or None; Lens is asked once."""
+        condition = ConditionInputs.model_validate(known_inputs["condition"])
         try:
-            reason = _find_reason(condition, *_look(self._client, condition, Retry.NEVER))
+            reason = _explain_closed(
+                condition, *_fetch_numbers(self._client, condition, Retry.NEVER)
+            )
+        # A refresh of the whole stack must not fail because Lens does not answer.
         except GpuformError as error:
-            said = str(error).partition("\n")[0]
-            return f"whether the gate would be passed now is not known: {said}"
+            message = str(error).partition("\n")[0]
+            return f"whether the gate would be passed now is not known: {message}"
         return f"the gate would not be passed now: {reason}" if reason else None
 
     def update(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         inputs: HealthGateInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """There is nothing to send: `wait_until_ready` waits anew."""
+        """Send nothing: the wait after an update waits again."""
 
     def delete(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """There is nothing to delete."""
+        """Send nothing: a gate is only in the state."""
 
 
 class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
@@ -126,8 +141,10 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     kind = "HealthGate"
     inputs = HealthGateInputs
     outputs = HealthGateOutputs
-    timeouts = Timeouts(create=DAY, update=DAY, delete=60)  # `wait_minutes` is what ends waiting
-    operations = HealthGateActions
+    timeouts = Timeouts(
+        create=DAY_S, update=DAY_S, delete=60
+    )  # `wait_minutes` is what ends waiting
+    operations = HealthGateOperations
     id_example = ID
     is_bound = True
     creates_no_object = True
@@ -144,17 +161,21 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
             yield Notice(kind=NoticeKind.CHANGED, text=str(text))
 
 
-def _look(
+def _fetch_numbers(
     client: LensClient, condition: ConditionInputs, retry: Retry = Retry.SAFE
 ) -> tuple[Overview, GpuHeatmap | None]:
-    """What a condition is about; the heatmap is asked for where it is about single GPUs."""
-    return client.overview(retry), client.heatmap(retry) if needs_heatmap(condition) else None
+    """Return the overview, and the heatmap if the condition is about single GPUs."""
+    return client.get_overview(retry), client.get_heatmap(retry) if needs_heatmap(
+        condition
+    ) else None
 
 
-def _find_reason(condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None) -> str:
-    """Return why the gate stays closed: bounds that do not hold, and answers that are no evidence.
+def _explain_closed(
+    condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None
+) -> str:
+    """Return why the gate stays closed, or "" if it opens.
 
-    An empty text opens the gate.
+    Reasons are bounds that do not hold, and answers that are no evidence.
     """
     observations = [Observation("overview", find_overview_contradictions(condition, overview))]
     if heatmap is not None:
@@ -165,7 +186,7 @@ def _find_reason(condition: ConditionInputs, overview: Overview, heatmap: GpuHea
     return ", ".join(filter(None, (describe_violations(condition, overview, heatmap), *gaps)))
 
 
-def outputs_of(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:
+def build_outputs(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:
     return HealthGateOutputs(
         ready=not reason,
         not_ready_reason=reason or None,

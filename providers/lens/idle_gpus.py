@@ -1,7 +1,7 @@
-"""Whether Lens proves that GPUs of named nodes are idle; `providers/scp/idleness.py` asks.
+"""Find out whether Lens proves that the GPUs of named nodes are idle; `scp` calls it.
 
 Lens documents no list of GPUs: its heatmap shows the five highest of each metric (Lens reference,
-'Get GPU Heatmap'). So a GPU is known to Lens only if one of the three metrics names it, and its use
+'Get GPU Heatmap'). So Lens knows a GPU only if one of the three metrics names it. The use of a GPU
 is known if `utilization` shows it, or is bounded by the lowest GPU that `utilization` shows. A node
 that no metric names may belong to a cluster that this Lens does not watch: its absence proves
 nothing. Five of each metric are at most 15 GPUs, so a Lens that shows no more of them cannot prove
@@ -18,57 +18,65 @@ from gpuform.schemas.lens.contradictions import find_overview_contradictions
 from gpuform.schemas.lens.inputs import ConditionInputs
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 
-_TOP: Final = 5
+_HEATMAP_LENGTH: Final = 5
 """How many GPUs of each metric the heatmap shows (Lens reference, 'Get GPU Heatmap')."""
-_TOLERANCE: Final = 5.0
+_TOLERANCE_PERCENT: Final = 5.0
 """Percent by which answers may differ that were measured one after another."""
-_ON_NODES: Final = ConditionInputs.model_validate({"utilization": {"at_most": 1}})
+_UTILIZATION_CONDITION: Final = ConditionInputs.model_validate({"utilization": {"at_most": 1}})
 
 Gpu = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class LensAnswers:
-    """What one look at Lens shows, each answer asked for once."""
+    """The answers of Lens to one request for each endpoint."""
 
     heatmap: GpuHeatmap
     overview: Overview
     consumers: Sequence[Consumer]
 
 
-def ask_lens(client: LensClient) -> LensAnswers:
-    """Ask Lens for all that it documents. Raises GpuformError when one answer is missing."""
+def fetch_answers(client: LensClient) -> LensAnswers:
+    """Fetch all that Lens documents.
+
+    Raises:
+        GpuformError: one answer is missing.
+    """
     return LensAnswers(
-        client.heatmap(retry=Retry.NEVER),
-        client.overview(retry=Retry.NEVER),
-        client.consumers(retry=Retry.NEVER),
+        # Each sent once: answers that are minutes apart do not belong together.
+        client.get_heatmap(retry=Retry.NEVER),
+        client.get_overview(retry=Retry.NEVER),
+        client.list_consumers(retry=Retry.NEVER),
     )
 
 
 def find_missing_proof(
-    answers: LensAnswers, nodes: Collection[str], gpus_per_node: int, below: float
+    answers: LensAnswers, node_names: Collection[str], gpus_per_node: int, max_percent: float
 ) -> Iterator[str]:
-    """Yield what Lens does not prove of the use of these nodes' GPUs; nothing when all are idle.
+    """Yield what Lens does not prove of the use of these nodes' GPUs; nothing if all are idle.
 
     Args:
-        answers: one look at Lens.
-        nodes: the names of the nodes, as Lens has them.
-        gpus_per_node: how many GPUs each of them has.
-        below: the use in percent that each GPU has to be below.
+        answers: the answers of `fetch_answers`.
+        node_names: the names of the nodes in Lens.
+        gpus_per_node: how many GPUs each node has.
+        max_percent: the use that each GPU has to be below.
     """
     unreadable = list(_find_unreadable(answers.heatmap))
+    # A heatmap that breaks its own rules proves nothing about single GPUs.
     if unreadable:
         yield from unreadable
         return
-    uses = _uses_of(answers.heatmap.utilization)
-    named = _gpus_named(answers.heatmap)
-    for node in sorted(nodes):
-        yield from _find_unnamed(node, named, gpus_per_node)
-        for (name, device), use in uses.items():
-            if name == node and use >= below:
+    use_by_gpu = _get_use_by_gpu(answers.heatmap.utilization)
+    named_gpus = _find_named_gpus(answers.heatmap)
+    for node in sorted(node_names):
+        yield from _find_unnamed(node, named_gpus, gpus_per_node)
+        for (name, device), use in use_by_gpu.items():
+            if name == node and use >= max_percent:
                 yield f"GPU {node} {device} is used {use:g}%"
-    yield from _find_unbounded(uses, {gpu for gpu in named if gpu[0] in nodes}, below)
-    yield from _find_contradictions(answers, uses, {name for name, _ in named})
+    yield from _find_unbounded(
+        use_by_gpu, {gpu for gpu in named_gpus if gpu[0] in node_names}, max_percent
+    )
+    yield from _find_contradictions(answers, use_by_gpu, {name for name, _ in named_gpus})
 
 
 def _find_unreadable(heatmap: GpuHeatmap) -> Iterator[str]:
@@ -81,74 +89,85 @@ def _find_unreadable(heatmap: GpuHeatmap) -> Iterator[str]:
     for point in use.data:
         if point.value is None or not 0 <= point.value <= 100:
             yield f"gpuHeatmap: utilization of GPU {point.gpu} is not a number from 0 to 100"
-    for metric, shown in _metrics(heatmap).items():
-        gpus = [(each.node_name, each.device_id) for each in shown.data]
+    for metric, ranking in _get_metrics(heatmap).items():
+        gpus = [(point.node_name, point.device_id) for point in ranking.data]
         if any(not node or device is None or device < 0 for node, device in gpus):
             yield f"gpuHeatmap: {metric} shows a GPU without its node or its number"
         elif len(set(gpus)) < len(gpus):
             yield f"gpuHeatmap: {metric} shows one GPU more than once"
 
 
-def _find_unnamed(node: str, named: Collection[Gpu], gpus_per_node: int) -> Iterator[str]:
-    number = sum(name == node for name, _ in named)
-    if number == 0:
+def _find_unnamed(node: str, named_gpus: Collection[Gpu], gpus_per_node: int) -> Iterator[str]:
+    gpu_count = sum(name == node for name, _ in named_gpus)
+    if gpu_count == 0:
         yield f"no answer names {node}: Lens may not watch it"
-    elif number < gpus_per_node:
+    elif gpu_count < gpus_per_node:
         yield (
-            f"it names {number} of the {gpus_per_node} GPUs of {node}; the heatmap shows the "
+            f"it names {gpu_count} of the {gpus_per_node} GPUs of {node}; the heatmap shows the "
             "highest of each metric alone"
         )
-    elif number > gpus_per_node:
-        yield f"it names {number} GPUs of {node}, which has {gpus_per_node}"
+    # Then the declared number of GPUs is wrong, and the rest of the proof with it.
+    elif gpu_count > gpus_per_node:
+        yield f"it names {gpu_count} GPUs of {node}, which has {gpus_per_node}"
 
 
 def _find_unbounded(
-    uses: Mapping[Gpu, float], gpus: Collection[Gpu], below: float
+    use_by_gpu: Mapping[Gpu, float], gpus: Collection[Gpu], max_percent: float
 ) -> Iterator[str]:
-    """Yield why GPUs that `utilization` does not show may be used more than `below` percent.
+    """Yield why GPUs that `utilization` does not show may be used more than `max_percent`.
 
     Only a list of the documented length is known to be the top of a ranking: a shorter one has all
     GPUs, and of a longer one nobody knows whether some were lost on the way.
     """
-    hidden = sorted(f"{node} {device}" for node, device in gpus if (node, device) not in uses)
-    bound = min(uses.values())
-    if hidden and len(uses) != _TOP:
-        yield f"gpuHeatmap: utilization shows {len(uses)} GPUs and leaves out {', '.join(hidden)}"
-    elif hidden and bound >= below:
+    hidden_gpus = sorted(
+        f"{node} {device}" for node, device in gpus if (node, device) not in use_by_gpu
+    )
+    lowest_shown = min(use_by_gpu.values())
+    if hidden_gpus and len(use_by_gpu) != _HEATMAP_LENGTH:
         yield (
-            f"the {len(uses)} busiest GPUs are used {bound:g}% or more: how much less "
-            f"{len(hidden)} GPUs of these nodes are used is not shown"
+            f"gpuHeatmap: utilization shows {len(use_by_gpu)} GPUs and leaves out "
+            f"{', '.join(hidden_gpus)}"
+        )
+    elif hidden_gpus and lowest_shown >= max_percent:
+        yield (
+            f"the {len(use_by_gpu)} busiest GPUs are used {lowest_shown:g}% or more: how much less "
+            f"{len(hidden_gpus)} GPUs of these nodes are used is not shown"
         )
 
 
 def _find_contradictions(
-    answers: LensAnswers, uses: Mapping[Gpu, float], nodes: Collection[str]
+    answers: LensAnswers, use_by_gpu: Mapping[Gpu, float], node_names: Collection[str]
 ) -> Iterator[str]:
-    """Yield where the overview or the workloads show more use, or fewer nodes, than the heatmap.
-
-    A mean is never above the highest value.
-    """
-    overview, most = answers.overview, max(uses.values())
-    yield from (f"overview: {text}" for text in find_overview_contradictions(_ON_NODES, overview))
-    if overview.total_nodes is not None and overview.total_nodes < len(nodes):
-        yield (f"overview: totalNodes is {overview.total_nodes}, and gpuHeatmap names {len(nodes)}")
+    """Yield where the overview or the workloads show more use, or fewer nodes, than the heatmap."""
+    overview, highest = answers.overview, max(use_by_gpu.values())
+    yield from (
+        f"overview: {problem}"
+        for problem in find_overview_contradictions(_UTILIZATION_CONDITION, overview)
+    )
+    if overview.total_nodes is not None and overview.total_nodes < len(node_names):
+        yield (
+            f"overview: totalNodes is {overview.total_nodes}, and gpuHeatmap names "
+            f"{len(node_names)}"
+        )
     if overview.utilization is None:
         yield "overview: utilization is not told"
-    elif overview.utilization * 100 > most + _TOLERANCE:
+    # The overview's value is a mean, and a mean is never above the highest value.
+    elif overview.utilization * 100 > highest + _TOLERANCE_PERCENT:
         yield (
             f"overview: utilization is {overview.utilization:.0%}, and no GPU of gpuHeatmap is "
-            f"used more than {most:g}%"
+            f"used more than {highest:g}%"
         )
+    # A workload's value is a mean of its GPUs, too.
     for consumer in answers.consumers:
         use = consumer.stat.gpu_utilization
-        if use is not None and use * 100 > most + _TOLERANCE:
+        if use is not None and use * 100 > highest + _TOLERANCE_PERCENT:
             yield (
                 f"consumers: {consumer.namespace}/{consumer.name} uses {use:.0%} of its GPUs, and "
-                f"no GPU of gpuHeatmap is used more than {most:g}%"
+                f"no GPU of gpuHeatmap is used more than {highest:g}%"
             )
 
 
-def _metrics(heatmap: GpuHeatmap) -> dict[str, Heatmap]:
+def _get_metrics(heatmap: GpuHeatmap) -> dict[str, Heatmap]:
     return {
         "power": heatmap.power,
         "temperature": heatmap.temperature,
@@ -156,28 +175,30 @@ def _metrics(heatmap: GpuHeatmap) -> dict[str, Heatmap]:
     }
 
 
-def _gpus_of(metric: Heatmap) -> set[Gpu]:
-    return {(each.node_name, each.device_id) for each in metric.data if each.device_id is not None}
-
-
-def _gpus_named(heatmap: GpuHeatmap) -> set[Gpu]:
-    """Return the GPUs that any metric shows, a reading that is none left out.
-
-    A monitor that has lost a GPU may go on to list it with -1 or 0; so only a value above 0 of its
-    power or its temperature shows that it is watched.
-    """
-    alive = [
-        (each.node_name, each.device_id)
-        for metric in (heatmap.power, heatmap.temperature)
-        for each in metric.data
-        if each.device_id is not None and each.value is not None and each.value > 0
-    ]
-    return _gpus_of(heatmap.utilization) | set(alive)
-
-
-def _uses_of(metric: Heatmap) -> dict[Gpu, float]:
+def _list_gpus(metric: Heatmap) -> set[Gpu]:
     return {
-        (each.node_name, each.device_id): each.value
-        for each in metric.data
-        if each.device_id is not None and each.value is not None
+        (point.node_name, point.device_id) for point in metric.data if point.device_id is not None
+    }
+
+
+def _find_named_gpus(heatmap: GpuHeatmap) -> set[Gpu]:
+    """Return the GPUs that any metric shows with a real reading.
+
+    A monitor that has lost a GPU may go on to list it with -1 or 0, so only a power or temperature
+    above 0 shows that a GPU is watched.
+    """
+    watched = [
+        (point.node_name, point.device_id)
+        for metric in (heatmap.power, heatmap.temperature)
+        for point in metric.data
+        if point.device_id is not None and point.value is not None and point.value > 0
+    ]
+    return _list_gpus(heatmap.utilization) | set(watched)
+
+
+def _get_use_by_gpu(metric: Heatmap) -> dict[Gpu, float]:
+    return {
+        (point.node_name, point.device_id): point.value
+        for point in metric.data
+        if point.device_id is not None and point.value is not None
     }

@@ -1,10 +1,8 @@
-"""Look up what Lens reports, for programs.
+"""Look up what Lens reports, for programs and for repairs of overheated nodes.
 
-Too hot are the nodes of Lens's heatmap (Lens reference, 'GPU Heatmap': the hottest GPUs).
-
-The address is that of the environment (`LENS_URL`, with `LENS_TOKEN` where a token is wanted), else
-of the running program's configuration (`lens:url`, `lens:token`). Every function raises
-GpuformError when Lens does not answer, or answers with an error, which has Lens's traceId.
+The address is that of the environment (`LENS_URL`, with `LENS_TOKEN` where a token is required),
+else of the running program's configuration (`lens:url`, `lens:token`). Every function raises
+GpuformError if Lens does not answer, or answers with an error, which has Lens's traceId.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,48 +15,54 @@ from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 
 
 def capacity() -> Capacity:
-    """Free and idle nodes, GPUs that workloads request, allocation, use and storage, as of now.
+    """Return free and idle nodes, requested GPUs, allocation, use and storage, as of now.
 
-    Lens tells no history, so there is no trend.
+    Lens has no history, so there is no trend.
     """
-    client = _client()
-    return Capacity.from_overview(client.overview(), client.consumers())
+    client = _create_client()
+    return Capacity.from_overview(client.get_overview(), client.list_consumers())
 
 
 def get_overview() -> Overview:
-    """Nodes, GPUs, storage and RDMA ports in numbers; rates are from 0 to 1."""
-    return _client().overview()
+    """Return nodes, GPUs, storage and RDMA ports in numbers; rates are from 0 to 1."""
+    return _create_client().get_overview()
 
 
 def get_consumers(page_size: int = PAGE_SIZE) -> Sequence[Consumer]:
-    """The workloads that use GPUs, all of them; `page_size` are asked for at a time."""
-    return _client().consumers(page_size)
+    """Return all workloads that use GPUs, fetched in pages of `page_size`."""
+    return _create_client().list_consumers(page_size)
 
 
 def get_heatmap() -> GpuHeatmap:
-    """The GPUs with most power (W), heat (℃) and use (percent)."""
-    return _client().heatmap()
+    """Return the GPUs with the most power (W), heat (℃) and use (percent)."""
+    return _create_client().get_heatmap()
 
 
-def _client() -> LensClient:
+def _create_client() -> LensClient:
     return client_for(lookup_settings())
 
 
-def overheated(settings: Settings, nodes: Collection[str], limit: float) -> Mapping[str, str]:
-    """What is wrong with each of these nodes that has a GPU above `limit` degrees Celsius.
+def describe_overheated_nodes(
+    settings: Settings, node_names: Collection[str], max_celsius: float
+) -> Mapping[str, str]:
+    """Return a message for each of these nodes that has a GPU above `max_celsius`.
 
-    What is told in another unit, or of no node by name, says nothing. Raises GpuformError when
-    Lens cannot be asked.
+    Lens's heatmap shows the hottest GPUs only (Lens reference, 'GPU Heatmap'). A value in another
+    unit, or without a node's name, is ignored.
+
+    Raises:
+        GpuformError: Lens cannot be asked.
     """
-    heatmap = client_for(settings).heatmap(retry=Retry.NEVER).temperature
-    hottest: dict[str, tuple[float, str]] = {}
+    heatmap = client_for(settings).get_heatmap(retry=Retry.NEVER).temperature
+    hottest_by_node: dict[str, tuple[float, str]] = {}
     for point in heatmap.data:
         degrees = to_celsius(point.value, heatmap.unit)
-        if degrees is not None and degrees > limit and point.node_name in nodes:
-            hottest[point.node_name] = max(
-                hottest.get(point.node_name, (0.0, "")), (degrees, point.gpu)
+        # The same GPU may be listed more than once: its highest value counts.
+        if degrees is not None and degrees > max_celsius and point.node_name in node_names:
+            hottest_by_node[point.node_name] = max(
+                hottest_by_node.get(point.node_name, (0.0, "")), (degrees, point.gpu)
             )
     return {
-        node: f"GPU {gpu} has {degrees:g} °C, above {limit:g} °C (Lens)"
-        for node, (degrees, gpu) in hottest.items()
+        node: f"GPU {gpu} has {degrees:g} °C, above {max_celsius:g} °C (Lens)"
+        for node, (degrees, gpu) in hottest_by_node.items()
     }

@@ -1,4 +1,4 @@
-"""Lens, as gpuform knows it."""
+"""Describe Lens to gpuform: its lifecycle, look-ups and settings."""
 
 from gpuform.providers.platform import Platform, Setting
 

@@ -14,7 +14,7 @@ from gpuform.providers.lifecycle.traits import Traits
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.providers.properties import Properties
-from gpuform.providers.repairing import changes_of
+from gpuform.providers.repairing import build_repair_changes
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange, requires_action
 from gpuform.schemas.changes import compute_changes as field_changes
 from gpuform.schemas.checking import validate_inputs
@@ -120,7 +120,9 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
         else []
     )
     repairs = list(
-        changes_of(kind.decide_repairs(old, current), replaces=kind.is_recreated_by_repair)
+        build_repair_changes(
+            kind.decide_repairs(old, current), replaces=kind.is_recreated_by_repair
+        )
     )
     visible_changes = [
         *map(classify_change, field_changes_found),

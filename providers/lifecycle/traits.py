@@ -13,7 +13,11 @@ from gpuform.providers.lifetime import Power, Verdict, noticed
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.properties import Properties
-from gpuform.providers.repairing import Decision, due_notices, notices_of
+from gpuform.providers.repairing import (
+    RepairDecision,
+    build_due_repair_notices,
+    build_unrepaired_notices,
+)
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel
@@ -120,12 +124,12 @@ class Traits:
         cls,
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Decision:
+    ) -> RepairDecision:
         """Which broken nodes an update repairs, and which it leaves: pure, from old outputs.
 
         Raises GpuformError for a node that is asked for and cannot be repaired so.
         """
-        return Decision()
+        return RepairDecision()
 
     @classmethod
     def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
@@ -140,7 +144,7 @@ class Traits:
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[Notice]:
         """What the next run does by itself, for who looks at a state and plans nothing."""
-        return due_notices(cls.decide_repairs(old_outputs, declared))
+        return build_due_repair_notices(cls.decide_repairs(old_outputs, declared))
 
     @classmethod
     def should_create_first(cls, declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
@@ -277,7 +281,7 @@ class Traits:
 
         `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
         """
-        broken = notices_of(cls.decide_repairs(outputs, inputs))
+        broken = build_unrepaired_notices(cls.decide_repairs(outputs, inputs))
         return (*noticed(inputs, is_off=cls.is_off(outputs)), *broken)
 
     @classmethod

@@ -50,7 +50,7 @@ from gpuform.providers.plugin.wire import (
     unwrap_all_secrets,
 )
 from gpuform.providers.properties import Properties, plain
-from gpuform.providers.repairing import repair_text
+from gpuform.providers.repairing import describe_repair
 from gpuform.providers.values import secret_texts
 from gpuform.schemas.changes import requires_action
 
@@ -294,7 +294,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
                 for change in lifecycle.list_changes(olds, news, request.id):
                     # Pulumi's plan cannot show a repair: report it as a warning.
                     if change.repair is not None:
-                        context.on_warning(repair_text(change.repair))
+                        context.on_warning(describe_repair(change.repair))
             predicted_outputs = lifecycle.predict_outputs(news)
             return provider_pb2.UpdateResponse(
                 properties=_answer_to_struct(lifecycle, predicted_outputs, inputs)

@@ -1,6 +1,15 @@
-"""NVIDIA's Cluster Readiness Engine, through the Kubernetes of the cluster that it tests."""
+"""Certify nodes by NVIDIA's Cluster Readiness Engine, in the Kubernetes of the tested cluster.
 
-from gpuform.providers.readiness.engine import Place, ReadinessEngine, engine_of
-from gpuform.providers.readiness.results import EngineTester, jobs_of
+Platforms' certifications call `find_engine` and pass an `EngineTester` to `certifying`.
+"""
 
-__all__ = ["EngineTester", "Place", "ReadinessEngine", "engine_of", "jobs_of"]
+from gpuform.providers.readiness.engine import CertificationName, ReadinessEngine, find_engine
+from gpuform.providers.readiness.results import EngineTester, read_job_results
+
+__all__ = [
+    "CertificationName",
+    "EngineTester",
+    "ReadinessEngine",
+    "find_engine",
+    "read_job_results",
+]

@@ -1,8 +1,8 @@
-"""The engine's objects in a cluster: certifications, and what belongs to them.
+"""Read, create and delete the objects of the Cluster Readiness Engine in a cluster.
 
-Facts are from its API reference ('Certification'). Its API group has changed its name between
-versions, so that the cluster is asked for it. The spec of a certification never changes: other
-tests are another certification.
+`results` calls it. Facts are from the engine's API reference ('Certification'). The engine's API
+group has changed its name between versions, so the cluster is asked for the group. The spec of a
+certification never changes: other tests need a new certification.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,24 +12,24 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from gpuform.providers.certifying import Unreadable
+from gpuform.providers.certifying import UnreadableResult
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, ServerError
 from gpuform.providers.http import at
-from gpuform.providers.kubernetes.client import KubernetesClient, Object
+from gpuform.providers.kubernetes.client import KubernetesClient, KubernetesObject
 from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.readiness_wire import Certification, Measurement, Workflow
 
-GROUPS: Final = ("nvcre.nvidia.com", "cre.nvidia.com")
-"""The groups that its versions have, the newest first."""
+API_GROUPS: Final = ("nvcre.nvidia.com", "cre.nvidia.com")
+"""The API groups of the engine's versions, the newest first."""
 
-_VERSION: Final = "v1alpha1"
-OWNER: Final = "gpuform.dev/urn"
-"""The annotation that says which resource a certification was made for."""
+_API_VERSION: Final = "v1alpha1"
+OWNER_ANNOTATION: Final = "gpuform.dev/urn"
+"""The annotation with the URN of the resource that a certification was created for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a certification is."""
+class CertificationName:
+    """Namespace and name of a certification."""
 
     namespace: str
     name: str
@@ -40,135 +40,163 @@ class Place:
 
 @dataclass(frozen=True)
 class ReadinessEngine:
-    """The engine of one cluster. Every method raises GpuformErrors only."""
+    """The engine of one cluster. Methods raise only GpuformErrors."""
 
     kubernetes: KubernetesClient
-    api: str
-    """Group and version of its API."""
+    api_version: str
+    """Group and version of the engine's API, as `nvcre.nvidia.com/v1alpha1`."""
 
-    def find(self, place: Place) -> Certification | None:
-        """The certification of that name, whoever made it."""
-        path = self._at(place)
+    def find_certification(self, name: CertificationName) -> Certification | None:
+        """Return the certification of a name, whoever has made it, or None."""
+        path = self._get_path(name)
         try:
-            return _certification(self.kubernetes.get(path), path)
+            return _parse_certification(self.kubernetes.get_object(path), path)
         except NotFound:
             return None
 
-    def create(self, body: Object) -> None:
-        """Sent once: an answer that is lost is an UnknownOutcome."""
-        self.kubernetes.create(self._folder(body["metadata"]["namespace"]), body)
+    def create_certification(self, body: KubernetesObject) -> None:
+        """Create a certification by one request that is never sent again.
 
-    def delete(self, place: Place, uid: str) -> None:
-        """Begins to delete that very certification, with all that belongs to it."""
+        Raises:
+            UnknownOutcome: the answer was lost.
+        """
+        self.kubernetes.create_object(
+            self._get_collection_path(body["metadata"]["namespace"]), body
+        )
+
+    def delete_certification(self, name: CertificationName, uid: str) -> None:
+        """Begin to delete the certification with this uid, and all that belongs to it.
+
+        A missing certification, or another one of the name, is left alone.
+        """
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
+            # Foreground: the certification stays visible until its workflows and pods are gone.
             "propagationPolicy": "Foreground",
             "preconditions": {"uid": uid},
         }
         try:
-            self.kubernetes.delete(self._at(place), options)
+            self.kubernetes.delete_object(self._get_path(name), options)
+        # Conflict: somebody has created another certification of this name since.
         except (NotFound, Conflict):
             return
 
-    def workflow(self, namespace: str, name: str) -> Workflow | None:
-        """What runs one category. Raises Unreadable for what has not its form."""
-        path = f"/apis/{self.api}/namespaces{at(namespace)}/workflows{at(name)}"
+    def find_workflow(self, namespace: str, name: str) -> Workflow | None:
+        """Return the workflow that runs one category, or None.
+
+        Raises:
+            UnreadableResult: the object has another form.
+        """
+        path = f"/apis/{self.api_version}/namespaces{at(namespace)}/workflows{at(name)}"
         try:
-            return Workflow.model_validate(self.kubernetes.get(path))
+            return Workflow.model_validate(self.kubernetes.get_object(path))
         except NotFound:
             return None
         except ValidationError:
-            raise Unreadable(f"workflow {namespace}/{name} has an unexpected form") from None
+            raise UnreadableResult(f"workflow {namespace}/{name} has an unexpected form") from None
 
-    def measurements(self, namespace: str) -> list[Measurement]:
-        """What was measured in a namespace: one request for each of the two kinds."""
-        found = []
+    def list_measurements(self, namespace: str) -> list[Measurement]:
+        """Return the measurements in a namespace, by one request for each of the two kinds."""
+        measurements = []
         for plural in ("bandwidthmeasurements", "goodputmeasurements"):
-            path = f"/apis/{self.api}/namespaces{at(namespace)}/{plural}"
+            path = f"/apis/{self.api_version}/namespaces{at(namespace)}/{plural}"
             try:
-                listed = self.kubernetes.list(path)
+                raw_measurements = self.kubernetes.list_objects(path)
             except NotFound:
                 continue  # a version without this kind
-            for each in listed:
+            for raw_measurement in raw_measurements:
                 with suppress(ValidationError):  # what cannot be read has measured nothing
-                    found.append(Measurement.model_validate(each))
-        return found
+                    measurements.append(Measurement.model_validate(raw_measurement))
+        return measurements
 
-    def config_map(self, namespace: str, name: str) -> Object | None:
-        """A list of nodes that the engine has kept."""
+    def find_config_map(self, namespace: str, name: str) -> KubernetesObject | None:
+        """Return the ConfigMap in which the engine keeps a list of nodes, or None."""
         try:
-            return self.kubernetes.get(f"/api/v1/namespaces{at(namespace)}/configmaps{at(name)}")
+            return self.kubernetes.get_object(
+                f"/api/v1/namespaces{at(namespace)}/configmaps{at(name)}"
+            )
         except NotFound:
             return None
 
-    def _folder(self, namespace: str) -> str:
-        return f"/apis/{self.api}/namespaces{at(namespace)}/certifications"
+    def _get_collection_path(self, namespace: str) -> str:
+        return f"/apis/{self.api_version}/namespaces{at(namespace)}/certifications"
 
-    def _at(self, place: Place) -> str:
-        return self._folder(place.namespace) + at(place.name)
+    def _get_path(self, name: CertificationName) -> str:
+        return self._get_collection_path(name.namespace) + at(name.name)
 
 
-def engine_of(kubernetes: KubernetesClient, cluster: str) -> ReadinessEngine:
-    """The engine of a cluster. `cluster` is what people call it.
+def find_engine(kubernetes: KubernetesClient, cluster: str) -> ReadinessEngine:
+    """Return the engine of a cluster; `cluster` is the cluster's name for messages.
 
-    Raises GpuformError where it is not installed: nothing is ever installed for somebody.
+    Raises:
+        GpuformError: the engine is not installed. gpuform never installs it.
     """
-    listed = kubernetes.get("/apis").get("groups")
-    served: dict[str, set[str]] = {}
-    for group in listed if isinstance(listed, list) else ():
+    groups = kubernetes.get_object("/apis").get("groups")
+    versions_by_group: dict[str, set[str]] = {}
+    for group in groups if isinstance(groups, list) else ():
         if isinstance(group, Mapping):
             versions = group.get("versions")
-            told = versions if isinstance(versions, list) else []
-            served[str(group.get("name"))] = {
-                str(each.get("version")) for each in told if isinstance(each, Mapping)
+            version_list = versions if isinstance(versions, list) else []
+            versions_by_group[str(group.get("name"))] = {
+                str(version.get("version"))
+                for version in version_list
+                if isinstance(version, Mapping)
             }
-    for group in GROUPS:
-        if _VERSION in served.get(group, ()):
-            return ReadinessEngine(kubernetes, f"{group}/{_VERSION}")
-    others = [f"{group}/{version}" for group in GROUPS for version in served.get(group, ())]
+    # The newest group first: a cluster in the middle of an upgrade serves both.
+    for group in API_GROUPS:
+        if _API_VERSION in versions_by_group.get(group, ()):
+            return ReadinessEngine(kubernetes, f"{group}/{_API_VERSION}")
+    others = [
+        f"{group}/{version}" for group in API_GROUPS for version in versions_by_group.get(group, ())
+    ]
     if others:
         raise GpuformError(
             f"cluster {cluster} has the Cluster Readiness Engine in another version of its API "
-            f"({', '.join(sorted(others))}); gpuform knows {_VERSION}",
+            f"({', '.join(sorted(others))}); gpuform knows {_API_VERSION}",
             hint="install a version of the engine with that API, or use a newer gpuform",
         )
     raise GpuformError(
         f"cluster {cluster} has no Cluster Readiness Engine: its Kubernetes serves neither "
-        f"{' nor '.join(GROUPS)}",
+        f"{' nor '.join(API_GROUPS)}",
         hint="install it, `nvcrectl setup init` with this cluster's kubeconfig (NVIDIA's page "
         "'Install'); gpuform installs nothing in a cluster",
     )
 
 
-def manifest(
-    api: str, place: Place, categories: Sequence[CategoryInputs], nodes: Sequence[str], urn: str
+def build_certification(
+    api_version: str,
+    name: CertificationName,
+    categories: Sequence[CategoryInputs],
+    nodes: Sequence[str],
+    urn: str,
 ) -> dict[str, Any]:
-    """A certification of these nodes. A floor is a threshold of the engine, too."""
+    """Return the certification of these nodes, with declared floors as thresholds."""
     return {
-        "apiVersion": api,
+        "apiVersion": api_version,
         "kind": "Certification",
         "metadata": {
-            "name": place.name,
-            "namespace": place.namespace,
-            "annotations": {OWNER: urn},
+            "name": name.name,
+            "namespace": name.namespace,
+            "annotations": {OWNER_ANNOTATION: urn},
         },
         "spec": {
             "target": {"nodeNames": sorted(nodes)},
-            "categories": [_category(each) for each in categories],
+            "categories": [_build_category(category) for category in categories],
         },
     }
 
 
-def _category(category: CategoryInputs) -> dict[str, Any]:
+def _build_category(category: CategoryInputs) -> dict[str, Any]:
     options = dict(category.options or {})
     if category.required is not None:
+        # The engine then fails the category by itself, and names the nodes below the floor.
         options["thresholds"] = {category.measured_metric: f"value >= {category.required:.12g}"}
     body: dict[str, Any] = {"domain": category.domain, "variant": category.variant}
     return {**body, "options": options} if options else body
 
 
-def _certification(body: Object, path: str) -> Certification:
+def _parse_certification(body: KubernetesObject, path: str) -> Certification:
     try:
         return Certification.model_validate(body)
     except ValidationError:

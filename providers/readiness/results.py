@@ -1,5 +1,6 @@
-"""Read what a certification of the Cluster Readiness Engine says of its nodes, and run one as a
-tester.
+"""Read the results of a certification of the Cluster Readiness Engine, and run one as a tester.
+
+`certifying` calls `EngineTester`, which sends requests by `ReadinessEngine`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -8,11 +9,21 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from gpuform.providers.certifying import Job, Refusal, Run, Unreadable
+from gpuform.providers.certifying import (
+    CertificationRun,
+    JobResult,
+    ReportedFailure,
+    UnreadableResult,
+)
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import PASS_NODE
-from gpuform.providers.readiness.engine import OWNER, Place, ReadinessEngine, manifest
+from gpuform.providers.readiness.engine import (
+    OWNER_ANNOTATION,
+    CertificationName,
+    ReadinessEngine,
+    build_certification,
+)
 from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.readiness_wire import (
     CategoryStatus,
@@ -32,315 +43,396 @@ from gpuform.schemas.safe_text import truncate
 
 T = TypeVar("T")
 
-_OF_THE_NODE: Final = frozenset({"HardwareFailureDetected"})
-"""Reasons that name the node itself (`NodeFailureReason`). Any other one every node of a group
-gets, whichever of them it was (design record 071)."""
+_NODE_FAULT_REASONS: Final = frozenset({"HardwareFailureDetected"})
+"""Reasons that blame the node itself (`NodeFailureReason`).
 
-_LONGEST: Final = 200
+Any other reason is written for every node of a group, whichever node caused it (design record 071).
+"""
+
+_MAX_REASON_LENGTH: Final = 200
 
 
-def jobs_of(
+def read_job_results(
     engine: ReadinessEngine, certification: Certification, categories: Sequence[CategoryInputs]
-) -> list[Job]:
-    """The jobs of every category, in the order of the declaration.
+) -> list[JobResult]:
+    """Return the job results of every category, in the declared order.
 
-    Raises Unreadable when something that the certification refers to cannot be read: a list that
-    is missing is not a list without failures.
+    Raises:
+        UnreadableResult: an object that the certification refers to cannot be read. A missing list
+            is no list without failures.
     """
-    namespace, began = certification.metadata.namespace, certification.metadata.created_at
-    measured: dict[str, list[Measurement]] = {}
-    for each in engine.measurements(namespace):
-        if each.metadata.created_at >= began:  # of an earlier run, jobs have the same names
-            measured.setdefault(each.spec.job.name, []).append(each)
-    told = {(each.domain, each.variant): each for each in certification.status.categories}
-    found: list[Job] = []
+    namespace, created_at = certification.metadata.namespace, certification.metadata.created_at
+    measurements_by_job: dict[str, list[Measurement]] = {}
+    for measurement in engine.list_measurements(namespace):
+        if (
+            measurement.metadata.created_at >= created_at
+        ):  # of an earlier run, jobs have the same names
+            measurements_by_job.setdefault(measurement.spec.job.name, []).append(measurement)
+    status_by_category = {
+        (category_status.domain, category_status.variant): category_status
+        for category_status in certification.status.categories
+    }
+    results: list[JobResult] = []
     for category in categories:
-        status = told.get((category.domain, category.variant))
+        status = status_by_category.get((category.domain, category.variant))
         if status is not None:
-            source = _Source(engine, namespace, status, measured)
-            found += _consistent(source, list(_jobs(source, category)))
-    return found
+            reports = _CategoryReports(engine, namespace, status, measurements_by_job)
+            results += _fail_results_of_failed_category(
+                reports, list(_build_results(reports, category))
+            )
+    return results
 
 
-def _consistent(source: "_Source", jobs: list[Job]) -> list[Job]:
-    """The jobs; none has passed where their category has not, and no job tells why."""
-    if source.has_passed or not all(each.passed and not each.failed for each in jobs):
-        return jobs
-    because = _why(source) or f"its category is {source.status.status or 'without a status'}"
-    return [replace(each, passed=False, because=because, is_telling=False) for each in jobs]
+def _fail_results_of_failed_category(
+    reports: "_CategoryReports", results: list[JobResult]
+) -> list[JobResult]:
+    """Return the results, all as failed if their category has failed and no result explains it."""
+    if reports.has_passed or not all(
+        result.has_passed and not result.reported_failures for result in results
+    ):
+        return results
+    reason = (
+        _explain_failure(reports)
+        or f"its category is {reports.status.status or 'without a status'}"
+    )
+    return [
+        replace(result, has_passed=False, reason=reason, blames_single_node=False)
+        for result in results
+    ]
 
 
-class _Source:
-    """One category's part of what the engine keeps."""
+class _CategoryReports:
+    """What the engine's objects report of one category."""
 
     def __init__(
         self,
         engine: ReadinessEngine,
         namespace: str,
         status: CategoryStatus,
-        measured: Mapping[str, Sequence[Measurement]],
+        measurements_by_job: Mapping[str, Sequence[Measurement]],
     ) -> None:
         self._engine = engine
         self.status = status
         self._namespace = namespace
-        self._measured = measured
-        self.workflow = self._workflow()
+        self._measurements_by_job = measurements_by_job
+        self.workflow = self._find_workflow()
 
     @property
     def has_passed(self) -> bool:
-        """Whether the engine says of the category, and of what runs it, that all have passed."""
+        """True if the engine reports that the category and its workflow have passed."""
         if self.status.status != "Succeeded":
             return False
-        told = self.workflow.status.conditions if self.workflow is not None else ()
-        return not any(find_true_condition(told, kind) for kind in ("Failed", "ValidationFailed"))
+        conditions = self.workflow.status.conditions if self.workflow is not None else ()
+        return not any(
+            find_true_condition(conditions, kind) for kind in ("Failed", "ValidationFailed")
+        )
 
-    def figure(self, job: str, metric: str) -> float | None:
-        """What was measured of a job; the least, where several measurements tell one."""
-        told = (each.get_value(metric) for each in self._measured.get(job, ()))
-        return min((value for value in told if value is not None), default=None)
+    def find_measured_value(self, job: str, metric: str) -> float | None:
+        """Return the measured value of a job, the lowest of several, or None."""
+        values = (
+            measurement.get_value(metric) for measurement in self._measurements_by_job.get(job, ())
+        )
+        return min((value for value in values if value is not None), default=None)
 
-    def nodes_by_group(self) -> dict[str, list[str]]:
-        """As their list tells it, else as the groups do."""
+    def read_nodes_by_group(self) -> dict[str, list[str]]:
+        """Return the nodes of each group, from their ConfigMap, else from the workflow."""
         workflow = self.workflow
         if workflow is None:
             return {}
-        inline = {each.name: [*each.nodes] for each in workflow.status.orchestration.groups}
-        return self._listed(workflow.status.group_nodes, parse_group_nodes) or inline
+        nodes_in_workflow = {
+            group.name: [*group.nodes] for group in workflow.status.orchestration.groups
+        }
+        return (
+            self._read_config_map(workflow.status.group_nodes, parse_group_nodes)
+            or nodes_in_workflow
+        )
 
-    def failed(self) -> list[FailedNode]:
+    def read_failed_nodes(self) -> list[FailedNode]:
         reference = self.status.failed_nodes or (
             self.workflow.status.failed_nodes if self.workflow is not None else None
         )
-        return self._listed(reference, parse_failed_nodes) or []
+        return self._read_config_map(reference, parse_failed_nodes) or []
 
-    def succeeded(self) -> list[str] | None:
+    def read_succeeded_nodes(self) -> list[str] | None:
         reference = self.status.succeeded_nodes or (
             self.workflow.status.succeeded_nodes if self.workflow is not None else None
         )
-        return self._listed(reference, parse_succeeded_nodes)
+        return self._read_config_map(reference, parse_succeeded_nodes)
 
-    def _workflow(self) -> Workflow | None:
+    def _find_workflow(self) -> Workflow | None:
         reference = self.status.workflow
         if reference is None or not reference.name:
             return None
         namespace = reference.namespace or self._namespace
-        return self._engine.workflow(namespace, reference.name)
+        return self._engine.find_workflow(namespace, reference.name)
 
-    def _listed(
-        self, reference: Reference | None, read: Callable[[Mapping[str, Any]], T]
+    def _read_config_map(
+        self, reference: Reference | None, parse: Callable[[Mapping[str, Any]], T]
     ) -> T | None:
         if reference is None or not reference.name:
             return None
-        found = self._engine.config_map(self._namespace, reference.name)
-        what = f"the list of nodes {self._namespace}/{reference.name}"
-        if found is None:
-            raise Unreadable(f"{what} is gone: what it said cannot be told")
+        config_map = self._engine.find_config_map(self._namespace, reference.name)
+        label = f"the list of nodes {self._namespace}/{reference.name}"
+        # The engine names the list, so its nodes were in it: without it they cannot be told apart.
+        if config_map is None:
+            raise UnreadableResult(f"{label} is gone: what it said cannot be told")
         try:
-            return read(found)
+            return parse(config_map)
         except (ValueError, ValidationError) as error:
-            told = (
+            problem = (
                 "its nodes have an unexpected form"
                 if isinstance(error, ValidationError)
                 else str(error)
             )
-            raise Unreadable(f"{what} cannot be read: {told}") from None
+            raise UnreadableResult(f"{label} cannot be read: {problem}") from None
 
 
-def _jobs(source: _Source, category: CategoryInputs) -> Iterator[Job]:
-    """One job for each group; after a search for faults one for each node, which it names."""
-    workflow, failed = source.workflow, source.failed()
+def _build_results(reports: _CategoryReports, category: CategoryInputs) -> Iterator[JobResult]:
+    """Yield one result for each group, or for each node that a search for faults names."""
+    workflow, failed = reports.workflow, reports.read_failed_nodes()
     if workflow is None or not workflow.status.orchestration.groups:
-        yield from _nodes_told(source, category, failed)
+        yield from _build_ungrouped_results(reports, category, failed)
         return
     orchestration = workflow.status.orchestration
     if orchestration.search is not None:
-        yield from _nodes_found(source, category, failed, orchestration.search)
+        yield from _build_search_results(reports, category, failed, orchestration.search)
         return
-    because, by_group, succeeded = _why(source), source.nodes_by_group(), source.succeeded()
-    seen: set[str] = set()
+    reason, by_group, succeeded = (
+        _explain_failure(reports),
+        reports.read_nodes_by_group(),
+        reports.read_succeeded_nodes(),
+    )
+    grouped_nodes: set[str] = set()
     for group in orchestration.groups:
-        told = by_group.get(group.name, [])
-        nodes = [name for name in told if name not in orchestration.excluded_nodes]
-        seen.update(nodes)
+        group_nodes = by_group.get(group.name, [])
+        nodes = [name for name in group_nodes if name not in orchestration.excluded_nodes]
+        grouped_nodes.update(nodes)
+        # A group can pass without a result for one of its nodes: only named nodes have passed.
         if group.phase == "Succeeded" and succeeded is not None:
-            named = {*succeeded, *(each.name for each in failed)}
-            yield from _unproven(category, [name for name in nodes if name not in named])
-            nodes = [name for name in nodes if name in named]
-        mine = [each for each in failed if each.name in nodes]
-        figure = source.figure(group.job.name, category.measured_metric) if group.job else None
-        yield Job(
+            reported_nodes = {*succeeded, *(node.name for node in failed)}
+            yield from _build_unproven_results(
+                category, [name for name in nodes if name not in reported_nodes]
+            )
+            nodes = [name for name in nodes if name in reported_nodes]
+        group_failures = [node for node in failed if node.name in nodes]
+        measured_value = (
+            reports.find_measured_value(group.job.name, category.measured_metric)
+            if group.job
+            else None
+        )
+        yield JobResult(
             category=category,
             nodes=nodes,
-            passed=group.phase == "Succeeded",
-            measured=figure,
-            because=because if group.phase != "Succeeded" else "",
-            failed=_refused(mine),
-            at=group.ended_at,
-            is_telling=group.phase == "Failed" and not _is_unmeasured(mine, figure),
+            has_passed=group.phase == "Succeeded",
+            measured_value=measured_value,
+            reason=reason if group.phase != "Succeeded" else "",
+            reported_failures=_to_reported_failures(group_failures),
+            ended_at=group.ended_at,
+            blames_single_node=group.phase == "Failed"
+            and not _is_unmeasured(group_failures, measured_value),
         )
-    others = [each for each in failed if each.name not in seen]
-    yield from _named(category, others)
+    # Failures of nodes that no group lists must not be lost.
+    other_failures = [node for node in failed if node.name not in grouped_nodes]
+    yield from _build_failure_results(category, other_failures)
 
 
-def _unproven(category: CategoryInputs, nodes: Sequence[str]) -> Iterator[Job]:
-    """Yield a job for each node of a group that has passed, and whose node no result names."""
-    for name in nodes:
-        missing = [f"its list of nodes that succeeded does not name {name}"]
+def _build_unproven_results(category: CategoryInputs, nodes: Sequence[str]) -> Iterator[JobResult]:
+    """Yield a failed result for each node of a passed group that the engine's lists do not name."""
+    for node in nodes:
+        missing = [f"its list of nodes that succeeded does not name {node}"]
         gaps = find_gaps(PASS_NODE, Observation("the Cluster Readiness Engine", missing))
-        yield Job(category, [name], passed=False, because="; ".join(gaps), is_telling=False)
+        yield JobResult(
+            category, [node], has_passed=False, reason="; ".join(gaps), blames_single_node=False
+        )
 
 
-def _nodes_told(
-    source: _Source, category: CategoryInputs, failed: Sequence[FailedNode]
-) -> Iterator[Job]:
-    """The nodes of a category of which nobody tells groups, and so no figures."""
-    yield from _named(category, failed)
-    named = {each.name for each in failed}
-    passed = [name for name in source.succeeded() or () if name not in named]
+def _build_ungrouped_results(
+    reports: _CategoryReports, category: CategoryInputs, failed: Sequence[FailedNode]
+) -> Iterator[JobResult]:
+    """Yield the results of a category whose workflow reports no groups, and so no figures."""
+    yield from _build_failure_results(category, failed)
+    failed_names = {node.name for node in failed}
+    passed = [name for name in reports.read_succeeded_nodes() or () if name not in failed_names]
     for name in passed:
-        yield Job(category, [name], passed=True, is_telling=False)
-    if source.status.status != "Succeeded" and not failed:
-        nodes = [name for each in source.nodes_by_group().values() for name in each]
+        yield JobResult(category, [name], has_passed=True, blames_single_node=False)
+    if reports.status.status != "Succeeded" and not failed:
+        nodes = [
+            name for group_nodes in reports.read_nodes_by_group().values() for name in group_nodes
+        ]
         others = list(dict.fromkeys(name for name in nodes if name not in passed))
         if others:
-            yield Job(category, others, passed=False, because=_why(source), is_telling=False)
+            yield JobResult(
+                category,
+                others,
+                has_passed=False,
+                reason=_explain_failure(reports),
+                blames_single_node=False,
+            )
 
 
-def _nodes_found(
-    source: _Source, category: CategoryInputs, failed: Sequence[FailedNode], search: Search
-) -> Iterator[Job]:
-    """The nodes as a search has found them: it has judged the floor of each group by itself.
+def _build_search_results(
+    reports: _CategoryReports,
+    category: CategoryInputs,
+    failed: Sequence[FailedNode],
+    search: Search,
+) -> Iterator[JobResult]:
+    """Yield one result for each node that a search for faults names.
 
-    The list of failures has every node of each group that failed on the way; the search clears
-    some of them (design record 055).
+    The search checks the floor of each group itself. The list of failures has every node of each
+    group that failed on the way; the search clears some of them (design record 055).
     """
-    cleared = {*(source.succeeded() or ())} - {*search.suspects}
-    left = [each for each in failed if each.name not in cleared or each.reason in _OF_THE_NODE]
-    yield from _named(category, left, search.suspects)
-    named = {each.name for each in left}
-    for name in sorted(cleared - named):
-        yield Job(category, [name], passed=True, needs_figure=False)
+    cleared = {*(reports.read_succeeded_nodes() or ())} - {*search.suspects}
+    uncleared_failures = [
+        node for node in failed if node.name not in cleared or node.reason in _NODE_FAULT_REASONS
+    ]
+    yield from _build_failure_results(category, uncleared_failures, search.suspects)
+    failed_names = {node.name for node in uncleared_failures}
+    for name in sorted(cleared - failed_names):
+        yield JobResult(category, [name], has_passed=True, needs_figure=False)
     for name in search.suspects:
-        if name not in named:
-            yield Job(category, [name], passed=False, because=_why(source))
+        if name not in failed_names:
+            yield JobResult(category, [name], has_passed=False, reason=_explain_failure(reports))
 
 
-def _named(
+def _build_failure_results(
     category: CategoryInputs, failed: Sequence[FailedNode], at_fault: Collection[str] = ()
-) -> Iterator[Job]:
-    for each in failed:
-        told, telling = _refused([each]), each.name in at_fault
-        yield Job(category, [each.name], passed=False, failed=told, is_telling=telling)
+) -> Iterator[JobResult]:
+    for node in failed:
+        failures, is_at_fault = _to_reported_failures([node]), node.name in at_fault
+        yield JobResult(
+            category,
+            [node.name],
+            has_passed=False,
+            reported_failures=failures,
+            blames_single_node=is_at_fault,
+        )
 
 
-def _is_unmeasured(failed: Sequence[FailedNode], figure: float | None) -> bool:
-    """Whether a floor is missed for want of a figure, and not by one."""
-    return figure is None and any(each.reason == "ThresholdViolation" for each in failed)
+def _is_unmeasured(failed: Sequence[FailedNode], measured_value: float | None) -> bool:
+    """Return True if nodes miss a floor because there is no figure, not because of one."""
+    return measured_value is None and any(node.reason == "ThresholdViolation" for node in failed)
 
 
-def _refused(failed: Sequence[FailedNode]) -> list[Refusal]:
+def _to_reported_failures(failed: Sequence[FailedNode]) -> list[ReportedFailure]:
     return [
-        Refusal(each.name, _told(each.reason, each.message), each.reason in _OF_THE_NODE)
-        for each in failed
+        ReportedFailure(
+            node.name, _format_reason(node.reason, node.message), node.reason in _NODE_FAULT_REASONS
+        )
+        for node in failed
     ]
 
 
-def _why(source: _Source) -> str:
-    """The words of the category's own failure, if there are any."""
-    if source.workflow is None:
-        return f"its category is {source.status.status or 'without a status'}"
-    conditions: tuple[Condition, ...] = source.workflow.status.conditions
+def _explain_failure(reports: _CategoryReports) -> str:
+    """Return the reason of the category's own failure, or ""."""
+    if reports.workflow is None:
+        return f"its category is {reports.status.status or 'without a status'}"
+    conditions: tuple[Condition, ...] = reports.workflow.status.conditions
     for kind in ("Failed", "ValidationFailed"):
         condition = find_true_condition(conditions, kind)
         if condition is not None:
-            return _told(condition.reason, condition.message)
+            return _format_reason(condition.reason, condition.message)
     return ""
 
 
-def _told(reason: str, message: str) -> str:
-    text = " ".join(message.split())
-    return truncate(f"{text} ({reason})" if text and reason else text or reason, _LONGEST)
+def _format_reason(reason: str, message: str) -> str:
+    one_line = " ".join(message.split())
+    return truncate(
+        f"{one_line} ({reason})" if one_line and reason else one_line or reason, _MAX_REASON_LENGTH
+    )
 
 
-PURPOSE: Final = "gpuform.dev/purpose"
-"""The annotation that says which nodes and tests a certification is for."""
+PURPOSE_ANNOTATION: Final = "gpuform.dev/purpose"
+"""The annotation with the digest of the nodes and tests that a certification is for."""
 
 
 @dataclass(frozen=True)
 class EngineTester:
-    """A `gpuform.providers.certifying.Tester`.
+    """A `gpuform.providers.certifying.NodeTester`.
 
-    `owner` is the URN of the resource, which may have had another one when `last` was begun.
+    `owner` is the URN of the resource; when the run `last_run_id` was begun, the URN may have been
+    another one.
     """
 
     engine: ReadinessEngine
-    place: Place
+    name: CertificationName
     categories: Sequence[CategoryInputs]
     owner: str
-    last: str = ""
+    last_run_id: str = ""
 
     @property
-    def by(self) -> str:
+    def name_of_tester(self) -> str:
         """The engine, with the API that it has."""
-        return self.engine.api
+        return self.engine.api_version
 
-    def find(self) -> Run | None:
+    def find_run(self) -> CertificationRun | None:
         """The certification of that name. Raises GpuformError for one that somebody else made."""
-        found = self.engine.find(self.place)
-        if found is None:
+        certification = self.engine.find_certification(self.name)
+        if certification is None:
             return None
-        annotations = found.metadata.annotations
-        if annotations.get(OWNER) != self.owner and found.metadata.uid != self.last:
+        annotations = certification.metadata.annotations
+        if (
+            annotations.get(OWNER_ANNOTATION) != self.owner
+            and certification.metadata.uid != self.last_run_id
+        ):
             raise GpuformError(
-                f"there is a certification {self.place} already, which this resource did not make",
+                f"there is a certification {self.name} already, which this resource did not make",
                 hint="declare another name; gpuform takes and removes none that others have made",
             )
-        purpose = annotations.get(PURPOSE, "")
-        return _run(found, purpose)
+        purpose = annotations.get(PURPOSE_ANNOTATION, "")
+        return _to_run(certification, purpose)
 
-    def begin(self, nodes: Sequence[str], purpose: str) -> None:
+    def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
         """Makes the certification of these nodes."""
-        body = manifest(self.engine.api, self.place, self.categories, nodes, self.owner)
-        body["metadata"]["annotations"][PURPOSE] = purpose
-        self.engine.create(body)
+        body = build_certification(
+            self.engine.api_version, self.name, self.categories, nodes, self.owner
+        )
+        body["metadata"]["annotations"][PURPOSE_ANNOTATION] = purpose
+        self.engine.create_certification(body)
 
-    def resume(self, run: Run) -> None:
+    def resume_run(self, run: CertificationRun) -> None:
         """Nothing: a certification is made by one request."""
 
-    def jobs(self, run: Run) -> Sequence[Job]:
+    def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
         """What its workflows say of their groups."""
-        found = self.engine.find(self.place)
-        if found is None or found.metadata.uid != run.id:
-            raise GpuformError(f"certification {self.place} was removed before it was read")
-        return jobs_of(self.engine, found, self.categories)
+        certification = self.engine.find_certification(self.name)
+        if certification is None or certification.metadata.uid != run.id:
+            raise GpuformError(f"certification {self.name} was removed before it was read")
+        return read_job_results(self.engine, certification, self.categories)
 
-    def remove(self, run: Run) -> None:
+    def remove_run(self, run: CertificationRun) -> None:
         """Deletes that very certification."""
-        self.engine.delete(self.place, run.id)
+        self.engine.delete_certification(self.name, run.id)
 
 
-def _run(found: Certification, purpose: str) -> Run:
-    failed = found.find_condition("Failed") or found.find_condition("ValidationFailed")
-    ended = found.find_condition("Failed") or found.find_condition("Succeeded")
-    leaving = found.metadata.deleted_at is not None
+def _to_run(certification: Certification, purpose: str) -> CertificationRun:
+    failed = certification.find_condition("Failed") or certification.find_condition(
+        "ValidationFailed"
+    )
+    ended = certification.find_condition("Failed") or certification.find_condition("Succeeded")
+    is_being_deleted = certification.metadata.deleted_at is not None
     problem = ""
     if failed is not None:
-        told = " ".join(failed.message.split()) or failed.reason or failed.type
-        problem = f"certification {found.metadata.name}: {told}"
-    return Run(
-        id=found.metadata.uid,
-        purpose="" if leaving else purpose,
-        phase="being deleted" if leaving else _phase(found),
-        ended=ended is not None,
+        message = " ".join(failed.message.split()) or failed.reason or failed.type
+        problem = f"certification {certification.metadata.name}: {message}"
+    return CertificationRun(
+        id=certification.metadata.uid,
+        # Nobody may wait for a run that is being deleted.
+        purpose="" if is_being_deleted else purpose,
+        progress="being deleted" if is_being_deleted else _format_progress(certification),
+        has_ended=ended is not None,
         ended_at=ended.since if ended is not None else "",
         problem=problem,
     )
 
 
-def _phase(found: Certification) -> str:
-    """`InProgress: communication/nccl-all-reduce`."""
-    going = [each for each in found.status.categories if each.status == "InProgress"]
-    done = sum(each.status in {"Succeeded", "Failed"} for each in found.status.categories)
-    names = ", ".join(f"{each.domain}/{each.variant}" for each in going)
-    total = len(found.status.categories)
-    return f"InProgress: {names} ({done} of {total} done)" if names else "InProgress"
+def _format_progress(certification: Certification) -> str:
+    """Return progress such as `InProgress: communication/nccl-all-reduce (1 of 3 done)`."""
+    running = [
+        category for category in certification.status.categories if category.status == "InProgress"
+    ]
+    ended_count = sum(
+        category.status in {"Succeeded", "Failed"} for category in certification.status.categories
+    )
+    names = ", ".join(f"{category.domain}/{category.variant}" for category in running)
+    total = len(certification.status.categories)
+    return f"InProgress: {names} ({ended_count} of {total} done)" if names else "InProgress"

@@ -1,32 +1,32 @@
-"""Repairing broken nodes: which of them now, and the record of what was asked for.
+"""Decide which broken nodes a run repairs.
 
-Pure, but for the record: each platform says what is broken, and does the repairing.
+Each platform reports its faults and carries out the repairs; the functions here only decide.
 """
 
-from gpuform.providers.repairing.deciding import (
-    Decision,
+from gpuform.providers.repairing.decisions import (
     Fleet,
-    Held,
-    changes_of,
-    decide,
-    due_notices,
-    faults_in,
+    RepairDecision,
+    UnrepairedFault,
+    build_due_repair_notices,
+    build_repair_changes,
+    build_unrepaired_notices,
+    choose_repairs,
+    describe_repair,
     is_unusable_for,
-    notices_of,
-    repair_of,
-    repair_text,
+    parse_faults,
+    parse_repair_policy,
 )
 
 __all__ = [
-    "Decision",
     "Fleet",
-    "Held",
-    "changes_of",
-    "decide",
-    "due_notices",
-    "faults_in",
+    "RepairDecision",
+    "UnrepairedFault",
+    "build_due_repair_notices",
+    "build_repair_changes",
+    "build_unrepaired_notices",
+    "choose_repairs",
+    "describe_repair",
     "is_unusable_for",
-    "notices_of",
-    "repair_of",
-    "repair_text",
+    "parse_faults",
+    "parse_repair_policy",
 ]

@@ -8,27 +8,27 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuform.providers.certifying import (
-    DAY,
-    CertificationActions,
+    DAY_S,
+    CertificationOperations,
     Machine,
-    Reach,
-    Tester,
-    change_of,
-    due_notices,
-    last_run,
+    NodeAccess,
+    NodeTester,
+    build_certify_again_change,
+    build_due_certification_notices,
+    get_last_run_id,
 )
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
-from gpuform.providers.kubernetes.nodes import NodeSoftware, software_of_nodes
+from gpuform.providers.kubernetes.client import get_kubernetes_client
+from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
+from gpuform.providers.kubernetes.nodes import NodeSoftware, list_node_software
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Timeouts
-from gpuform.providers.readiness import EngineTester, Place, engine_of
+from gpuform.providers.readiness import CertificationName, EngineTester, find_engine
 from gpuform.providers.records import BatchRecords
 from gpuform.providers.scp.client import client_for
 from gpuform.providers.scp.nodes import VERDICT_OWNER, is_terminating
-from gpuform.providers.slurm import BatchJobs, SlurmTester, slurm_commands
+from gpuform.providers.slurm import BatchQueue, SlurmTester, create_command_runner
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.ids import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
@@ -39,36 +39,36 @@ from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.values import contains_unknown
 
 
-class NodeCertificationOperations(CertificationActions[CertificationInputs]):
+class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
     """Operations of a certification of GPU nodes."""
 
     inputs = CertificationInputs
 
-    def _id_of(self, inputs: CertificationInputs) -> str:
+    def _get_id(self, inputs: CertificationInputs) -> str:
         return f"{inputs.namespace or DEFAULT_NAMESPACE}/{inputs.name}"
 
-    def _inputs_of(self, id_: str) -> Mapping[str, Any]:
-        namespace, _, name = id_.partition("/")
+    def _parse_id(self, object_id: str) -> Mapping[str, Any]:
+        namespace, _, name = object_id.partition("/")
         if not namespace or not name or "/" in name:
             raise GpuformError(
-                f"{id_!r} is not the id of a certification",
+                f"{object_id!r} is not the id of a certification",
                 hint="write it as NAMESPACE/NAME, such as default/fabric",
             )
         return {"namespace": namespace, "name": name}
 
-    def _owner_of(self, inputs: CertificationInputs) -> str:  # noqa: ARG002 - the shape of the class
+    def _get_verdict_owner(self, inputs: CertificationInputs) -> str:  # noqa: ARG002 - the shape of the class
         return VERDICT_OWNER
 
-    def _number_of(self, inputs: CertificationInputs) -> int:
+    def _count_declared_nodes(self, inputs: CertificationInputs) -> int:
         return len({*inputs.node_ids})
 
-    def _reach(
-        self, context: ProviderContext, id_: str, inputs: CertificationInputs
-    ) -> Reach | None:
+    def _find_nodes(
+        self, context: ProviderContext, object_id: str, inputs: CertificationInputs
+    ) -> NodeAccess | None:
         client = client_for(self._settings, inputs.region_id)
         kubeconfig = None
         if inputs.kubernetes is not None:
-            kubeconfig = declared_kubeconfig(inputs.kubernetes, "kubernetes.")
+            kubeconfig = load_declared_kubeconfig(inputs.kubernetes, "kubernetes.")
         label = f"certification {inputs.name}"
 
         def list_machines() -> list[Machine]:
@@ -78,30 +78,36 @@ class NodeCertificationOperations(CertificationActions[CertificationInputs]):
                 for node in client.get_node_listing().all()
                 if node.id in certified_ids and not is_terminating(node.state)
             ]
-            software = {} if kubeconfig is None else software_of_nodes(client_by(kubeconfig, label))
+            software = (
+                {}
+                if kubeconfig is None
+                else list_node_software(get_kubernetes_client(kubeconfig, label))
+            )
             return [
                 _build_machine(node, software.get(node.gpu_node_name)) for node in existing_nodes
             ]
 
-        def create_tester() -> Tester:
+        def create_tester() -> NodeTester:
             if inputs.uses_slurm:
-                commands = slurm_commands(
+                commands = create_command_runner(
                     inputs.slurm or SlurmInputs(), kubeconfig=kubeconfig, cluster=label
                 )
                 records = BatchRecords.beside(context.intents)
-                jobs = BatchJobs(commands, folder=inputs.folder or "")
-                return SlurmTester(jobs, records, id_, inputs.name, inputs.categories, {})
-            engine = engine_of(client_by(kubeconfig or "", label), f"of {label}")
-            certification_place = Place(inputs.namespace or DEFAULT_NAMESPACE, inputs.name)
+                jobs = BatchQueue(commands, folder=inputs.folder or "")
+                return SlurmTester(jobs, records, object_id, inputs.name, inputs.categories, {})
+            engine = find_engine(get_kubernetes_client(kubeconfig or "", label), f"of {label}")
+            certification_place = CertificationName(
+                inputs.namespace or DEFAULT_NAMESPACE, inputs.name
+            )
             return EngineTester(
                 engine,
                 certification_place,
                 inputs.categories,
-                context.urn or id_,
-                last_run(context),
+                context.urn or object_id,
+                get_last_run_id(context),
             )
 
-        return Reach(
+        return NodeAccess(
             list_machines, create_tester, lambda: context.get_platform_time(client.clock_ahead)[0]
         )
 
@@ -123,7 +129,9 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     kind = "Certification"
     inputs = CertificationInputs
     outputs = CertificationOutputs
-    timeouts = Timeouts(create=DAY, update=DAY, delete=600)  # `wait_minutes` is what ends waiting
+    timeouts = Timeouts(
+        create=DAY_S, update=DAY_S, delete=600
+    )  # `wait_minutes` is what ends waiting
     operations = NodeCertificationOperations
     id_example = "default/fabric"
     planned_fields = frozenset({"node_ids"})
@@ -138,7 +146,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         old_ids, declared_ids = old_outputs.get("node_ids") or [], declared.get("node_ids")
         is_unknown = contains_unknown(declared_ids)
         new_count = 0 if is_unknown else len({*(declared_ids or ())} - {*old_ids})
-        recertification = change_of(old_outputs, new_count)
+        recertification = build_certify_again_change(old_outputs, new_count)
         if recertification is not None:
             yield recertification
         if is_unknown:
@@ -157,4 +165,4 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
         """Return a notice for nodes without a valid certification."""
-        return due_notices(old_outputs)
+        return build_due_certification_notices(old_outputs)

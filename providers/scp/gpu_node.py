@@ -23,7 +23,7 @@ from gpuform.providers.lifetime import Power, Verdict
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
-from gpuform.providers.repairing import Decision, faults_in, repair_of
+from gpuform.providers.repairing import RepairDecision, parse_faults, parse_repair_policy
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.idleness import (
@@ -521,13 +521,15 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     @classmethod
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Decision:
+    ) -> RepairDecision:
         """Decide whether a run deletes a broken node and creates another one."""
         node = parse_stored_node(old_outputs)
-        faulty_ids = {fault.instance for fault in faults_in(old_outputs)}
+        faulty_ids = {fault.instance for fault in parse_faults(old_outputs)}
         # Stored outputs have no node id: the faults name it.
         nodes = [] if node is None else [node.model_copy(update={"id": next(iter(faulty_ids), "")})]
-        return decide_repairs(repair_of(declared, MachineRepairInputs), old_outputs, nodes)
+        return decide_repairs(
+            parse_repair_policy(declared, MachineRepairInputs), old_outputs, nodes
+        )
 
     @classmethod
     def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:

@@ -16,7 +16,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import STOP_IDLE_NODES
 from gpuform.providers.lens.client import LensClient, client_for
-from gpuform.providers.lens.idle_gpus import ask_lens, find_missing_proof
+from gpuform.providers.lens.idle_gpus import fetch_answers, find_missing_proof
 from gpuform.providers.lifetime import CAUSE, Verdict, is_for_idleness, left, written
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.permissions import Permission
@@ -145,7 +145,7 @@ def _observe(
     yield Observation("SCP", list(_find_gaps_of_nodes(nodes, idleness.lasting, now)))
     yield Observation("the scheduler", list(_find_gaps_of_jobs(drainer, nodes)))
     names = {node.gpu_node_name for node in nodes}
-    answers = ask_lens(client)
+    answers = fetch_answers(client)
     missing = find_missing_proof(answers, names, GPUS_PER_SERVER, idleness.below)
     yield Observation("Lens", list(missing))
 
@@ -179,9 +179,9 @@ def _find_gaps_of_jobs(drainer: NodeDrainer, nodes: Sequence[NodeOutputs]) -> It
         yield "no scheduler is declared (drain.kubernetes or drain.slurm)"
     for worker in workers or ():
         # A node unknown to its scheduler may run anything.
-        if worker.scheduled is None:
+        if worker.scheduled_node is None:
             yield f"its scheduler does not know {worker.name}"
-        elif worker.scheduled.is_failed:
+        elif worker.scheduled_node.is_failed:
             yield f"its scheduler cannot use {worker.name}"
         elif worker.jobs:
             yield f"{worker.name} runs {', '.join(str(job) for job in worker.jobs[:3])}"

@@ -24,7 +24,7 @@ from gpuform.providers.lifetime import Power, Verdict
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repairs
-from gpuform.providers.repairing import Decision
+from gpuform.providers.repairing import RepairDecision
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.idleness import (
@@ -472,7 +472,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Decision:
+    ) -> RepairDecision:
         """Decide which broken nodes a run deletes and creates again."""
         return decide_pool_repairs(old_outputs, declared)
 

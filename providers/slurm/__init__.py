@@ -1,29 +1,33 @@
-"""Slurm, the scheduler of a cluster, through its own commands."""
+"""Use a cluster's Slurm through its own commands: drain nodes, and run batch jobs.
 
-from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of
-from gpuform.providers.slurm.reading import BatchRun, Node
-from gpuform.providers.slurm.results import SlurmTester, result_of
+`scheduler` is what draining calls, `results` what certifications call. Both send commands by a
+`CommandRunner`: on this machine, over SSH, or in a pod.
+"""
+
+from gpuform.providers.slurm.batch import BatchJob, BatchQueue, parse_exit_code
+from gpuform.providers.slurm.parsing import SlurmJob, SlurmNode
+from gpuform.providers.slurm.results import SlurmTester, search_result
 from gpuform.providers.slurm.scheduler import (
-    Condition,
+    NodeCondition,
     SlurmScheduler,
-    declared_conditions,
-    declared_scheduler,
-    slurm_commands,
-    slurm_scheduler,
+    create_command_runner,
+    create_declared_scheduler,
+    create_slurm_scheduler,
+    list_node_conditions,
 )
 
 __all__ = [
-    "Batch",
-    "BatchJobs",
-    "BatchRun",
-    "Condition",
-    "Node",
+    "BatchJob",
+    "BatchQueue",
+    "NodeCondition",
+    "SlurmJob",
+    "SlurmNode",
     "SlurmScheduler",
     "SlurmTester",
-    "declared_conditions",
-    "declared_scheduler",
-    "exit_code_of",
-    "result_of",
-    "slurm_commands",
-    "slurm_scheduler",
+    "create_command_runner",
+    "create_declared_scheduler",
+    "create_slurm_scheduler",
+    "list_node_conditions",
+    "parse_exit_code",
+    "search_result",
 ]

@@ -1,8 +1,8 @@
-"""Batch jobs of Slurm: submitted once, found again by their names, and what they have printed.
+"""Submit batch jobs to Slurm exactly once, find them by their names, and read their output.
 
-Options are those of sbatch, squeue and scancel of Slurm 22.05 (their manual pages, of the same
-names); accounting is not needed. What a job prints goes to a file that outlives Slurm's memory of
-it (MinJobAge, 300 seconds by default), with its exit code and its nodes at the end.
+`results` calls it to certify nodes. Options are those of sbatch, squeue and scancel of Slurm 22.05
+(manual pages of these names); accounting is not needed. Output goes to a file, with exit code and
+nodes at its end, because Slurm forgets an ended job after MinJobAge, 300 seconds by default.
 """
 
 import hashlib
@@ -14,36 +14,44 @@ from typing import TypeVar
 
 from gpuform.providers.context import PollResult, get_current_context, wait_until_done
 from gpuform.providers.errors import GpuformError, NotReady, UnknownOutcome
-from gpuform.providers.slurm.processes import Commands
-from gpuform.providers.slurm.reading import (
-    BatchRun,
-    expanded,
-    read_exit_codes,
-    read_runs,
-    show_exit_codes,
-    show_runs,
+from gpuform.providers.slurm.parsing import (
+    SlurmJob,
+    build_batch_jobs_command,
+    build_exit_codes_command,
+    expand_hostlist,
+    parse_batch_jobs,
+    parse_exit_codes,
 )
-from gpuform.providers.slurm.scheduler import refused
+from gpuform.providers.slurm.processes import CommandRunner
+from gpuform.providers.slurm.scheduler import build_command_error
 from gpuform.schemas.safe_text import escape_invisible
 
 T = TypeVar("T")
 
-MOST_OUTPUT = 256 * 1024
-"""How many bytes of an output are read, from its end."""
-MOST_SCRIPT = 32 * 1024
+MAX_OUTPUT_BYTES = 256 * 1024
+"""How many bytes at the end of an output are read."""
+MAX_SCRIPT_BYTES = 32 * 1024
 """How many bytes a script may have: it travels as one argument, or in a URL."""
-_MOST_QUOTED = 96 * 1024  # Linux takes 128 KiB as one argument, and ssh quotes it
+_MAX_QUOTED_BYTES = 96 * 1024  # Linux takes 128 KiB as one argument, and ssh quotes it
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,127}", re.ASCII)
-_NODE = re.compile(r"\w[\w.-]*", re.ASCII)
+_JOB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,127}", re.ASCII)
+_NODE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 _SHEBANG = re.compile(r"#!\s*(/\S+)(?:[ \t]+(\S.*?))?\s*")
-_NOT_OURS = ("--array", "--clusters", "--wait", "--test-only", "--wrap")
-_AT_ONCE = 200
-_EXIT = "gpuform: exit code "
-_EXITED = re.compile(rf"^{_EXIT}(\d{{1,3}})(?: on (\S+))?\s*\Z", re.MULTILINE | re.ASCII)
+_REFUSED_OPTIONS = ("--array", "--clusters", "--wait", "--test-only", "--wrap")
+_NAMES_PER_REQUEST = 200
+_EXIT_LINE_START = "gpuform: exit code "
+_EXIT_LINE = re.compile(
+    rf"^{_EXIT_LINE_START}(\d{{1,3}})(?: on (\S+))?\s*\Z", re.MULTILINE | re.ASCII
+)
 # sbatch tells these when a job may have been made all the same.
-_LOST = ("send/recv", "zero bytes", "unexpected message", "communication", "timed out")
-_LOOK_SECONDS, _LOOK_EVERY = 30.0, 5.0
+_LOST_ANSWER_MESSAGES = (
+    "send/recv",
+    "zero bytes",
+    "unexpected message",
+    "communication",
+    "timed out",
+)
+_SEARCH_TIMEOUT_S, _SEARCH_INTERVAL_S = 30.0, 5.0
 
 _WRAPPER = """\
 script=$(mktemp) || exit 125
@@ -61,11 +69,14 @@ exit $code
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A batch job as it is wanted. Raises GpuformError when it can be none.
+class BatchJob:
+    """A batch job to submit.
 
-    `name` is unique: by it the job is found again. `script` is the text for sbatch, with its
-    `#!` and its `#SBATCH` lines; `nodes` are NodeNames, and the job runs on all of them alone.
+    `name` is unique, since the job is found by it. `script` is the text for sbatch, with its `#!`
+    and `#SBATCH` lines. `nodes` are NodeNames: the job runs on all of them and no others.
+
+    Raises:
+        GpuformError: name, nodes or script cannot be submitted.
     """
 
     name: str
@@ -73,29 +84,32 @@ class Batch:
     nodes: Sequence[str]
 
     def __post_init__(self) -> None:
-        _checked_name(self.name)
+        _validate_name(self.name)
         for node in self.nodes:
-            if not _NODE.fullmatch(node):
+            if not _NODE_NAME.fullmatch(node):
                 raise GpuformError(
                     f"{escape_invisible(node)[:80]!r} is no name of a node of Slurm",
                     hint="compare with `sinfo -N`: write each node on its own",
                 )
         if not self.nodes or len(set(self.nodes)) < len(self.nodes):
-            why = "names a node twice" if self.nodes else "names no node"
-            raise GpuformError(f"job {self.name} {why}", hint="name the nodes that it measures")
-        if trouble := _trouble(self.script):
-            raise GpuformError(f"the script of job {self.name} {trouble[0]}", hint=trouble[1])
+            reason = "names a node twice" if self.nodes else "names no node"
+            raise GpuformError(f"job {self.name} {reason}", hint="name the nodes that it measures")
+        if problem := _find_script_problem(self.script):
+            raise GpuformError(f"the script of job {self.name} {problem[0]}", hint=problem[1])
 
 
-class BatchJobs:
-    """The batch jobs that one user has in the Slurm of a cluster.
+class BatchQueue:
+    """The batch jobs of one user in the Slurm of a cluster.
 
-    `folder` is an absolute path that the nodes share with the place where the commands run; outputs
-    lie there. Without it that is the user's home, or the folder in which a pod runs its commands.
-    Raises GpuformError when it cannot be one.
+    `folder` is the absolute path for outputs, which the nodes share with the place where commands
+    run. Empty, outputs go to the user's home, or to the folder in which a pod runs its commands.
+
+    Raises:
+        GpuformError: `folder` is no path that sbatch takes literally.
     """
 
-    def __init__(self, commands: Commands, *, folder: str = "") -> None:
+    def __init__(self, commands: CommandRunner, *, folder: str = "") -> None:
+        # sbatch expands % in an output path (`%j` is the job's id), and a backslash turns that off.
         is_plain = folder.isprintable() and "%" not in folder and "\\" not in folder
         if folder and (not folder.startswith("/") or not is_plain):
             raise GpuformError(
@@ -106,164 +120,196 @@ class BatchJobs:
         self._folder = folder.rstrip("/") + "/" if folder else ""
         self._uid: int | None = None
 
-    def find(self, names: Collection[str]) -> dict[str, BatchRun]:
-        """The newest job of each name, those that have ended included.
+    def find_jobs(self, job_names: Collection[str]) -> dict[str, SlurmJob]:
+        """Return the newest job of each name, ended ones included; other users' jobs do not count.
 
-        A name is missing when there was no such job, or Slurm has forgotten it: `output` tells.
-        Jobs of other users do not count.
+        A name is missing if there was no such job or Slurm has forgotten it: `read_output` shows
+        which.
         """
-        found: dict[str, BatchRun] = {}
-        wanted = sorted({_checked_name(name) for name in names})
-        for first in range(0, len(wanted), _AT_ONCE):
-            some = wanted[first : first + _AT_ONCE]
-            found |= self._find(some)
-        return found
+        jobs: dict[str, SlurmJob] = {}
+        valid_names = sorted({_validate_name(name) for name in job_names})
+        for first in range(0, len(valid_names), _NAMES_PER_REQUEST):
+            chunk = valid_names[first : first + _NAMES_PER_REQUEST]
+            jobs |= self._find_chunk(chunk)
+        return jobs
 
-    def submit(self, batch: Batch) -> str:
-        """The id of the new job. It waits in the queue for its nodes, and nothing is evicted.
+    def submit(self, job: BatchJob) -> str:
+        """Submit a job and return its id.
 
-        When the answer is lost, the job is looked for by its name, for half a minute of the call's
-        clock. Raises UnknownOutcome when it is not seen then: look before you submit it again.
-        Raises GpuformError when Slurm refuses it, and Unreachable when it was not asked.
+        The job waits in the queue for its nodes, and evicts nothing. If the answer is lost, the
+        queue is searched for the job's name for 30 seconds of the run's clock.
+
+        Raises:
+            UnknownOutcome: nobody knows whether the job was submitted. Look before you submit
+                again.
+            GpuformError: Slurm refuses the job.
+            Unreachable: Slurm was not asked.
         """
         try:
-            return self._submit(batch)
-        except UnknownOutcome as lost:
-            return self._found_after(lost, batch.name)
+            return self._run_sbatch(job)
+        except UnknownOutcome as error:
+            return self._find_after_lost_answer(error, job.name)
 
-    def output(self, name: str) -> str:
-        """What the job of a name has printed, its last MOST_OUTPUT bytes; empty without a file.
+    def read_output(self, job_name: str) -> str:
+        """Return the last MAX_OUTPUT_BYTES bytes that a job has printed, or "" without a file.
 
-        `exit_code_of` reads its end. A job that still waits shows what an earlier one of its name
-        has left. Raises GpuformError when the file cannot be read.
+        `parse_exit_code` reads the end. A job that still waits shows the output of an earlier job
+        of its name.
+
+        Raises:
+            GpuformError: the file cannot be read.
         """
-        command = ("env", "LC_ALL=C", "tail", "-c", str(MOST_OUTPUT), "--", self._path(name))
-        output = self._commands.run(command)
-        if output.code and "No such file" in output.stderr:
+        command = (
+            "env",
+            "LC_ALL=C",
+            "tail",
+            "-c",
+            str(MAX_OUTPUT_BYTES),
+            "--",
+            self._get_output_path(job_name),
+        )
+        result = self._commands.run(command)
+        if result.exit_code and "No such file" in result.stderr:
             return ""
-        if output.code:
-            raise refused(command[2:], output, self._commands.place)
-        return output.stdout
+        if result.exit_code:
+            raise build_command_error(command[2:], result, self._commands.label)
+        return result.stdout
 
     def cancel(self, job_ids: Collection[str]) -> None:
-        """Ends jobs; those that have ended, or that Slurm has forgotten, are left alone."""
-        wrong = [each for each in job_ids if not (each.isascii() and each.isdecimal())]
-        if wrong:
+        """Cancel jobs; skip those that have ended or that Slurm has forgotten."""
+        invalid_ids = [
+            job_id for job_id in job_ids if not (job_id.isascii() and job_id.isdecimal())
+        ]
+        if invalid_ids:
             raise GpuformError(
-                f"{escape_invisible(wrong[0])[:80]!r} is no id of a job",
+                f"{escape_invisible(invalid_ids[0])[:80]!r} is no id of a job",
                 hint="give ids as `submit` does",
             )
         if not job_ids:
             return
         command = ("scancel", *sorted(job_ids, key=int))
         output = self._commands.run(command, is_change=True, as_user=True)
-        told = output.stderr.lower()
-        if output.code and "invalid job id" not in told and "already completing" not in told:
-            raise refused(command, output, self._commands.place)
+        message = output.stderr.lower()
+        if (
+            output.exit_code
+            and "invalid job id" not in message
+            and "already completing" not in message
+        ):
+            raise build_command_error(command, output, self._commands.label)
 
-    def _find(self, names: Collection[str]) -> dict[str, BatchRun]:
-        uid = self._own_uid()
-        runs = self._read(show_runs(names), lambda text: read_runs(text, uid=uid, names=names))
-        if not any(run.ended for run in runs.values()):
-            return runs
-        codes = self._read(show_exit_codes(names), read_exit_codes)
-        return {name: _with_exit_code(run, codes) for name, run in runs.items()}
+    def _find_chunk(self, job_names: Collection[str]) -> dict[str, SlurmJob]:
+        uid = self._get_uid()
+        jobs = self._run_and_parse(
+            build_batch_jobs_command(job_names),
+            lambda text: parse_batch_jobs(text, uid=uid, job_names=job_names),
+        )
+        if not any(job.has_ended for job in jobs.values()):
+            return jobs
+        codes = self._run_and_parse(build_exit_codes_command(job_names), parse_exit_codes)
+        return {name: _add_exit_code(job, codes) for name, job in jobs.items()}
 
-    def _submit(self, batch: Batch) -> str:
+    def _run_sbatch(self, job: BatchJob) -> str:
         command = (
-            *("sbatch", *_options_of(batch.script), "--parsable", f"--job-name={batch.name}"),
-            *(f"--nodes={len(batch.nodes)}", f"--nodelist={','.join(batch.nodes)}", "--exclusive"),
-            *("--no-requeue", "--open-mode=truncate", f"--output={self._path(batch.name)}"),
-            f"--wrap={_wrapped(batch.script)}",
+            *("sbatch", *_parse_sbatch_options(job.script), "--parsable", f"--job-name={job.name}"),
+            # Exclusive: another job on the nodes would disturb the measurement.
+            *(f"--nodes={len(job.nodes)}", f"--nodelist={','.join(job.nodes)}", "--exclusive"),
+            *(
+                "--no-requeue",
+                "--open-mode=truncate",
+                f"--output={self._get_output_path(job.name)}",
+            ),
+            f"--wrap={_wrap_script(job.script)}",
         )
         output = self._commands.run(command, is_change=True, as_user=True)
-        if output.code:
-            error = refused(command[:1], output, self._commands.place)
-            if any(each in output.stderr.lower() for each in _LOST):
+        if output.exit_code:
+            error = build_command_error(command[:1], output, self._commands.label)
+            if any(part in output.stderr.lower() for part in _LOST_ANSWER_MESSAGES):
                 raise UnknownOutcome(error.message, hint=error.hint)
             raise error
         job_id = output.stdout.strip().split(";")[0]
         if not (job_id.isascii() and job_id.isdecimal()):
             raise UnknownOutcome(
-                f"sbatch ({self._commands.place}) told no id of a job: "
+                f"sbatch ({self._commands.label}) told no id of a job: "
                 f"{escape_invisible(output.stdout)[:80]!r}",
-                hint=f"look for it: `squeue --name={batch.name} --states=all`",
+                hint=f"look for it: `squeue --name={job.name} --states=all`",
             )
         return job_id
 
-    def _found_after(self, lost: UnknownOutcome, name: str) -> str:
-        def look() -> PollResult[str]:
-            run = self.find([name]).get(name)
+    def _find_after_lost_answer(self, submit_error: UnknownOutcome, job_name: str) -> str:
+        def poll_queue() -> PollResult[str]:
+            job = self.find_jobs([job_name]).get(job_name)
             return PollResult(
-                "" if run is None else run.job_id, "not seen", is_done=run is not None
+                "" if job is None else job.job_id, "not seen", is_done=job is not None
             )
 
         try:
             return wait_until_done(
                 get_current_context(),
-                look,
-                label=f"job {name}",
-                interval=_LOOK_EVERY,
-                limit=_LOOK_SECONDS,
+                poll_queue,
+                label=f"job {job_name}",
+                interval=_SEARCH_INTERVAL_S,
+                limit=_SEARCH_TIMEOUT_S,
             )
-        except NotReady as unseen:
+        except NotReady as timeout:
             raise UnknownOutcome(
-                f"nobody knows whether job {name} was submitted: {lost.message}; {unseen.reason}",
-                hint=f"look for it: `squeue --name={name} --states=all`, and run again",
-            ) from lost
+                f"nobody knows whether job {job_name} was submitted: "
+                f"{submit_error.message}; {timeout.reason}",
+                hint=f"look for it: `squeue --name={job_name} --states=all`, and run again",
+            ) from submit_error
 
-    def _path(self, name: str) -> str:
-        return f"{self._folder}gpuform-{_checked_name(name)}.out"
+    def _get_output_path(self, job_name: str) -> str:
+        return f"{self._folder}gpuform-{_validate_name(job_name)}.out"
 
-    def _own_uid(self) -> int:
+    def _get_uid(self) -> int:
+        # The user does not change during a run: asked once.
         if self._uid is None:
-            self._uid = self._read(("id", "-u"), int)
+            self._uid = self._run_and_parse(("id", "-u"), int)
         return self._uid
 
-    def _read(self, command: Sequence[str], reading: Callable[[str], T]) -> T:
+    def _run_and_parse(self, command: Sequence[str], parse: Callable[[str], T]) -> T:
         output = self._commands.run(command)
-        if output.code:
-            raise refused(command, output, self._commands.place)
+        if output.exit_code:
+            raise build_command_error(command, output, self._commands.label)
         try:
-            return reading(output.stdout)
+            return parse(output.stdout)
         except ValueError as error:
             raise GpuformError(
-                f"what `{' '.join(command[:3])}` printed ({self._commands.place}) cannot be read: "
+                f"what `{' '.join(command[:3])}` printed ({self._commands.label}) cannot be read: "
                 f"{escape_invisible(str(error))}",
                 hint="nothing is guessed about jobs: run it there and look at the line",
             ) from error
 
 
-def exit_code_of(output: str) -> int | None:
-    """The exit code at the end of an output; None when the script has not come to its end."""
-    found = _EXITED.search(output)
-    return None if found is None else int(found[1])
+def parse_exit_code(output: str) -> int | None:
+    """Return the exit code at the end of an output; None if the script has not ended."""
+    exit_line = _EXIT_LINE.search(output)
+    return None if exit_line is None else int(exit_line[1])
 
 
-def text_of_script(output: str) -> str:
-    """Return what the script itself has printed, without the line at the end of an output."""
-    found = _EXITED.search(output)
-    return output if found is None else output[: found.start()]
+def extract_script_output(output: str) -> str:
+    """Return what the script itself has printed, without the exit line at the end."""
+    exit_line = _EXIT_LINE.search(output)
+    return output if exit_line is None else output[: exit_line.start()]
 
 
-def nodes_of(output: str) -> tuple[str, ...]:
-    """Return the nodes of the job as Slurm told the script, from the end of an output.
+def parse_job_nodes(output: str) -> tuple[str, ...]:
+    """Return the nodes that Slurm gave the script, from the end of its output.
 
-    Empty when the script has not come to its end, or was sent by a version that did not ask.
+    Empty if the script has not ended, or was sent by a version that did not print them.
     """
-    found = _EXITED.search(output)
+    exit_line = _EXIT_LINE.search(output)
     try:
-        return tuple(expanded(found[2] or "")) if found else ()
+        return tuple(expand_hostlist(exit_line[2] or "")) if exit_line else ()
     except ValueError:
         return ()
 
 
-def _with_exit_code(run: BatchRun, codes: dict[str, str]) -> BatchRun:
-    return replace(run, exit_code=codes.get(run.job_id, "")) if run.ended else run
+def _add_exit_code(job: SlurmJob, codes: dict[str, str]) -> SlurmJob:
+    return replace(job, exit_code=codes.get(job.job_id, "")) if job.has_ended else job
 
 
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
+def _validate_name(name: str) -> str:
+    if not _JOB_NAME.fullmatch(name):
         raise GpuformError(
             f"{escape_invisible(name)[:80]!r} is no name of a batch job",
             hint="use letters, digits, dots, hyphens and underscores, 128 at most",
@@ -271,49 +317,51 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _trouble(script: str) -> tuple[str, str] | None:
-    """What keeps a script from being submitted, and what to do."""
+def _find_script_problem(script: str) -> tuple[str, str] | None:
+    """Return what keeps a script from being submitted and what to do, or None."""
     if not script.isprintable() and re.search(r"[\0\r\ud800-\udfff]", script):
         return "has a NUL, a DOS line break or half a character", "save it as UTF-8 text of Unix"
-    if (size := len(script.encode())) > MOST_SCRIPT:
+    if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
         return (
-            f"has {size} bytes, and {MOST_SCRIPT} at most can be sent",
+            f"has {size} bytes, and {MAX_SCRIPT_BYTES} at most can be sent",
             "put the long part into a file on the cluster, and call it from the script",
         )
-    if len(shlex.quote(script).encode()) > _MOST_QUOTED:
+    if len(shlex.quote(script).encode()) > _MAX_QUOTED_BYTES:
         return "has too many single quotes for one argument", "call a file on the cluster instead"
     if not _SHEBANG.fullmatch(script.split("\n", 1)[0]):
         return "does not begin with #! and a path", "begin it with `#!/bin/bash`"
     try:
-        words = _options_of(script)
+        words = _parse_sbatch_options(script)
     except ValueError as error:
         return f"has an #SBATCH line that cannot be read: {error}", "close its quotes"
-    if wrong := next((word for word in words if _is_for_others(word)), None):
+    if refused_word := next((word for word in words if _is_refused_option(word)), None):
         return (
-            f"says #SBATCH {escape_invisible(wrong)[:80]}",
+            f"says #SBATCH {escape_invisible(refused_word)[:80]}",
             "take it out: it is one job, of one cluster",
         )
     return None
 
 
-def _is_for_others(word: str) -> bool:
-    """Whether it asks for more jobs than one, elsewhere, or for an end that is waited for."""
+def _is_refused_option(word: str) -> bool:
+    """Return True if an option asks for several jobs, another cluster, or a wait."""
     head = word.split("=", maxsplit=1)[0]
     is_short = re.match(r"-[aMW]", word) is not None
     # getopt takes the beginning of an option for the whole.
-    is_long = len(head) > 2 and any(each.startswith(head) for each in _NOT_OURS)
+    is_long = len(head) > 2 and any(option.startswith(head) for option in _REFUSED_OPTIONS)
     return is_short or is_long or word in ("--", ":", "hetjob")
 
 
-def _options_of(script: str) -> list[str]:
-    """The words of the #SBATCH lines, as far as sbatch reads them: to the first command.
+def _parse_sbatch_options(script: str) -> list[str]:
+    """Return the words of the #SBATCH lines up to the first command, as sbatch reads them.
 
-    sbatch reads none of them in a script that it gets by --wrap.
+    They become arguments, because sbatch reads no such lines in a script that it gets by --wrap.
     """
-    return [word for line in _directives(script) for word in shlex.split(line, comments=True)]
+    return [
+        word for line in _iterate_directives(script) for word in shlex.split(line, comments=True)
+    ]
 
 
-def _directives(script: str) -> Iterator[str]:
+def _iterate_directives(script: str) -> Iterator[str]:
     for line in script.split("\n"):
         if line.startswith("#SBATCH"):
             yield line.removeprefix("#SBATCH")
@@ -321,10 +369,11 @@ def _directives(script: str) -> Iterator[str]:
             return
 
 
-def _wrapped(script: str) -> str:
-    """A script that runs `script` by its own interpreter, and tells its exit code at the end."""
+def _wrap_script(script: str) -> str:
+    """Return a script that runs `script`, then prints its exit code and nodes."""
     interpreter, argument = _SHEBANG.fullmatch(script.split("\n", 1)[0]).groups()  # type: ignore[union-attr]
     words = [interpreter] if argument is None else [interpreter, argument]
-    mark = f"SCRIPT_{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    text = script.removesuffix("\n")
-    return _WRAPPER.format(mark=mark, script=text, interpreter=shlex.join(words))
+    # A digest of the text cannot be a line of the text: the here-document ends where it should.
+    end_marker = f"SCRIPT_{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    body = script.removesuffix("\n")
+    return _WRAPPER.format(mark=end_marker, script=body, interpreter=shlex.join(words))

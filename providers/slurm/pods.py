@@ -1,4 +1,7 @@
-"""Slurm's commands in a pod of Slurm, through the Kubernetes API of the cluster."""
+"""Run Slurm's commands in a pod of Slurm, through the `exec` of the cluster's Kubernetes API.
+
+`scheduler.create_command_runner` returns a `PodCommandRunner` for `slurm: {via: exec}`.
+"""
 
 import json
 import shlex
@@ -12,22 +15,23 @@ import websocket
 from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.http import at
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.kubernetes.kubeconfig import access_by
-from gpuform.providers.slurm.processes import Output
+from gpuform.providers.kubernetes.client import get_kubernetes_client
+from gpuform.providers.kubernetes.kubeconfig import load_access
+from gpuform.providers.slurm.processes import CommandOutput
 from gpuform.schemas.slurm import SlurmInputs
 
-_SECONDS = 60
+_TIMEOUT_S = 60
 # The protocol of `kubectl exec`: the first byte of a frame is its channel.
 _PROTOCOL = "v4.channel.k8s.io"
-_OUT, _ERR, _STATUS = 1, 2, 3
+_STDOUT_CHANNEL, _STDERR_CHANNEL, _STATUS_CHANNEL = 1, 2, 3
 
 
 @dataclass(frozen=True)
-class PodCommands:
-    """A running pod that has the labels; Slinky's controller has the administrator's rights.
+class PodCommandRunner:
+    """Runs commands in a running pod that has the declared labels, by default Slinky's controller.
 
-    `kubeconfig` is YAML, and `cluster` what people call the cluster.
+    The controller has the rights of Slurm's administrator. `kubeconfig` is YAML, and `cluster` the
+    cluster's name for messages.
     """
 
     inputs: SlurmInputs
@@ -35,32 +39,34 @@ class PodCommands:
     cluster: str
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         return f"in pods {self.inputs.pod_selector} of namespace {self.inputs.namespace}"
 
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
-    ) -> Output:
+    ) -> CommandOutput:
+        # The pod has one user, who is Slurm's administrator.
         del as_user  # the pod has one user
-        pod = self._pod()
+        pod = self._find_running_pod()
         if is_change:
             get_current_context().authorize_change()
-        with self._connected(pod, command, is_change=is_change) as socket:
+        with self._open_exec_socket(pod, command, is_change=is_change) as socket:
             try:
-                return _output(socket)
+                return _read_output(socket)
             except (websocket.WebSocketException, OSError, ValueError) as error:
-                kind = UnknownOutcome if is_change else Unreachable
-                raise kind(
+                error_type = UnknownOutcome if is_change else Unreachable
+                raise error_type(
                     f"`{' '.join(command[:3])}` in pod {pod} did not come to its end: {error}",
                     hint="look into the pod: `kubectl -n "
                     f"{self.inputs.namespace} exec {shlex.quote(pod)} -- scontrol ping`",
                 ) from error
 
-    def _pod(self) -> str:
-        pods = client_by(self.kubeconfig, self.cluster).list(
+    def _find_running_pod(self) -> str:
+        pods = get_kubernetes_client(self.kubeconfig, self.cluster).list_objects(
             f"/api/v1/namespaces{at(self.inputs.namespace)}/pods",
             labelSelector=self.inputs.pod_selector,
         )
+        # Sorted: all commands of a run go to the same pod while it runs.
         running = sorted(
             str(pod["metadata"]["name"])
             for pod in pods
@@ -69,32 +75,34 @@ class PodCommands:
         )
         if not running:
             raise GpuformError(
-                f"no pod of Slurm runs in cluster {self.cluster} ({self.place})",
+                f"no pod of Slurm runs in cluster {self.cluster} ({self.label})",
                 hint="say where: `slurm: {namespace: ..., pod_selector: ..., container: ...}`",
             )
         return running[0]
 
     @contextmanager
-    def _connected(
+    def _open_exec_socket(
         self, pod: str, command: Sequence[str], *, is_change: bool
     ) -> Iterator[websocket.WebSocket]:
-        access = access_by(self.kubeconfig, self.cluster)
-        asked = [("command", word) for word in command]
-        asked += [("container", self.inputs.container), ("stdout", "true"), ("stderr", "true")]
+        access = load_access(self.kubeconfig, self.cluster)
+        query = [("command", word) for word in command]
+        query += [("container", self.inputs.container), ("stdout", "true"), ("stderr", "true")]
         path = f"/api/v1/namespaces{at(self.inputs.namespace)}/pods{at(pod)}/exec"
         try:
             socket = websocket.create_connection(
-                f"ws{access.server.removeprefix('http')}{path}?{urlencode(asked)}",
-                timeout=_SECONDS,
+                f"ws{access.server.removeprefix('http')}{path}?{urlencode(query)}",
+                timeout=_TIMEOUT_S,
                 header=dict(access.headers()),
                 subprotocols=[_PROTOCOL],
                 sslopt={"context": access.tls},
             )
         except (websocket.WebSocketException, OSError) as error:
             status = getattr(error, "status_code", None)
+            # Kubernetes answers 4xx before it starts the command; after any other error it may have
+            # run.
             is_unknown = is_change and (status is None or status >= 500)
-            kind = UnknownOutcome if is_unknown else Unreachable
-            raise kind(
+            error_type = UnknownOutcome if is_unknown else Unreachable
+            raise error_type(
                 f"exec in pod {pod} of cluster {self.cluster} failed: {status or error}",
                 hint="its kubeconfig must be allowed to exec there (`pods/exec`), and `slurm: "
                 "{container: ...}` must name a container of the pod",
@@ -107,26 +115,39 @@ class PodCommands:
             socket.shutdown()  # type: ignore[no-untyped-call]
 
 
-def _output(socket: websocket.WebSocket) -> Output:
-    """What comes until the status; raises ValueError where that is none."""
-    texts = {_OUT: bytearray(), _ERR: bytearray(), _STATUS: bytearray()}
+def _read_output(socket: websocket.WebSocket) -> CommandOutput:
+    """Return the output of a command, read until the server closes the socket.
+
+    Raises:
+        ValueError: the status at the end has no exit code.
+    """
+    data_by_channel = {
+        _STDOUT_CHANNEL: bytearray(),
+        _STDERR_CHANNEL: bytearray(),
+        _STATUS_CHANNEL: bytearray(),
+    }
     while True:
         opcode, data = socket.recv_data()
         if opcode == websocket.ABNF.OPCODE_CLOSE:
             break
-        if data and data[0] in texts:
-            texts[data[0]] += data[1:]
-    out, err = (texts[each].decode(errors="replace") for each in (_OUT, _ERR))
-    return Output(out, err, _code(texts[_STATUS].decode(errors="replace")))
+        if data and data[0] in data_by_channel:
+            data_by_channel[data[0]] += data[1:]
+    stdout, stderr = (
+        data_by_channel[channel].decode(errors="replace")
+        for channel in (_STDOUT_CHANNEL, _STDERR_CHANNEL)
+    )
+    return CommandOutput(
+        stdout, stderr, _parse_exit_code(data_by_channel[_STATUS_CHANNEL].decode(errors="replace"))
+    )
 
 
-def _code(status: str) -> int:
-    """The exit code in the Status that ends an exec."""
+def _parse_exit_code(status: str) -> int:
+    """Return the exit code from the Status object that ends an exec."""
     try:
-        told = json.loads(status)
-        if told["status"] == "Success":
+        details = json.loads(status)
+        if details["status"] == "Success":
             return 0
-        causes = told["details"]["causes"]
-        return next(int(each["message"]) for each in causes if each["reason"] == "ExitCode")
+        causes = details["details"]["causes"]
+        return next(int(cause["message"]) for cause in causes if cause["reason"] == "ExitCode")
     except (ValueError, KeyError, TypeError, StopIteration):
         raise ValueError(f"no exit code in {status[:200]!r}") from None

@@ -1,4 +1,7 @@
-"""Run Slurm's commands on this machine or over SSH."""
+"""Run Slurm's commands as processes, on this machine or over SSH.
+
+`scheduler.create_command_runner` chooses the runner for the declared `slurm: {via: ...}`.
+"""
 
 import os
 import shlex
@@ -14,38 +17,43 @@ from gpuform.schemas.slurm import SlurmInputs
 
 
 @dataclass(frozen=True)
-class Output:
-    """What a command that was run has left."""
+class CommandOutput:
+    """What a finished command has printed, and its exit code."""
 
     stdout: str
     stderr: str
-    code: int
+    exit_code: int
 
 
-class Commands(Protocol):
+class CommandRunner(Protocol):
     """A place where Slurm's commands can be run. Safe for many threads."""
 
     @property
-    def place(self) -> str:
-        """For messages, such as `ssh ada@slurm-login`."""
+    def label(self) -> str:
+        """The place for messages, such as `ssh ada@slurm-login`."""
 
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
-    ) -> Output:
-        """Runs `command` there as it is, without a shell's interpretation, and waits for its end.
+    ) -> CommandOutput:
+        """Run `command` without a shell, wait until it ends and return its output.
 
-        `is_change`: it needs an administrator's rights, unless it is one that any user may make for
-        itself, `as_user`. A relative path is one of the user's home, or of the pod's own folder.
-        Raises Unreachable when the command
-        certainly was not run, and UnknownOutcome when nobody knows whether it was.
+        Args:
+            command: program and arguments. A relative path starts at the user's home, or at the
+                pod's own folder.
+            is_change: the command changes something: it needs an administrator's rights.
+            as_user: the change is one that any user may make for itself, as submitting a job.
+
+        Raises:
+            Unreachable: the command was certainly not run.
+            UnknownOutcome: nobody knows whether a change was made.
         """
 
 
-_SECONDS = 60
+_TIMEOUT_S = 60
 _SUDO = ("sudo", "-n", "--")
 # What would choose other jobs, other clusters or other words than the commands ask for.
-_ALTERS = ("SQUEUE_", "SCONTROL_", "SCANCEL_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
-_GIVEN_TO_JOBS = {
+_IGNORED_VARIABLES = ("SQUEUE_", "SCONTROL_", "SCANCEL_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
+_JOB_VARIABLES = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
     *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"),
 }
@@ -57,75 +65,96 @@ _SSH_REMEDIES = (
 
 
 @dataclass(frozen=True)
-class LocalCommands:
-    """The Slurm of which this machine is a client."""
+class LocalCommandRunner:
+    """Runs commands on this machine, which is a client of the Slurm."""
 
     sudo: bool = False
-    place: str = "this machine"
+    label: str = "this machine"
 
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
-    ) -> Output:
+    ) -> CommandOutput:
         sudo = _SUDO if self.sudo and is_change and not as_user else ()
-        kept = _environment()
+        environment = _build_environment()
         if as_user:
             # A job gets what its submission has: nobody's keys, and no defaults of this shell.
-            kept = {name: value for name, value in kept.items() if name in _GIVEN_TO_JOBS}
-        return _run([*sudo, *command], self.place, kept, is_change=is_change)
+            environment = {
+                name: value for name, value in environment.items() if name in _JOB_VARIABLES
+            }
+        return _run_process([*sudo, *command], self.label, environment, is_change=is_change)
 
 
 @dataclass(frozen=True)
-class SshCommands:
-    """A login node. What `ssh` knows holds: its configuration, keys, agent and known hosts."""
+class SshCommandRunner:
+    """Runs commands on a login node by the user's own `ssh`, with its configuration and keys."""
 
     inputs: SlurmInputs
     options: Sequence[str] = ()
-    """More options of ssh."""
+    """Further options of ssh."""
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         user = f"{self.inputs.user}@" if self.inputs.user else ""
         return f"ssh {user}{self.inputs.host}"
 
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
-    ) -> Output:
+    ) -> CommandOutput:
         is_administrator = is_change and not as_user and self.inputs.sudo is not False
         sudo = _SUDO if is_administrator else ()
         # sshd hands the words to a shell as one.
         remote = shlex.join([*sudo, *command])
-        output = _run([*self._ssh(), remote], self.place, _environment(), is_change=is_change)
-        if output.code != 255:
-            return output
-        told = escape_invisible(" ".join(output.stderr.split()))[-300:] or "it said nothing"
-        hint = next((each for part, each in _SSH_REMEDIES if part in told.lower()), None)
-        kind = UnknownOutcome if is_change else Unreachable
-        raise kind(f"{self.place} failed: {told}", hint=hint or f"try `{self.place}` by hand")
+        result = _run_process(
+            [*self._build_ssh_command(), remote],
+            self.label,
+            _build_environment(),
+            is_change=is_change,
+        )
+        # 255 is ssh's own code: it could not connect, or lost the connection while the command ran.
+        if result.exit_code != 255:
+            return result
+        message = escape_invisible(" ".join(result.stderr.split()))[-300:] or "it said nothing"
+        hint = next((remedy for part, remedy in _SSH_REMEDIES if part in message.lower()), None)
+        error_type = UnknownOutcome if is_change else Unreachable
+        raise error_type(
+            f"{self.label} failed: {message}", hint=hint or f"try `{self.label}` by hand"
+        )
 
-    def _ssh(self) -> list[str]:
+    def _build_ssh_command(self) -> list[str]:
         user = ("-l", self.inputs.user) if self.inputs.user else ()
         port = ("-p", str(self.inputs.port)) if self.inputs.port else ()
-        quiet = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15")
-        return ["ssh", "-T", *quiet, *self.options, *user, *port, "--", self.inputs.host]
+        batch_options = (
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "ConnectTimeout=15",
+            "-o",
+            "ServerAliveInterval=15",
+        )
+        return ["ssh", "-T", *batch_options, *self.options, *user, *port, "--", self.inputs.host]
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(_ALTERS)}
+def _build_environment() -> dict[str, str]:
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(_IGNORED_VARIABLES)
+    }
 
 
-def _run(
-    command: Sequence[str], place: str, environment: Mapping[str, str], *, is_change: bool
-) -> Output:
+def _run_process(
+    command: Sequence[str], label: str, environment: Mapping[str, str], *, is_change: bool
+) -> CommandOutput:
     if is_change:
         get_current_context().authorize_change()
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none
     try:
-        done = subprocess.run(  # noqa: S603 - the command is ours, and no shell reads it
+        process = subprocess.run(  # noqa: S603 - the command is ours, and no shell reads it
             command,
+            # No input: ssh and sudo would wait for a password that nobody can type.
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            timeout=_SECONDS,
+            timeout=_TIMEOUT_S,
+            # English messages: hints and errors are recognized by their text.
             env={**environment, "LC_ALL": "C"},
             cwd=home if os.path.isdir(home) else None,  # noqa: PTH112
             encoding="utf-8",
@@ -133,9 +162,9 @@ def _run(
             start_new_session=True,  # Ctrl-C ends the run after this command, not within it
         )
     except subprocess.TimeoutExpired as error:
-        kind = UnknownOutcome if is_change else Unreachable
-        raise kind(
-            f"`{' '.join(command[:3])}` did not end within {_SECONDS} seconds ({place})",
+        error_type = UnknownOutcome if is_change else Unreachable
+        raise error_type(
+            f"`{' '.join(command[:3])}` did not end within {_TIMEOUT_S} seconds ({label})",
             hint="see whether slurmctld answers: `scontrol ping`",
         ) from error
     except OSError as error:
@@ -143,4 +172,4 @@ def _run(
             f"{command[0]} cannot be run on this machine: {error.strerror}",
             hint="install it, or choose another way with `slurm: {via: ...}`",
         ) from error
-    return Output(done.stdout, done.stderr, done.returncode)
+    return CommandOutput(process.stdout, process.stderr, process.returncode)

@@ -1,8 +1,8 @@
-"""Certify nodes by batch jobs of Slurm, and read what the jobs report.
+"""Certify nodes by batch jobs of Slurm, and read the figures that the jobs print.
 
-Which jobs there are follows from the run's record, which is kept before the first job is sent: a
-run that was killed finds its jobs again by their names, and sends none twice. The queue may show a
-job late: one that is missing is sent again only when the settle time is over.
+`certifying` calls `SlurmTester`. The jobs of a run follow from its record, which is stored before
+the first job is sent: after a kill, the next run finds the jobs by their names and sends none
+twice. The queue may show a job late, so a missing one is sent again only after the settle time.
 """
 
 import json
@@ -15,22 +15,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpuform.providers.certifying import Job, Run
+from gpuform.providers.certifying import CertificationRun, JobResult
 from gpuform.providers.context import PollResult, get_current_context, wait_until_done
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import PASS_NODE
 from gpuform.providers.records import SETTLE, Batches, BatchRecords
-from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of, nodes_of, text_of_script
-from gpuform.providers.slurm.reading import BatchRun
+from gpuform.providers.slurm.batch import (
+    BatchJob,
+    BatchQueue,
+    extract_script_output,
+    parse_exit_code,
+    parse_job_nodes,
+)
+from gpuform.providers.slurm.parsing import SlurmJob
 from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.safe_text import escape_invisible, truncate
 
-_SECONDS = 10.0
-_LONGEST_LINE = 10 * 1024
+_PATTERN_TIMEOUT_S = 10.0
+_MAX_LINE_LENGTH = 10 * 1024
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 # Nothing can interrupt a search within this process, and a pattern may take for ever.
-_SEARCH = """
+_SEARCH_PROGRAM = """
 import json, re, sys
 pattern, lines = json.load(sys.stdin)
 pattern = re.compile(pattern)
@@ -45,258 +51,294 @@ else:
 """
 
 
-SEARCH_COMMAND = (sys.executable, "-I", "-S", "-c", _SEARCH)
-"""This Python, without anybody's modules, with a program that reads what it is given."""
+SEARCH_COMMAND = (sys.executable, "-I", "-S", "-c", _SEARCH_PROGRAM)
+"""This Python, isolated from the user's modules, with the program that searches for a pattern."""
 
 
-def result_of(output: str, pattern: str) -> float | None:
-    """The number in group `value`, or else group 1, of the last match of `pattern`.
+def search_result(output: str, pattern: str) -> float | None:
+    """Return the number in group `value`, or else group 1, of the last match of `pattern`.
 
-    It is searched for line by line, in the first 10 KiB of each. None when nothing matches, or
-    when the group holds no finite number. Raises GpuformError when `pattern` is no regular
-    expression, has no group, or takes longer than ten seconds.
+    Only the first 10 KiB of each line are searched. None if nothing matches, or if the group holds
+    no finite number.
+
+    Raises:
+        GpuformError: `pattern` is no regular expression, has no group, or takes over ten seconds.
     """
-    _check(pattern)
-    lines = [line.rstrip("\r")[:_LONGEST_LINE] for line in output.split("\n")]
+    _validate_pattern(pattern)
+    lines = [line.rstrip("\r")[:_MAX_LINE_LENGTH] for line in output.split("\n")]
     try:
-        done = subprocess.run(  # noqa: S603 - this Python, and a program of ours
+        process = subprocess.run(  # noqa: S603 - this Python, and a program of ours
             list(SEARCH_COMMAND),
             input=json.dumps([pattern, lines]),
             capture_output=True,
             check=True,
-            timeout=_SECONDS,
+            timeout=_PATTERN_TIMEOUT_S,
             encoding="ascii",
         )
     except subprocess.TimeoutExpired:
         raise GpuformError(
-            f"the pattern {_shown(pattern)} takes longer than {_SECONDS:g} seconds on the output",
+            f"the pattern {_format_pattern(pattern)} takes longer than "
+            f"{_PATTERN_TIMEOUT_S:g} seconds on the output",
             hint="repeat nothing within a repetition: `(a+)+` takes for ever, `a+` does not",
         ) from None
     except (subprocess.CalledProcessError, OSError) as error:
         raise GpuformError(
-            f"the pattern {_shown(pattern)} could not be searched for: {error.__class__.__name__}",
+            f"the pattern {_format_pattern(pattern)} could not be searched for: "
+            f"{error.__class__.__name__}",
             hint="try a simpler pattern, and see whether this machine has memory left",
         ) from error
-    return _number(json.loads(done.stdout))
+    return _parse_number(json.loads(process.stdout))
 
 
-def _check(pattern: str) -> None:
+def _validate_pattern(pattern: str) -> None:
     try:
         groups = re.compile(pattern).groups
     except (re.error, OverflowError, RecursionError) as error:
         raise GpuformError(
-            f"{_shown(pattern)} is not a regular expression: {error}",
+            f"{_format_pattern(pattern)} is not a regular expression: {error}",
             hint=r"write one such as `Avg bus bandwidth\s*:\s*([\d.]+)`",
         ) from None
     if not groups:
         raise GpuformError(
-            f"the pattern {_shown(pattern)} has no group for the number",
+            f"the pattern {_format_pattern(pattern)} has no group for the number",
             hint=r"put it in brackets: `Avg bus bandwidth\s*:\s*([\d.]+)`",
         )
 
 
-def _number(text: str | None) -> float | None:
-    if text is None or not _NUMBER.fullmatch(text):
+def _parse_number(digits: str | None) -> float | None:
+    if digits is None or not _NUMBER.fullmatch(digits):
         return None
-    number = float(text)
+    number = float(digits)
     return number if math.isfinite(number) else None
 
 
-def _shown(pattern: str) -> str:
+def _format_pattern(pattern: str) -> str:
     return repr(escape_invisible(pattern)[:200])
 
 
-_LONGEST: Final = 200
-_LOOK_EVERY: Final = 5.0
+_MAX_REASON_LENGTH: Final = 200
+_POLL_INTERVAL_S: Final = 5.0
 
 
 @dataclass(frozen=True)
 class SlurmTester:
-    """A `gpuform.providers.certifying.Tester`.
+    """A `gpuform.providers.certifying.NodeTester` that runs the categories' scripts as batch jobs.
 
-    `certification` is the id of the resource, and `name` what people call it. `aliases` are the
-    NodeNames of Slurm, by the names that the platform has for its nodes.
+    `certification_id` is the id of the resource, `name` its name for people. `slurm_names` has
+    Slurm's NodeName of each of the platform's nodes; a missing one has the same name.
     """
 
-    slurm: BatchJobs
+    queue: BatchQueue
     records: BatchRecords
-    certification: str
+    certification_id: str
     name: str
     categories: Sequence[CategoryInputs]
-    aliases: Mapping[str, str]
+    slurm_names: Mapping[str, str]
 
     @property
-    def by(self) -> str:
+    def name_of_tester(self) -> str:
         return "Slurm"
 
-    def find(self) -> Run | None:
+    def find_run(self) -> CertificationRun | None:
         """The run that the record tells of, by the states of its jobs."""
-        record = self.records.find(self.certification)
+        record = self.records.find(self.certification_id)
         if record is None:
             return None
-        states = self._states([each.batch.name for each in self._planned(record)])
-        ended = sum(each.ended for each in states.values())
+        states = self._get_job_states([each.job.name for each in self._plan_jobs(record)])
+        ended = sum(each.has_ended for each in states.values())
         phase = f"{ended} of {len(states)} jobs have ended"
-        waiting = {each.why for each in states.values() if each.why and not each.ended}
+        waiting = {
+            each.waiting_reason
+            for each in states.values()
+            if each.waiting_reason and not each.has_ended
+        }
         if waiting:
             phase += f", {', '.join(sorted(waiting))}"
-        return Run(record.run, record.purpose, phase, ended=ended == len(states))
+        return CertificationRun(record.run, record.purpose, phase, has_ended=ended == len(states))
 
-    def begin(self, nodes: Sequence[str], purpose: str) -> None:
+    def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
         """Keeps the record, and sends every job."""
+        # A new id for each run: its job names are never those of an earlier run.
         run = uuid.uuid4().hex[:12]
-        record = Batches(self.certification, run, purpose, tuple(nodes))
-        planned = [*self._planned(record)]  # before anything is kept: it may be refused
-        self._submit(replace(record, jobs=tuple(each.batch.name for each in planned)), planned)
+        record = Batches(self.certification_id, run, purpose, tuple(nodes))
+        planned = [*self._plan_jobs(record)]  # before anything is kept: it may be refused
+        self._submit_jobs(replace(record, jobs=tuple(each.job.name for each in planned)), planned)
 
-    def resume(self, run: Run) -> None:
+    def resume_run(self, run: CertificationRun) -> None:
         """Sends the jobs that Slurm does not show once the settle time is over.
 
         Raises NotReady, and Cancelled.
         """
-        record = self._record_of(run)
-        planned = [*self._planned(record)]
-        states = self._wait_until_shown(record, [each.batch.name for each in planned])
-        self._submit(record, [each for each in planned if not states[each.batch.name].is_sent])
+        record = self._get_record(run)
+        planned = [*self._plan_jobs(record)]
+        states = self._wait_until_shown(record, [each.job.name for each in planned])
+        self._submit_jobs(record, [each for each in planned if not states[each.job.name].is_sent])
 
-    def _submit(self, record: Batches, planned: "Sequence[_Planned]") -> None:
-        """Send jobs, after the record has the moment: the next run waits for them from there."""
+    def _submit_jobs(self, record: Batches, planned: "Sequence[_PlannedJob]") -> None:
+        """Submit jobs, after storing the time: the settle time of the next run begins there."""
         if planned:
             self.records.record(replace(record, sent_at=get_current_context().clock.now()))
-        for each in planned:
-            self.slurm.submit(each.batch)
+        for job in planned:
+            self.queue.submit(job.job)
 
-    def _wait_until_shown(self, record: Batches, names: Sequence[str]) -> dict[str, "_State"]:
-        """Return the states of jobs when all are shown, or the settle time since `sent_at` is over.
+    def _wait_until_shown(
+        self, record: Batches, job_names: Sequence[str]
+    ) -> dict[str, "_JobState"]:
+        """Wait until the queue shows all jobs, at most for the settle time; return their states.
 
-        Raises NotReady, and Cancelled.
+        Raises:
+            NotReady: the deadline of the run has passed.
+            Cancelled: the run was interrupted.
         """
         clock = get_current_context().clock
-        began = clock.now()
-        left = min(SETTLE, max(0.0, record.sent_at + SETTLE - began))
+        started_at = clock.now()
+        remaining_s = min(SETTLE, max(0.0, record.sent_at + SETTLE - started_at))
 
-        def look() -> PollResult[dict[str, _State]]:
-            states = self._states(names)
-            missing = sum(not each.is_sent for each in states.values())
-            is_over = clock.now() >= began + left
+        def poll_queue() -> PollResult[dict[str, _JobState]]:
+            states = self._get_job_states(job_names)
+            missing = sum(not state.is_sent for state in states.values())
+            is_over = clock.now() >= started_at + remaining_s
             return PollResult(states, f"{missing} jobs not seen", is_done=not missing or is_over)
 
-        what = f"the jobs of certification {self.name}"
-        return wait_until_done(get_current_context(), look, label=what, interval=_LOOK_EVERY)
+        description = f"the jobs of certification {self.name}"
+        return wait_until_done(
+            get_current_context(), poll_queue, label=description, interval=_POLL_INTERVAL_S
+        )
 
-    def jobs(self, run: Run) -> Sequence[Job]:
+    def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
         """What each job has printed, read by the pattern of its category."""
-        planned = [*self._planned(self._record_of(run))]
-        states = self._states([each.batch.name for each in planned])
-        return [self._job(each, states[each.batch.name]) for each in planned]
+        planned = [*self._plan_jobs(self._get_record(run))]
+        states = self._get_job_states([each.job.name for each in planned])
+        return [self._to_job_result(each, states[each.job.name]) for each in planned]
 
-    def remove(self, run: Run) -> None:
+    def remove_run(self, run: CertificationRun) -> None:
         """Cancels what still runs, and forgets the run. Raises NotReady, and Cancelled."""
-        record = self.records.find(self.certification)
+        record = self.records.find(self.certification_id)
         if record is None or record.run != run.id:
             return
         self._wait_until_shown(record, record.jobs)
-        found = self.slurm.find(record.jobs)
-        self.slurm.cancel([each.job_id for each in found.values() if not each.ended])
-        self.records.forget(self.certification)
+        found = self.queue.find_jobs(record.jobs)
+        self.queue.cancel([each.job_id for each in found.values() if not each.has_ended])
+        self.records.forget(self.certification_id)
 
-    def _record_of(self, run: Run) -> Batches:
-        record = self.records.find(self.certification)
+    def _get_record(self, run: CertificationRun) -> Batches:
+        record = self.records.find(self.certification_id)
         if record is None or record.run != run.id:
             raise GpuformError(f"the jobs of certification {self.name} are others by now")
         return record
 
-    def _states(self, names: Sequence[str]) -> "dict[str, _State]":
-        """By the names of the jobs. What Slurm has forgotten is told by what it has printed."""
-        found = self.slurm.find(names)
-        return {name: self._state(name, found.get(name)) for name in names}
+    def _get_job_states(self, job_names: Sequence[str]) -> "dict[str, _JobState]":
+        """Return the states of jobs by name; the output shows those that Slurm has forgotten."""
+        jobs = self.queue.find_jobs(job_names)
+        return {name: self._get_job_state(name, jobs.get(name)) for name in job_names}
 
-    def _state(self, name: str, run: BatchRun | None) -> "_State":
-        if run is not None:
-            why = f"{run.state.lower()}: {run.reason}" if run.reason else ""
-            code = f" with exit code {run.exit_code}" if run.exit_code not in {"", "0:0"} else ""
-            told = f"{run.state}{code}"
-            return _State(is_sent=True, ended=run.ended, ok=run.ok, told=told, why=why, run=run)
-        output = self.slurm.output(name)
+    def _get_job_state(self, name: str, job: SlurmJob | None) -> "_JobState":
+        if job is not None:
+            waiting_reason = f"{job.state.lower()}: {job.reason}" if job.reason else ""
+            exit_text = (
+                f" with exit code {job.exit_code}" if job.exit_code not in {"", "0:0"} else ""
+            )
+            ending = f"{job.state}{exit_text}"
+            return _JobState(
+                is_sent=True,
+                has_ended=job.has_ended,
+                has_succeeded=job.has_succeeded,
+                ending=ending,
+                waiting_reason=waiting_reason,
+                job=job,
+            )
+        output = self.queue.read_output(name)
         if not output:
-            return _State(is_sent=False, ended=False, ok=False, told="", why="not sent yet")
-        exit_code = exit_code_of(output)
-        told = "without an exit code" if exit_code is None else f"with exit code {exit_code}"
-        return _State(is_sent=True, ended=True, ok=exit_code == 0, told=told)
+            return _JobState(
+                is_sent=False,
+                has_ended=False,
+                has_succeeded=False,
+                ending="",
+                waiting_reason="not sent yet",
+            )
+        exit_code = parse_exit_code(output)
+        ending = "without an exit code" if exit_code is None else f"with exit code {exit_code}"
+        return _JobState(is_sent=True, has_ended=True, has_succeeded=exit_code == 0, ending=ending)
 
-    def _planned(self, record: Batches) -> "Iterator[_Planned]":
-        """The jobs of a run, in a stable order."""
+    def _plan_jobs(self, record: Batches) -> "Iterator[_PlannedJob]":
+        """Yield the jobs of a run, in a stable order."""
         for number, category in enumerate(self.categories):
             job = category.job
             if job is None:
                 continue
             groups = [[*record.nodes]] if job.nodes == "all" else [[n] for n in record.nodes]
-            for part, nodes in enumerate(groups):
-                name = f"gpuform-{self.name}-{record.run}-{number}-{part}"
-                slurm_names = [self.aliases.get(node, node) for node in nodes]
-                yield _Planned(category, nodes, Batch(name, job.script, slurm_names))
+            for group_number, nodes in enumerate(groups):
+                name = f"gpuform-{self.name}-{record.run}-{number}-{group_number}"
+                slurm_names = [self.slurm_names.get(node, node) for node in nodes]
+                yield _PlannedJob(category, nodes, BatchJob(name, job.script, slurm_names))
 
-    def _job(self, planned: "_Planned", state: "_State") -> Job:
-        """A job that has failed says nothing against its node: a script has many reasons."""
+    def _to_job_result(self, planned: "_PlannedJob", state: "_JobState") -> JobResult:
+        """Return the result of a job.
+
+        A failed job does not blame its node: a script can fail for many reasons.
+        """
         category, measured, nodes = planned.category, None, planned.nodes
-        because = f"its job {planned.batch.name} has ended {state.told}"
-        passed = state.ok
+        reason = f"its job {planned.job.name} has ended {state.ending}"
+        passed = state.has_succeeded
         if passed and category.job is not None:
-            output = self.slurm.output(planned.batch.name)
-            ran_on = _nodes_that_ran(state.run, output)
-            gaps = find_gaps(PASS_NODE, _observed(state, output, ran_on))
-            passed, because = not gaps, "; ".join(gaps)
+            output = self.queue.read_output(planned.job.name)
+            ran_on = _get_job_nodes(state.job, output)
+            gaps = find_gaps(PASS_NODE, _observe_success(state, output, ran_on))
+            passed, reason = not gaps, "; ".join(gaps)
             if passed:
-                names = {slurm: node for node, slurm in self.aliases.items()}
+                # Results have the platform's names of nodes.
+                names = {slurm: node for node, slurm in self.slurm_names.items()}
                 nodes = [names.get(node, node) for node in ran_on]
-                measured = result_of(text_of_script(output), category.job.result)
+                measured = search_result(extract_script_output(output), category.job.result)
         if passed and measured is None:
-            passed, because = False, "its job has printed no line with the result"
-        return Job(
+            passed, reason = False, "its job has printed no line with the result"
+        return JobResult(
             category,
             nodes,
-            passed=passed,
-            measured=measured,
-            because=truncate(because, _LONGEST),
-            is_telling=False,
+            has_passed=passed,
+            measured_value=measured,
+            reason=truncate(reason, _MAX_REASON_LENGTH),
+            blames_single_node=False,
         )
 
 
-def _nodes_that_ran(run: BatchRun | None, output: str) -> Sequence[str]:
-    """Return the nodes that the queue names, or, of a job that it has forgotten, the output."""
-    return nodes_of(output) if run is None else run.nodes
+def _get_job_nodes(job: SlurmJob | None, output: str) -> Sequence[str]:
+    """Return the nodes of a job from the queue, or from the output if it is forgotten."""
+    return parse_job_nodes(output) if job is None else job.nodes
 
 
-def _observed(state: "_State", output: str, ran_on: Sequence[str]) -> Observation:
-    """Return what Slurm and the end of the job's output lack to prove that the job has passed."""
+def _observe_success(state: "_JobState", output: str, ran_on: Sequence[str]) -> Observation:
+    """Return what the queue and the end of the output lack to prove that a job has passed."""
     missing = []
-    code, printed = exit_code_of(output), nodes_of(output)
-    if code is None:
+    exit_code, printed_nodes = parse_exit_code(output), parse_job_nodes(output)
+    if exit_code is None:
         missing.append("the last line of the job's output does not say how the script ended")
-    elif code != 0:
-        missing.append(f"the job has ended {state.told}, and its script with exit code {code}")
+    elif exit_code != 0:
+        missing.append(
+            f"the job has ended {state.ending}, and its script with exit code {exit_code}"
+        )
     if not ran_on:
         missing.append("it names no node that the job ran on")
-    elif printed and {*printed} != {*ran_on}:
-        others = f"{', '.join(ran_on)}, and told the job {', '.join(printed)}"
-        missing.append(f"it names other nodes of the job than it told the job: {others}")
+    elif printed_nodes and {*printed_nodes} != {*ran_on}:
+        node_lists = f"{', '.join(ran_on)}, and told the job {', '.join(printed_nodes)}"
+        missing.append(f"it names other nodes of the job than it told the job: {node_lists}")
     return Observation("Slurm", missing)
 
 
 @dataclass(frozen=True)
-class _Planned:
+class _PlannedJob:
     category: CategoryInputs
     nodes: Sequence[str]
-    batch: Batch
+    job: BatchJob
 
 
 @dataclass(frozen=True)
-class _State:
-    """`told` says how it ended, `why` what it waits for; `run` is what the queue still shows."""
+class _JobState:
+    """The state of one job: how it ended, what it waits for, and its entry in the queue, if any."""
 
     is_sent: bool
-    ended: bool
-    ok: bool
-    told: str
-    why: str = ""
-    run: BatchRun | None = None
+    has_ended: bool
+    has_succeeded: bool
+    ending: str
+    waiting_reason: str = ""
+    job: SlurmJob | None = None

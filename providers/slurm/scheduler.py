@@ -1,4 +1,8 @@
-"""Use a cluster's Slurm as the scheduler of its nodes, through Slurm's own commands."""
+"""Use a cluster's Slurm as the scheduler of its nodes: list jobs, drain, resume and requeue.
+
+Lifecycles get the declared scheduler from `create_declared_scheduler`; commands are sent by a
+`CommandRunner`, and `parsing` parses what they print.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -8,19 +12,24 @@ from typing import ClassVar, TypeVar
 from gpuform.providers.draining import ScheduledNode, Scheduler, SlurmOnKubernetes
 from gpuform.providers.environment import require_asked
 from gpuform.providers.errors import GpuformError, Unreachable
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig, parts_of
-from gpuform.providers.kubernetes.nodes import node_states
+from gpuform.providers.kubernetes.client import get_kubernetes_client
+from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig, parse_kubeconfig
+from gpuform.providers.kubernetes.nodes import list_node_states
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.slurm.processes import Commands, LocalCommands, Output, SshCommands
-from gpuform.providers.slurm.reading import (
-    SHOW_JOBS,
-    SHOW_NODES,
-    Node,
-    read_ending,
-    read_jobs,
-    read_nodes,
-    show_ending,
+from gpuform.providers.slurm.parsing import (
+    LIST_JOBS_COMMAND,
+    LIST_NODES_COMMAND,
+    SlurmNode,
+    build_running_jobs_command,
+    parse_jobs,
+    parse_nodes,
+    parse_running_jobs,
+)
+from gpuform.providers.slurm.processes import (
+    CommandOutput,
+    CommandRunner,
+    LocalCommandRunner,
+    SshCommandRunner,
 )
 from gpuform.schemas.policies.drain import RunningJob, ScheduledDrainInputs
 from gpuform.schemas.safe_text import escape_invisible
@@ -28,171 +37,194 @@ from gpuform.schemas.slurm import SlurmInputs
 
 T = TypeVar("T")
 
-_MARKED = re.compile(r"gpuform: (?P<mark>.*?)(?:; before: (?P<before>.*))?")
+_OWNED_REASON = re.compile(r"gpuform: (?P<mark>.*?)(?:; before: (?P<before>.*))?")
 
 
 class SlurmScheduler:
-    """The Slurm of one cluster; see `Scheduler`. Names of nodes are NodeNames of Slurm.
+    """The Slurm of one cluster as a `Scheduler`. Names of nodes are Slurm's NodeNames.
 
-    A mark stands in the reason of a drain, `gpuform: MARK`, where every administrator sees it.
+    The label of a cordon is part of the drain's reason, `gpuform: LABEL`, where administrators see
+    it.
     """
 
     name: ClassVar[str] = "Slurm"
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: CommandRunner) -> None:
         self._commands = commands
 
-    def nodes(self) -> Sequence[ScheduledNode]:
-        """Every node with its jobs. A COMPLETING job still runs on the nodes that it holds.
+    def list_nodes(self) -> Sequence[ScheduledNode]:
+        """Return every node with its jobs; a COMPLETING job counts for nodes that it still holds.
 
-        A node on which something runs that Slurm does not tell (PrivateData hides other people's
-        jobs) has a job all the same, without a name.
+        PrivateData may hide the jobs of other users: a busy node without visible jobs gets a
+        nameless one.
         """
-        nodes = self._look()
+        nodes = self._list_slurm_nodes()
         # Asked last, so that no job is missed that started in between.
-        jobs = self._read(SHOW_JOBS, read_jobs)
-        return [_scheduled(node, jobs.get(node.name, ())) for node in nodes]
+        jobs = self._run_and_parse(LIST_JOBS_COMMAND, parse_jobs)
+        return [_to_scheduled_node(node, jobs.get(node.name, ())) for node in nodes]
 
-    def states(self) -> Mapping[str, Node]:
-        """Every node by its name, without its jobs: one command."""
-        return {node.name: node for node in self._look()}
+    def get_nodes_by_name(self) -> Mapping[str, SlurmNode]:
+        """Return every node by its name, without its jobs, by one command."""
+        return {node.name: node for node in self._list_slurm_nodes()}
 
-    def cordon(self, names: Collection[str], mark: str) -> None:
-        """Drains nodes with `mark` in the reason; those that are drained keep their reason.
+    def cordon(self, node_names: Collection[str], owner_label: str) -> None:
+        """Drain nodes with `owner_label` in the reason; drained nodes keep their reason.
 
-        Raises GpuformError, and drains none, when Slurm does not have one of them.
+        Raises:
+            GpuformError: Slurm does not have one of the nodes. Then none is drained.
         """
-        if not mark.isprintable() or mark != mark.strip() or "; before: " in mark:
-            raise ValueError(f"{mark!r} cannot stand in the reason of a node")
-        found = {node.name: node for node in self._look()}
-        if missing := sorted(set(names) - set(found)):
+        if (
+            not owner_label.isprintable()
+            or owner_label != owner_label.strip()
+            or "; before: " in owner_label
+        ):
+            raise ValueError(f"{owner_label!r} cannot stand in the reason of a node")
+        nodes = {node.name: node for node in self._list_slurm_nodes()}
+        if missing := sorted(set(node_names) - set(nodes)):
             raise GpuformError(
-                f"Slurm ({self._commands.place}) has no node {', '.join(missing)}",
+                f"Slurm ({self._commands.label}) has no node {', '.join(missing)}",
                 hint="compare with `sinfo -N`: nodes are drained by their NodeName",
             )
-        open_ones = [found[name] for name in names if not found[name].is_drained]
+        undrained_nodes = [nodes[name] for name in node_names if not nodes[name].is_drained]
         # One command for all, but for nodes that are down for a reason: it is kept behind ours.
-        for before in sorted({node.reason for node in open_ones}):
-            reason = f"gpuform: {mark}" + (f"; before: {before}" if before else "")
-            drained = [node.name for node in open_ones if node.reason == before]
-            self._update(drained, "State=DRAIN", f"Reason={reason}")
+        for previous_reason in sorted({node.reason for node in undrained_nodes}):
+            reason = f"gpuform: {owner_label}" + (
+                f"; before: {previous_reason}" if previous_reason else ""
+            )
+            names_to_drain = [
+                node.name for node in undrained_nodes if node.reason == previous_reason
+            ]
+            self._update_nodes(names_to_drain, "State=DRAIN", f"Reason={reason}")
 
-    def uncordon(self, names: Collection[str], mark: str) -> None:
-        """Ends the drain of those whose reason is still `mark`; a node that is down stays down."""
-        ours = [node for node in self._look() if node.name in names and _mark(node) == mark]
-        if ours:
+    def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
+        """End the drain of nodes that still have `owner_label`; a node that is down stays down."""
+        owned_nodes = [
+            node
+            for node in self._list_slurm_nodes()
+            if node.name in node_names and _get_owner_label(node) == owner_label
+        ]
+        if owned_nodes:
             # RESUME would also declare a node as usable that went down in the meantime.
-            self._update([node.name for node in ours], "State=UNDRAIN")
-        for node in ours:
-            if before := _before(node):
-                self._update([node.name], f"Reason={before}")
+            self._update_nodes([node.name for node in owned_nodes], "State=UNDRAIN")
+        for node in owned_nodes:
+            if previous_reason := _get_previous_reason(node):
+                self._update_nodes([node.name], f"Reason={previous_reason}")
 
-    def evict(self, names: Collection[str]) -> None:
-        """Requeues the jobs on nodes, and cancels those that cannot be requeued.
+    def evict(self, node_names: Collection[str]) -> None:
+        """Requeue the jobs on nodes, and cancel those that cannot be requeued.
 
-        Batch jobs go back into the queue unless they were submitted with --no-requeue; interactive
-        ones (srun, salloc) are cancelled. A job on several nodes ends on all of them. One that is
-        COMPLETING ends already.
+        Slurm requeues batch jobs, unless they were submitted with --no-requeue, and never
+        interactive ones (srun, salloc). A job on several nodes ends on all of them. COMPLETING jobs
+        are ending already.
         """
-        present = sorted({node.name for node in self._look()} & set(names))
+        present = sorted({node.name for node in self._list_slurm_nodes()} & set(node_names))
         if not present:
             return
-        jobs = self._read(show_ending(present), read_ending)
+        jobs = self._run_and_parse(build_running_jobs_command(present), parse_running_jobs)
         requeued = [job for job, can_requeue in jobs.items() if can_requeue]
         cancelled = [job for job, can_requeue in jobs.items() if not can_requeue]
         if requeued:
-            self._end(("scontrol", "requeue", ",".join(requeued)), present, requeued)
+            self._end_jobs(("scontrol", "requeue", ",".join(requeued)), present, requeued)
         if cancelled:
-            self._end(("scancel", *cancelled), present, cancelled)
+            self._end_jobs(("scancel", *cancelled), present, cancelled)
 
-    def _end(self, command: Sequence[str], names: list[str], jobs: list[str]) -> None:
-        """Runs a command that ends jobs; what it refuses is an error if one of them runs on."""
+    def _end_jobs(self, command: Sequence[str], node_names: list[str], jobs: list[str]) -> None:
+        """Run a command that ends jobs; ignore errors if all of the jobs have ended."""
         output = self._commands.run(command, is_change=True)
-        if output.code and set(jobs) & set(self._read(show_ending(names), read_ending)):
-            raise refused(command, output, self._commands.place)
+        # Slurm also refuses jobs that have just ended, which is what was wanted.
+        if output.exit_code and set(jobs) & set(
+            self._run_and_parse(build_running_jobs_command(node_names), parse_running_jobs)
+        ):
+            raise build_command_error(command, output, self._commands.label)
 
-    def _look(self) -> list[Node]:
-        return self._read(SHOW_NODES, read_nodes)
+    def _list_slurm_nodes(self) -> list[SlurmNode]:
+        return self._run_and_parse(LIST_NODES_COMMAND, parse_nodes)
 
-    def _update(self, names: Iterable[str], *settings: str) -> None:
+    def _update_nodes(self, names: Iterable[str], *settings: str) -> None:
         command = ("scontrol", "update", f"NodeName={','.join(names)}", *settings)
         output = self._commands.run(command, is_change=True)
-        if output.code:
-            raise refused(command, output, self._commands.place)
+        if output.exit_code:
+            raise build_command_error(command, output, self._commands.label)
 
-    def _read(self, command: Sequence[str], reading: Callable[[str], T]) -> T:
+    def _run_and_parse(self, command: Sequence[str], parse: Callable[[str], T]) -> T:
         output = self._commands.run(command)
-        if output.code:
-            raise refused(command, output, self._commands.place)
+        if output.exit_code:
+            raise build_command_error(command, output, self._commands.label)
         try:
-            return reading(output.stdout)
+            return parse(output.stdout)
         except ValueError as error:
             raise GpuformError(
-                f"what `{' '.join(command[:3])}` printed ({self._commands.place}) cannot be read: "
+                f"what `{' '.join(command[:3])}` printed ({self._commands.label}) cannot be read: "
                 f"{error}",
                 hint="nothing is guessed about nodes with jobs: run it there and look at the line",
             ) from error
 
 
-def slurm_commands(
+def create_command_runner(
     inputs: SlurmInputs, *, kubeconfig: str | None = None, cluster: str = "of this Slurm"
-) -> Commands:
-    """Where the commands of a cluster's Slurm are run, as `inputs` say.
+) -> CommandRunner:
+    """Return a runner of Slurm's commands, as `inputs` declare; nothing is sent yet.
 
-    `kubeconfig` is the text (YAML) of the cluster's own, needed for `via: exec`, and `cluster` what
-    people call the cluster. Nothing is asked yet. Raises GpuformError without a kubeconfig, and for
-    a Slurm that this run may not ask.
+    Args:
+        inputs: the declared `slurm`.
+        kubeconfig: YAML of the cluster's own kubeconfig, needed for `via: exec`.
+        cluster: the cluster's name for messages.
+
+    Raises:
+        GpuformError: the kubeconfig is missing, or this run may not use this Slurm.
     """
     if inputs.via != "exec":
         require_asked(inputs, f"Slurm by {inputs.via}")
     if inputs.via == "ssh":
-        return SshCommands(inputs)
+        return SshCommandRunner(inputs)
     if inputs.via == "local":
-        return LocalCommands(sudo=bool(inputs.sudo))
+        return LocalCommandRunner(sudo=bool(inputs.sudo))
     if not kubeconfig:
         raise GpuformError(
             f"cluster {cluster} has no kubeconfig yet, and its Slurm is asked through it",
             hint="wait until the cluster is ready, or ask by `slurm: {via: ssh}`",
         )
-    from gpuform.providers.slurm.pods import PodCommands  # noqa: PLC0415 - who logs in needs none
+    from gpuform.providers.slurm.pods import PodCommandRunner  # noqa: PLC0415 - who logs in needs none
 
     if inputs != SlurmInputs():  # which pod runs the commands is somebody's choice
-        require_asked(inputs, "Slurm by exec", parts_of(kubeconfig, cluster).cluster.server)
-    return PodCommands(inputs, kubeconfig, cluster)
+        require_asked(inputs, "Slurm by exec", parse_kubeconfig(kubeconfig, cluster).cluster.server)
+    return PodCommandRunner(inputs, kubeconfig, cluster)
 
 
-def slurm_scheduler(
+def create_slurm_scheduler(
     inputs: SlurmInputs, *, kubeconfig: str | None = None, cluster: str = "of this Slurm"
 ) -> SlurmScheduler:
-    """The Slurm of a cluster, asked as `slurm_commands` has it."""
-    return SlurmScheduler(slurm_commands(inputs, kubeconfig=kubeconfig, cluster=cluster))
+    """Return the Slurm of a cluster; arguments and errors are those of `create_command_runner`."""
+    return SlurmScheduler(create_command_runner(inputs, kubeconfig=kubeconfig, cluster=cluster))
 
 
-def _scheduled(node: Node, jobs: Iterable[RunningJob]) -> ScheduledNode:
-    told = tuple(jobs)
-    hidden = (
-        (RunningJob(id="unknown", name="not told by Slurm"),) if node.is_busy and not told else ()
+def _to_scheduled_node(node: SlurmNode, jobs: Iterable[RunningJob]) -> ScheduledNode:
+    visible_jobs = tuple(jobs)
+    hidden_jobs = (
+        (RunningJob(id="unknown", name="not told by Slurm"),)
+        if node.is_busy and not visible_jobs
+        else ()
     )
     return ScheduledNode(
         name=node.name,
         is_cordoned=node.is_drained,
         is_failed=node.is_failed,
-        mark=_mark(node),
-        jobs=told + hidden,
+        owner_label=_get_owner_label(node),
+        jobs=visible_jobs + hidden_jobs,
         addresses=node.addresses,
     )
 
 
-def _mark(node: Node) -> str | None:
-    """What `cordon` wrote on it; nothing is left of it once the drain has ended."""
-    marked = _MARKED.fullmatch(node.reason) if node.is_drained else None
-    return marked and marked["mark"]
+def _get_owner_label(node: SlurmNode) -> str | None:
+    """Return the label that `cordon` wrote on the node, or None once the drain has ended."""
+    match = _OWNED_REASON.fullmatch(node.reason) if node.is_drained else None
+    return match and match["mark"]
 
 
-def _before(node: Node) -> str | None:
-    """The reason that it had before `cordon`."""
-    marked = _MARKED.fullmatch(node.reason)
-    return marked and marked["before"]
+def _get_previous_reason(node: SlurmNode) -> str | None:
+    """Return the reason that the node had before `cordon`, or None."""
+    match = _OWNED_REASON.fullmatch(node.reason)
+    return match and match["before"]
 
 
 _REMEDIES = (
@@ -203,68 +235,86 @@ _REMEDIES = (
     ("configuration source", "Slurm is not configured there: run it where `sinfo` answers"),
     ("not found", "Slurm's commands are not installed there: run it where `sinfo` answers"),
 )
-_SILENT = ("unable to contact", "connect failure", "timed out", "communication")
+_NO_ANSWER_MESSAGES = ("unable to contact", "connect failure", "timed out", "communication")
 
 
-def refused(command: Sequence[str], output: Output, place: str) -> GpuformError:
-    """The error for a command that ended with another code than 0."""
-    told = " ".join(output.stderr.split()) or " ".join(output.stdout.split())
-    told = escape_invisible(told) or "it said nothing"
-    message = f"`{' '.join(command[:3])}` failed ({place}, exit code {output.code}): {told[:300]}"
-    said = told.lower()
-    if any(each in said for each in _SILENT):
+def build_command_error(command: Sequence[str], output: CommandOutput, label: str) -> GpuformError:
+    """Return the error for a command that ended with another exit code than 0."""
+    printed = " ".join(output.stderr.split()) or " ".join(output.stdout.split())
+    printed = escape_invisible(printed) or "it said nothing"
+    message = (
+        f"`{' '.join(command[:3])}` failed ({label}, exit code {output.exit_code}): {printed[:300]}"
+    )
+    lower_case = printed.lower()
+    if any(sign in lower_case for sign in _NO_ANSWER_MESSAGES):
         return Unreachable(message, hint="slurmctld does not answer: see `scontrol ping` there")
-    hint = next((remedy for part, remedy in _REMEDIES if part in said), None)
+    hint = next((remedy for part, remedy in _REMEDIES if part in lower_case), None)
     return GpuformError(message, hint=hint or "run it there by hand to see more")
 
 
-def declared_scheduler(wanted: ScheduledDrainInputs, what: str) -> Scheduler:
-    """The one that is declared; `what` the nodes belong to, for messages.
+def create_declared_scheduler(inputs: ScheduledDrainInputs, label: str) -> Scheduler:
+    """Return the declared scheduler; nothing is sent yet.
 
-    Nothing is asked yet. Raises GpuformError when none is declared, or its kubeconfig cannot be
-    read.
+    `label` names the object of the nodes in messages.
+
+    Raises:
+        GpuformError: no scheduler is declared, or its kubeconfig cannot be read.
     """
-    kube, slurm = wanted.kubernetes, wanted.slurm
+    kube, slurm = inputs.kubernetes, inputs.slurm
     if kube is None and slurm is None:
         raise GpuformError(
-            f"nodes of {what} are cordoned, and nobody is declared who could uncordon them",
+            f"nodes of {label} are cordoned, and nobody is declared who could uncordon them",
             hint="declare drain.kubernetes or drain.slurm as before",
         )
-    text = None if kube is None else declared_kubeconfig(kube)
-    pods = None if text is None else KubernetesScheduler(client_by(text, what))
+    kubeconfig = None if kube is None else load_declared_kubeconfig(kube)
+    kubernetes_scheduler = (
+        None
+        if kubeconfig is None
+        else KubernetesScheduler(get_kubernetes_client(kubeconfig, label))
+    )
     if slurm is None:
-        assert pods is not None  # noqa: S101 - one of the two is declared
-        return pods
-    jobs = slurm_scheduler(slurm, kubeconfig=text, cluster=what)
-    return jobs if pods is None else SlurmOnKubernetes(pods, jobs, slurm.namespace, {})
+        assert kubernetes_scheduler is not None  # noqa: S101 - one of the two is declared
+        return kubernetes_scheduler
+    slurm_jobs = create_slurm_scheduler(slurm, kubeconfig=kubeconfig, cluster=label)
+    return (
+        slurm_jobs
+        if kubernetes_scheduler is None
+        else SlurmOnKubernetes(kubernetes_scheduler, slurm_jobs, slurm.namespace, {})
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """Whether a scheduler can use a node: `trouble` says why not, and is empty where it can.
+class NodeCondition:
+    """Why a scheduler cannot use a node, or "", and since when (UTC, or "")."""
 
-    `since` is when that began, in UTC; empty where it is not told.
+    problem: str = ""
+    problem_since: str = ""
+
+
+def list_node_conditions(inputs: ScheduledDrainInputs, label: str) -> dict[str, NodeCondition]:
+    """Return the condition of every node in the declared schedulers, by its name there.
+
+    Each scheduler is asked once. A problem in Kubernetes hides one in Slurm.
+
+    Raises:
+        GpuformError: a scheduler cannot be asked.
     """
-
-    trouble: str = ""
-    since: str = ""
-
-
-def declared_conditions(wanted: ScheduledDrainInputs, what: str) -> dict[str, Condition]:
-    """Every node that a declared scheduler knows, by its name there; each is asked once.
-
-    Raises GpuformError when one of them cannot be asked.
-    """
-    kube, slurm = wanted.kubernetes, wanted.slurm
-    text = None if kube is None else declared_kubeconfig(kube)
-    found = {}
-    for name, state in ({} if text is None else node_states(client_by(text, what))).items():
-        trouble = "" if state.is_ready else f"NotReady: {state.trouble} (Kubernetes)"
-        found[name] = Condition(trouble, state.since)
-    states = {} if slurm is None else slurm_scheduler(slurm, kubeconfig=text, cluster=what).states()
-    for name, node in states.items():
-        if name not in found or (node.is_failed and not found[name].trouble):
+    kube, slurm = inputs.kubernetes, inputs.slurm
+    kubeconfig = None if kube is None else load_declared_kubeconfig(kube)
+    conditions = {}
+    for name, state in (
+        {} if kubeconfig is None else list_node_states(get_kubernetes_client(kubeconfig, label))
+    ).items():
+        problem = "" if state.is_ready else f"NotReady: {state.not_ready_reason} (Kubernetes)"
+        conditions[name] = NodeCondition(problem, state.not_ready_since)
+    slurm_nodes = (
+        {}
+        if slurm is None
+        else create_slurm_scheduler(slurm, kubeconfig=kubeconfig, cluster=label).get_nodes_by_name()
+    )
+    for name, node in slurm_nodes.items():
+        if name not in conditions or (node.is_failed and not conditions[name].problem):
             reason = f", {node.reason}" if node.reason else ""
-            trouble = f"{node.trouble}{reason} (Slurm)" if node.is_failed else ""
-            found[name] = Condition(trouble)
-    return found
+            problem = f"{node.unusable_states}{reason} (Slurm)" if node.is_failed else ""
+            conditions[name] = NodeCondition(problem)
+    return conditions

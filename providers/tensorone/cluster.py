@@ -39,7 +39,7 @@ from gpuform.providers.lifetime import Power, Verdict
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStops, Repairs, Target
-from gpuform.providers.repairing import Decision
+from gpuform.providers.repairing import RepairDecision
 from gpuform.providers.tensorone.client import ClusterReading, client_for
 from gpuform.providers.tensorone.cluster_facts import (
     describe_cluster_access,
@@ -454,7 +454,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Decision:
+    ) -> RepairDecision:
         """Return the decision to restart a broken cluster."""
         return decide_cluster_repairs(old_outputs, declared)
 

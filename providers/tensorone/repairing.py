@@ -21,7 +21,14 @@ from gpuform.providers.lifetime import written
 from gpuform.providers.operations import Observed
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repair, Repairs
-from gpuform.providers.repairing import Decision, Fleet, Held, decide, faults_in, repair_of
+from gpuform.providers.repairing import (
+    Fleet,
+    RepairDecision,
+    UnrepairedFault,
+    choose_repairs,
+    parse_faults,
+    parse_repair_policy,
+)
 from gpuform.providers.tensorone.client import ClusterReading, TensorOneClient
 from gpuform.providers.tensorone.idleness import MAX_CLOCK_SKEW_S, MAX_GPUS, MAX_METRIC_AGE_S
 from gpuform.providers.tensorone.shown import find_failure
@@ -40,23 +47,32 @@ BUSY_PERCENT: Final = 5.0
 _MODES: Final = (RESTART,)
 
 
-def decide_cluster_repairs(outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+def decide_cluster_repairs(
+    outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> RepairDecision:
     """Return the decision to repair a cluster with these outputs, or to hold the repair and why."""
     name = outputs.get("name") or declared.get("name")
     is_observed = isinstance(name, str) and outputs.get("status") is not None
     fleet = Fleet([str(name)] if is_observed else [], _MODES, _MODES)
-    decision = decide(repair_of(declared, ClusterRepairInputs), faults_in(outputs), fleet)
+    decision = choose_repairs(
+        parse_repair_policy(declared, ClusterRepairInputs), parse_faults(outputs), fleet
+    )
     hold_reason = _explain_hold(outputs)
     # people who name the cluster get the repair in spite of the reasons to hold it
     requested_names = permissions.repairs_asked()
     held_repairs = [
-        repair for repair in decision.due if hold_reason and repair.node not in requested_names
+        repair
+        for repair in decision.due_repairs
+        if hold_reason and repair.node not in requested_names
     ]
-    due_repairs = [repair for repair in decision.due if repair not in held_repairs]
+    due_repairs = [repair for repair in decision.due_repairs if repair not in held_repairs]
     return replace(
         decision,
-        due=due_repairs,
-        held=[*decision.held, *(_to_held(repair, hold_reason) for repair in held_repairs)],
+        due_repairs=due_repairs,
+        unrepaired=[
+            *decision.unrepaired,
+            *(_to_held(repair, hold_reason) for repair in held_repairs),
+        ],
     )
 
 
@@ -152,7 +168,7 @@ def _explain_hold(outputs: Mapping[str, Any]) -> str:
     return ""
 
 
-def _to_held(repair: NodeRepair, reason: str) -> Held:
+def _to_held(repair: NodeRepair, reason: str) -> UnrepairedFault:
     fault = NodeFault(
         node=repair.node,
         cause=repair.cause,
@@ -160,7 +176,7 @@ def _to_held(repair: NodeRepair, reason: str) -> Held:
         since=repair.since,
         instance=repair.instance,
     )
-    return Held(fault, reason)
+    return UnrepairedFault(fault, reason)
 
 
 REPEAT_WINDOW_S: Final = 3600.0
@@ -220,7 +236,7 @@ class ClusterRestart:
             known_outputs.get("state") == "stopped" or observed.outputs.stopped_by is not None
         )
         is_interrupted = not is_stop_accepted and self._is_interrupted(reading)
-        known_faults = faults_in(known_outputs)
+        known_faults = parse_faults(known_outputs)
         faults = find_faults(
             reading, self.cluster_name, known_faults, now, is_interrupted=is_interrupted
         )

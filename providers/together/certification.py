@@ -9,24 +9,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuform.providers.certifying import (
-    DAY,
-    CertificationActions,
+    DAY_S,
+    CertificationOperations,
     Machine,
-    Reach,
-    Tester,
-    change_of,
-    due_notices,
-    last_run,
+    NodeAccess,
+    NodeTester,
+    build_certify_again_change,
+    build_due_certification_notices,
+    get_last_run_id,
 )
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
-from gpuform.providers.kubernetes.nodes import software_of_nodes
+from gpuform.providers.kubernetes.nodes import list_node_software
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Timeouts
-from gpuform.providers.readiness import EngineTester, Place, engine_of
+from gpuform.providers.readiness import CertificationName, EngineTester, find_engine
 from gpuform.providers.records import BatchRecords
-from gpuform.providers.slurm import BatchJobs, SlurmTester, slurm_commands
+from gpuform.providers.slurm import BatchQueue, SlurmTester, create_command_runner
 from gpuform.providers.together.claims import (
     KubernetesObjectId,
     build_missing_cluster_error,
@@ -48,28 +48,28 @@ from gpuform.schemas.together.inputs import CertificationInputs
 from gpuform.schemas.values import contains_unknown, parse_count
 
 
-class ClusterCertificationOperations(CertificationActions[CertificationInputs]):
+class ClusterCertificationOperations(CertificationOperations[CertificationInputs]):
     """The operations of a certification of a cluster's nodes."""
 
     inputs = CertificationInputs
 
-    def _id_of(self, inputs: CertificationInputs) -> str:
+    def _get_id(self, inputs: CertificationInputs) -> str:
         return str(_build_id(inputs))
 
-    def _inputs_of(self, id_: str) -> Mapping[str, Any]:
-        object_key = KubernetesObjectId.parse(id_, "certification")
+    def _parse_id(self, object_id: str) -> Mapping[str, Any]:
+        object_key = KubernetesObjectId.parse(object_id, "certification")
         name_inputs = {"namespace": object_key.namespace, "name": object_key.name}
         return {"cluster_id": object_key.cluster_id, **name_inputs}
 
-    def _owner_of(self, inputs: CertificationInputs) -> str:
+    def _get_verdict_owner(self, inputs: CertificationInputs) -> str:
         return inputs.cluster_id
 
-    def _number_of(self, inputs: CertificationInputs) -> int:
+    def _count_declared_nodes(self, inputs: CertificationInputs) -> int:
         return inputs.num_gpus // GPUS_PER_NODE
 
-    def _reach(
-        self, context: ProviderContext, id_: str, inputs: CertificationInputs
-    ) -> Reach | None:
+    def _find_nodes(
+        self, context: ProviderContext, object_id: str, inputs: CertificationInputs
+    ) -> NodeAccess | None:
         client = client_for(self._settings)
         connection = connect_to_kubernetes(client, inputs.cluster_id)
         if connection is None:
@@ -83,20 +83,20 @@ class ClusterCertificationOperations(CertificationActions[CertificationInputs]):
                 raise build_missing_cluster_error(inputs.cluster_id)
             return _list_machines(*current_connection)
 
-        def create_tester() -> Tester:
+        def create_tester() -> NodeTester:
             if inputs.uses_slurm:
-                return _create_slurm_tester(context, id_, inputs, cluster)
-            engine = engine_of(kubernetes, cluster.cluster_name)
+                return _create_slurm_tester(context, object_id, inputs, cluster)
+            engine = find_engine(kubernetes, cluster.cluster_name)
             object_key = _build_id(inputs)
-            where = Place(object_key.namespace, object_key.name)
+            where = CertificationName(object_key.namespace, object_key.name)
             return EngineTester(
-                engine, where, inputs.categories, context.urn or id_, last_run(context)
+                engine, where, inputs.categories, context.urn or object_id, get_last_run_id(context)
             )
 
         def now() -> float:
             return context.get_platform_time(client.clock_ahead)[0]
 
-        return Reach(list_machines, create_tester, now)
+        return NodeAccess(list_machines, create_tester, now)
 
 
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):
@@ -106,7 +106,9 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     kind = "Certification"
     inputs = CertificationInputs
     outputs = CertificationOutputs
-    timeouts = Timeouts(create=DAY, update=DAY, delete=600)  # `wait_minutes` is what ends waiting
+    timeouts = Timeouts(
+        create=DAY_S, update=DAY_S, delete=600
+    )  # `wait_minutes` is what ends waiting
     operations = ClusterCertificationOperations
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/fabric"
     planned_fields = frozenset({"num_gpus"})
@@ -125,7 +127,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
             if num_gpus is not None and before is not None
             else 0
         )
-        certify_again = change_of(old_outputs, new_nodes)
+        certify_again = build_certify_again_change(old_outputs, new_nodes)
         if certify_again is not None:
             yield certify_again
         if contains_unknown(after):
@@ -146,12 +148,12 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
         """Return notices about the nodes that are no longer proven."""
-        return due_notices(old_outputs)
+        return build_due_certification_notices(old_outputs)
 
 
 def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machine]:
     """Return the standard workers with the driver and the system image that Kubernetes reports."""
-    software = software_of_nodes(kubernetes)
+    software = list_node_software(kubernetes)
     software_by_name = {
         name: software.get(name)
         for name in (worker.host_name for worker in list_standard_workers(cluster))
@@ -187,12 +189,12 @@ def _create_slurm_tester(
             hint="leave `job` out: the Cluster Readiness Engine tests clusters of Kubernetes",
         )
     kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
-    commands = slurm_commands(
+    commands = create_command_runner(
         inputs.slurm or SlurmInputs(), kubeconfig=kube_config, cluster=cluster.cluster_name
     )
     workers = list_standard_workers(cluster)
     return SlurmTester(
-        BatchJobs(commands, folder=inputs.folder or ""),
+        BatchQueue(commands, folder=inputs.folder or ""),
         BatchRecords.beside(context.intents),
         id_,
         inputs.name,

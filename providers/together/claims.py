@@ -12,7 +12,11 @@ from pydantic import ValidationError
 
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady, ServerError
 from gpuform.providers.http import at
-from gpuform.providers.kubernetes.client import KubernetesClient, Object, client_by
+from gpuform.providers.kubernetes.client import (
+    KubernetesClient,
+    KubernetesObject,
+    get_kubernetes_client,
+)
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import decode_kube_config
 from gpuform.schemas.together import wire
@@ -74,7 +78,7 @@ def connect_to_kubernetes(
             f"cluster {cluster.cluster_name} ({cluster_id}) has no Kubernetes API yet: it is "
             f"{cluster.status or 'not ready'}"
         )
-    return cluster, client_by(kubeconfig, cluster.cluster_name, client.secrets)
+    return cluster, get_kubernetes_client(kubeconfig, cluster.cluster_name, client.secrets)
 
 
 def build_missing_cluster_error(cluster_id: str) -> GpuformError:
@@ -98,22 +102,24 @@ class ClusterClaims:
     def find(self, claim_id: KubernetesObjectId) -> Claim | None:
         """Return the claim with this id, whoever created it, or None."""
         try:
-            raw_claim = self._kubernetes.shared(_build_claims_path(claim_id)).one(claim_id.name)
+            raw_claim = self._kubernetes.share_listing(_build_claims_path(claim_id)).one(
+                claim_id.name
+            )
         except NotFound:
             return None
         return _parse_claim(raw_claim, "GET", _build_claim_path(claim_id))
 
-    def create(self, claim_id: KubernetesObjectId, body: Object) -> None:
+    def create(self, claim_id: KubernetesObjectId, body: KubernetesObject) -> None:
         """Send the request to create a claim, once.
 
         Raises:
             UnknownOutcome: the answer was lost.
         """
-        self._kubernetes.create(_build_claims_path(claim_id), body)
+        self._kubernetes.create_object(_build_claims_path(claim_id), body)
 
-    def patch(self, claim_id: KubernetesObjectId, body: Object) -> None:
+    def patch(self, claim_id: KubernetesObjectId, body: KubernetesObject) -> None:
         """Send a merge patch for a claim."""
-        self._kubernetes.patch(_build_claim_path(claim_id), body)
+        self._kubernetes.patch_object(_build_claim_path(claim_id), body)
 
     def delete(self, claim_id: KubernetesObjectId, uid: str | None) -> None:
         """Begin to delete the claim with this `uid`; None deletes whichever has the name.
@@ -125,14 +131,14 @@ class ClusterClaims:
             # another claim may have got the name since: Kubernetes answers 409 then
             options["preconditions"] = {"uid": uid}
         try:
-            self._kubernetes.delete(_build_claim_path(claim_id), options)
+            self._kubernetes.delete_object(_build_claim_path(claim_id), options)
         except (NotFound, Conflict):
             # gone already, or replaced: either way there is nothing of ours to delete
             return
 
     def list_pods_using(self, claim_id: KubernetesObjectId) -> list[str]:
         """Return the names of the pods that mount a claim and have not ended."""
-        pods = self._kubernetes.list(f"{_CORE_API}/namespaces{at(claim_id.namespace)}/pods")
+        pods = self._kubernetes.list_objects(f"{_CORE_API}/namespaces{at(claim_id.namespace)}/pods")
         using_pods = [
             pod for pod in pods if claim_id.name in _list_claim_names(pod) and not _has_ended(pod)
         ]
@@ -144,7 +150,7 @@ class ClusterClaims:
         if not class_name:
             return False
         try:
-            storage_class = self._kubernetes.get(
+            storage_class = self._kubernetes.get_object(
                 f"/apis/storage.k8s.io/v1/storageclasses{at(class_name)}"
             )
         except NotFound:
@@ -157,7 +163,7 @@ class ClusterClaims:
         if not volume_name:
             return "Pending"
         try:
-            volume = self._kubernetes.get(f"{_CORE_API}/persistentvolumes{at(volume_name)}")
+            volume = self._kubernetes.get_object(f"{_CORE_API}/persistentvolumes{at(volume_name)}")
         except NotFound:
             return (
                 f"Pending: the cluster has no volume {volume_name!r}; "
@@ -188,7 +194,7 @@ def _build_claim_path(claim_id: KubernetesObjectId) -> str:
     return _build_claims_path(claim_id) + at(claim_id.name)
 
 
-def _parse_claim(body: Object, method: str, path: str) -> Claim:
+def _parse_claim(body: KubernetesObject, method: str, path: str) -> Claim:
     try:
         return Claim.model_validate(body)
     except ValidationError:

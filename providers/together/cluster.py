@@ -31,7 +31,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drains, Repairs, Target
-from gpuform.providers.repairing import Decision
+from gpuform.providers.repairing import RepairDecision
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import (
     client_for,
@@ -297,7 +297,7 @@ class ClusterOperations:
         if cluster is None:
             return None
         decision = decide_cluster_repairs(context.stored_properties, inputs.dump_declared())
-        repaired_nodes = [repair.node for repair in decision.due]
+        repaired_nodes = [repair.node for repair in decision.due_repairs]
         return self._create_removal(context, cluster, inputs.dump_declared()).predict_removed_nodes(
             inputs.num_gpus, repaired_nodes
         )
@@ -525,7 +525,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Decision:
+    ) -> RepairDecision:
         """Return which broken nodes a run repairs under the declared `repair`."""
         return decide_cluster_repairs(old_outputs, declared)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuform.providers.context import PollResult, PollSchedule, ProviderContext, wait_until_done
-from gpuform.providers.draining import conclude
+from gpuform.providers.draining import finish_drain
 from gpuform.providers.errors import (
     ApiError,
     Cancelled,
@@ -22,11 +22,11 @@ from gpuform.providers.errors import (
     NotFound,
     NotReady,
 )
-from gpuform.providers.lens.lookups import overheated
+from gpuform.providers.lens.lookups import describe_overheated_nodes
 from gpuform.providers.lifetime import written
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Drains, Repair, Repairs, Verdicts
-from gpuform.providers.repairing import repair_of
+from gpuform.providers.repairing import parse_repair_policy
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import ObservedCluster, list_standard_workers
 from gpuform.providers.together.repairs import (
@@ -73,7 +73,7 @@ def add_faults(
     Together is asked for the alerts behind each proposal. A source that cannot be asked is reported
     through `context.on_skipped_check` and adds no fault.
     """
-    policy = repair_of(known_inputs, ClusterRepairInputs)
+    policy = parse_repair_policy(known_inputs, ClusterRepairInputs)
     workers = list_standard_workers(cluster)
     nodes = [
         worker
@@ -100,7 +100,7 @@ def add_faults(
         try:
             names = [node.host_name for node in nodes]
             faults += find_overheated_workers(
-                nodes, overheated(settings, names, policy.max_temperature)
+                nodes, describe_overheated_nodes(settings, names, policy.max_temperature)
             )
         except GpuformError as error:
             context.on_skipped_check(f"how hot the nodes are: {error.message}")
@@ -184,7 +184,7 @@ class ClusterRepairRun:
         eviction = removal.build_repair_eviction(
             [needed_repair.node for needed_repair in needed_repairs]
         )
-        with removal.create_repair_draining().taken(eviction):
+        with removal.create_repair_draining().drain_during(eviction):
             remediations, refusals = self._request_repairs(needed_repairs)
         problems = [
             *refusals,
@@ -304,7 +304,7 @@ class ClusterRepairRun:
             return self._warn_unless(repair, repair.node in states.failures, "can be used again")
         if repair.cause == FaultCause.OVERHEATED and self.inputs.repair is not None:
             limit = float(self.inputs.repair.max_temperature or 0)
-            overheated_nodes = overheated(self.settings, [repair.node], limit)
+            overheated_nodes = describe_overheated_nodes(self.settings, [repair.node], limit)
             return self._warn_unless(
                 repair, repair.node in overheated_nodes, "is no longer too hot"
             )
@@ -486,7 +486,9 @@ class ClusterRepairRun:
         drain = Drains.beside(self.context.intents).find(self.cluster_id)
         if drain is not None:
             names = [worker.host_name for worker in list_standard_workers(cluster)]
-            conclude(self.context, drain, self.create_removal(cluster).connect_to_scheduler, names)
+            finish_drain(
+                self.context, drain, self.create_removal(cluster).connect_to_scheduler, names
+            )
 
 
 def _find_uncertified(context: ProviderContext, cluster: wire.Cluster) -> list[NodeFault]:

@@ -14,12 +14,12 @@ from typing import Any, Final
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import Verdict
 from gpuform.providers.repairing import (
-    Decision,
     Fleet,
-    decide,
-    faults_in,
+    RepairDecision,
+    choose_repairs,
     is_unusable_for,
-    repair_of,
+    parse_faults,
+    parse_repair_policy,
 )
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.repair import FaultCause, NodeFault
@@ -40,9 +40,11 @@ MODES_BEYOND_APPROVAL: Final = ("HOST_POWER_CYCLE",)
 """Modes that the approval of a proposal cannot change the proposal to (SDK, 'approve')."""
 
 
-def decide_cluster_repairs(outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+def decide_cluster_repairs(
+    outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> RepairDecision:
     """Return which broken nodes of these outputs a run repairs, and which it leaves and why."""
-    policy = repair_of(declared, ClusterRepairInputs)
+    policy = parse_repair_policy(declared, ClusterRepairInputs)
     reported_workers = outputs.get("gpu_worker_nodes")
     # the platform replaces preemptible nodes itself
     nodes = (
@@ -51,17 +53,17 @@ def decide_cluster_repairs(outputs: Mapping[str, Any], declared: Mapping[str, An
         else []
     )
     fleet = Fleet(
-        nodes=[node["host_name"] for node in nodes],
-        modes=(policy and policy.modes) or REPAIR_MODES,
-        every=REPAIR_MODES,
-        own=MODES_BEYOND_APPROVAL,
-        unhealthy=[node["host_name"] for node in nodes if node.get("unusable_since")],
-        under_way=[
+        node_names=[node["host_name"] for node in nodes],
+        allowed_modes=(policy and policy.modes) or REPAIR_MODES,
+        all_modes=REPAIR_MODES,
+        create_only_modes=MODES_BEYOND_APPROVAL,
+        unhealthy_names=[node["host_name"] for node in nodes if node.get("unusable_since")],
+        repairing_names=[
             node["host_name"] for node in nodes if _get_remediation_state(node) in UNDER_WAY
         ],
-        instances={node["host_name"]: node.get("instance_id") or "" for node in nodes},
+        instance_ids={node["host_name"]: node.get("instance_id") or "" for node in nodes},
     )
-    return decide(policy, faults_in(outputs), fleet)
+    return choose_repairs(policy, parse_faults(outputs), fleet)
 
 
 def find_proposed_repairs(
@@ -100,7 +102,7 @@ def find_unusable_workers(
 ) -> Iterator[NodeFault]:
     """Yield the workers that their scheduler could not use for `patience` seconds at `now`."""
     for worker in workers:
-        if is_unusable_for(patience, since=to_unix_time(worker.unusable_since), now=now):
+        if is_unusable_for(patience, unusable_since=to_unix_time(worker.unusable_since), now=now):
             yield NodeFault(
                 node=worker.host_name,
                 cause=FaultCause.NOT_READY,

@@ -14,20 +14,20 @@ from typing import Any
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import (
-    DrainedObject,
-    Draining,
+    DrainOperation,
+    DrainTarget,
     NodeEviction,
     Scheduler,
     SlurmOnKubernetes,
     Worker,
-    conclude,
-    undo,
+    finish_drain,
+    undo_drain,
 )
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drain, Drains
-from gpuform.providers.slurm import slurm_scheduler
+from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.providers.together.cluster_view import (
     GPUS_PER_NODE,
     list_live_workers,
@@ -91,12 +91,16 @@ class NodeRemoval:
         """
         count = self.count_removed_nodes(num_gpus)
         removed_nodes = (
-            self._create_draining().leaving(self._build_partial_eviction(count)) if count else None
+            self._create_draining().predict_removed_nodes(self._build_partial_eviction(count))
+            if count
+            else None
         )
         if not repaired_nodes:
             return removed_nodes
         eviction = self.build_repair_eviction(repaired_nodes)
-        nodes_to_repair = self.create_repair_draining().leaving(eviction) if eviction else None
+        nodes_to_repair = (
+            self.create_repair_draining().predict_removed_nodes(eviction) if eviction else None
+        )
         if removed_nodes is None or nodes_to_repair is None:
             return removed_nodes or nodes_to_repair
         return removed_nodes.model_copy(
@@ -110,7 +114,7 @@ class NodeRemoval:
             {node_name: "repaired" for node_name in node_names if node_name in present_names}
         )
 
-    def create_repair_draining(self) -> Draining:
+    def create_repair_draining(self) -> DrainOperation:
         """Return the draining of nodes that are chosen one by one."""
         return self._create_draining(self._standard_workers)
 
@@ -118,7 +122,7 @@ class NodeRemoval:
         """Return all nodes, for a plan that deletes the cluster; None where no job can run."""
         eviction = self._build_full_eviction(reason)
         return (
-            self._create_draining(list_live_workers(self.cluster)).leaving(eviction)
+            self._create_draining(list_live_workers(self.cluster)).predict_removed_nodes(eviction)
             if eviction
             else None
         )
@@ -137,7 +141,7 @@ class NodeRemoval:
             self._undo_unsent_drain()
             request()
             return
-        with self._create_draining().taken(self._build_partial_eviction(count)):
+        with self._create_draining().drain_during(self._build_partial_eviction(count)):
             request()
 
     def send_deletion(self, request: Callable[[], None]) -> None:
@@ -150,7 +154,7 @@ class NodeRemoval:
         if not eviction:
             request()
             return
-        with self._create_draining(list_live_workers(self.cluster)).taken(eviction):
+        with self._create_draining(list_live_workers(self.cluster)).drain_during(eviction):
             request()
 
     def resume_earlier_drain(self, request: Callable[[FieldChange], None], num_gpus: int) -> None:
@@ -174,7 +178,7 @@ class NodeRemoval:
         is_deleting = self.cluster.status == ClusterStatus.DELETING
         if drain is None or is_deleting or self.is_under_way:
             return
-        conclude(
+        finish_drain(
             self.context,
             drain,
             self.connect_to_scheduler,
@@ -199,11 +203,13 @@ class NodeRemoval:
                 f"{self._label} has no kubeconfig, so that its jobs cannot be looked for",
                 hint="wait until its control plane runs",
             )
-        kubernetes = KubernetesScheduler(client_by(self.kube_config, self.cluster.cluster_name))
+        kubernetes = KubernetesScheduler(
+            get_kubernetes_client(self.kube_config, self.cluster.cluster_name)
+        )
         if self.cluster.cluster_type != "SLURM":
             return kubernetes
         inputs = self.drain_inputs.slurm or SlurmInputs()
-        slurm = slurm_scheduler(
+        slurm = create_slurm_scheduler(
             inputs, kubeconfig=self.kube_config, cluster=self.cluster.cluster_name
         )
         slurm_names = {
@@ -227,28 +233,27 @@ class NodeRemoval:
         return list_standard_workers(self.cluster)
 
     def _build_partial_eviction(self, count: int) -> NodeEviction:
-        return NodeEviction(count=count, named=self.drain_inputs.nodes or ())
+        return NodeEviction(count=count, requested_names=self.drain_inputs.nodes or ())
 
     def _build_full_eviction(self, reason: str) -> NodeEviction:
         """Return the eviction of all nodes; empty while there is no control plane to run jobs."""
         live_workers = list_live_workers(self.cluster) if self.kube_config else ()
         return NodeEviction({_to_worker(node).name: reason for node in live_workers})
 
-    def _create_draining(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> Draining:
-        subject = DrainedObject(
+    def _create_draining(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> DrainOperation:
+        subject = DrainTarget(
             id=self.cluster.cluster_id,
-            what=self._label,
+            label=self._label,
             workers=[_to_worker(node) for node in all_nodes or self._standard_workers],
-            # Together picks the nodes of a smaller cluster itself, among those that are cordoned
-            takes_cordoned=not all_nodes,
+            removes_cordoned=not all_nodes,
         )
-        return Draining(self.context, subject, self.connect_to_scheduler, self.drain_inputs)
+        return DrainOperation(self.context, subject, self.connect_to_scheduler, self.drain_inputs)
 
     def _undo_unsent_drain(self) -> None:
         """Undo a drain of an earlier run whose request was never sent."""
         drain = self.earlier_drain
         if drain is not None and not drain.asked:
-            undo(self.context, drain, self.connect_to_scheduler)
+            undo_drain(self.context, drain, self.connect_to_scheduler)
 
 
 def count_standard_gpus(cluster: wire.Cluster) -> int:

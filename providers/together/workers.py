@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpuform.providers.context import PollResult, ProviderContext, get_current_context
-from gpuform.providers.draining import answered
+from gpuform.providers.draining import call_interruptibly
 from gpuform.providers.errors import Cancelled, GpuformError
-from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.nodes import (
     NodeState,
-    node_states,
-    time_within,
-    unix_time,
+    accept_time_between,
+    list_node_states,
+    parse_time,
 )
 from gpuform.providers.lifetime import written
-from gpuform.providers.slurm import Node, slurm_scheduler
+from gpuform.providers.slurm import SlurmNode, create_slurm_scheduler
 from gpuform.providers.together.cluster_view import (
     ObservedCluster,
     decode_kube_config,
@@ -116,9 +116,11 @@ def read_worker_states(
     kube_config = decode_kube_config(cluster.kube_config.get_secret_value()) or ""
     cluster_name, unreachable = cluster.cluster_name, []
     nodes: Mapping[str, NodeState] = {}
-    slurm_nodes: Mapping[str, Node] = {}
+    slurm_nodes: Mapping[str, SlurmNode] = {}
     try:
-        nodes = answered(context, lambda: node_states(client_by(kube_config, cluster_name)))
+        nodes = call_interruptibly(
+            context, lambda: list_node_states(get_kubernetes_client(kube_config, cluster_name))
+        )
         if workers and not any(worker.host_name in nodes for worker in workers):
             # a kubeconfig of another cluster would otherwise show every worker as missing
             nodes, mismatch = {}, "Kubernetes has no node with the name of any of them"
@@ -130,8 +132,8 @@ def read_worker_states(
     # through `exec` Slurm is reached by a pod: without Kubernetes there is no way
     if cluster.cluster_type == "SLURM" and (nodes or slurm.via != "exec"):
         try:
-            scheduler = slurm_scheduler(slurm, kubeconfig=kube_config, cluster=cluster_name)
-            slurm_nodes = answered(context, scheduler.states)
+            scheduler = create_slurm_scheduler(slurm, kubeconfig=kube_config, cluster=cluster_name)
+            slurm_nodes = call_interruptibly(context, scheduler.get_nodes_by_name)
         except Cancelled:
             raise
         except GpuformError as error:
@@ -171,7 +173,7 @@ def has_failing_workers(outputs: Mapping[str, Any]) -> bool:
 def _build_worker_states(
     workers: Sequence[wire.GpuWorkerNode],
     nodes: Mapping[str, NodeState],
-    slurm_nodes: Mapping[str, Node],
+    slurm_nodes: Mapping[str, SlurmNode],
     unreachable: str,
 ) -> WorkerStates:
     kubernetes: dict[str, str] = {}
@@ -189,7 +191,9 @@ def _build_worker_states(
         if is_preemptible(worker):
             continue  # it may be on its way out, which is no failure
         if node is not None and not node.is_ready:
-            failures[name] = f"worker {name} is NotReady in Kubernetes: {_cut_reason(node.trouble)}"
+            failures[name] = (
+                f"worker {name} is NotReady in Kubernetes: {_cut_reason(node.not_ready_reason)}"
+            )
             failing_since[name] = _find_failing_since(worker, node)
         elif slurm_node is not None and slurm_node.is_failed:
             failures[name] = (
@@ -200,22 +204,24 @@ def _build_worker_states(
 
 def _find_failing_since(worker: wire.GpuWorkerNode, node: NodeState) -> str:
     """Return when the node stopped being Ready; empty if that was before this machine."""
-    phase_times = [unix_time(transition.transition_time) for transition in worker.phase_transitions]
+    phase_times = [
+        parse_time(transition.transition_time) for transition in worker.phase_transitions
+    ]
     first_phase_at = min(
         (phase_time for phase_time in phase_times if phase_time is not None), default=0.0
     )
-    return time_within(node.since, first_phase_at, math.inf)
+    return accept_time_between(node.not_ready_since, first_phase_at, math.inf)
 
 
 def _describe_kubernetes_state(node: NodeState | None) -> str:
     if node is None:
         return MISSING
     if not node.is_ready:
-        return f"NotReady: {_cut_reason(node.trouble)}"
+        return f"NotReady: {_cut_reason(node.not_ready_reason)}"
     return _CORDONED if node.is_cordoned else "Ready"
 
 
-def _describe_slurm_state(node: Node | None) -> str:
+def _describe_slurm_state(node: SlurmNode | None) -> str:
     if node is None:
         return MISSING
     if node.is_failed:
@@ -225,8 +231,12 @@ def _describe_slurm_state(node: Node | None) -> str:
     return "usable"
 
 
-def _describe_slurm_trouble(node: Node) -> str:
-    return f"{node.trouble} ({_cut_reason(node.reason)})" if node.reason else node.trouble
+def _describe_slurm_trouble(node: SlurmNode) -> str:
+    return (
+        f"{node.unusable_states} ({_cut_reason(node.reason)})"
+        if node.reason
+        else node.unusable_states
+    )
 
 
 def _build_outputs(
@@ -247,7 +257,7 @@ def _build_outputs(
                 # Nobody tells, or not of this machine: it is as long as we have seen it.
                 "unusable_since": (
                     states.failing_since.get(worker.host_name)
-                    or time_within(
+                    or accept_time_between(
                         earlier_failing_since.get((worker.host_name, worker.instance_id)),
                         0.0,
                         read_at,

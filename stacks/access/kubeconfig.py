@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import SecretStr
 
 from gpuform.providers.errors import MissingCredentials
-from gpuform.providers.kubernetes.kubeconfig import parts_of
+from gpuform.providers.kubernetes.kubeconfig import parse_kubeconfig
 from gpuform.schemas.ids import validate_id
 from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.access.errors import NoAccess
@@ -40,7 +40,7 @@ class Credential:
                 hint="Nothing was written. Give it another one with --context NAME.",
             ) from None
         try:
-            parts = parts_of(text.get_secret_value(), name)
+            parts = parse_kubeconfig(text.get_secret_value(), name)
         except MissingCredentials as error:
             raise NoAccess(error.message, hint=f"Nothing was written. {error.hint}") from None
         held = {

@@ -127,8 +127,8 @@ def _ask_consumers(client: LensClient, retry: Retry) -> Sequence[Consumer] | str
 
     A Lens that has just started, or that watches nothing, has no workloads either.
     """
-    consumers = client.consumers(retry=retry)
-    if not consumers and not (client.overview(retry=retry).total_nodes or 0) > 0:
+    consumers = client.list_consumers(retry=retry)
+    if not consumers and not (client.get_overview(retry=retry).total_nodes or 0) > 0:
         return "Lens shows no workloads, and no GPU nodes that they could run on"
     return consumers
 

@@ -243,9 +243,9 @@ def _monitoring(settings: Settings) -> Monitoring:
     """What Lens tells; of what it does not tell, why."""
     client = client_for(settings)
     try:
-        overview = client.overview()
-        heatmap = client.heatmap()
-        consumers = client.consumers()
+        overview = client.get_overview()
+        heatmap = client.get_heatmap()
+        consumers = client.list_consumers()
     except GpuformError as error:
         return Monitoring(problem=str(error))
     return Monitoring(overview, heatmap, consumers)

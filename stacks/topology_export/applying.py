@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from gpuform.providers.errors import Conflict, NotFound, UnknownOutcome
 from gpuform.providers.http import at
-from gpuform.providers.kubernetes.client import KubernetesClient, until_no_conflict
-from gpuform.providers.kubernetes.nodes import NODES
+from gpuform.providers.kubernetes.client import KubernetesClient, retry_on_conflict
+from gpuform.providers.kubernetes.nodes import NODES_PATH
 from gpuform.stacks.topology_export.manifests import (
     MARK,
     Manifest,
@@ -81,7 +81,7 @@ def planned(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
     """
     wanted = {each.name: each for each in manifests if isinstance(each, NodeMetadata)}
     objects = [each for each in manifests if isinstance(each, WholeObject)]
-    nodes = {each["metadata"]["name"]: each for each in target.client.list(NODES)}
+    nodes = {each["metadata"]["name"]: each for each in target.client.list_objects(NODES_PATH)}
     changes = [_object_change(target, each) for each in objects]
     for name in sorted({*wanted, *target.written.nodes}):
         if name in nodes:
@@ -166,7 +166,7 @@ def _there(node: Mapping[str, Any], part: str, key: str) -> str | None:
 
 def _write_node(target: Target, name: str, manifest: NodeMetadata | None) -> list[Change]:
     changes: list[Change] = []
-    until_no_conflict(partial(_write_node_once, target, name, manifest, changes))
+    retry_on_conflict(partial(_write_node_once, target, name, manifest, changes))
     written = target.written
     kept = {
         (each.part, each.key): each.wanted
@@ -189,7 +189,7 @@ def _write_node_once(
 ) -> None:
     changes.clear()
     try:
-        node = target.client.get(NODES + at(name))
+        node = target.client.get_object(NODES_PATH + at(name))
     except NotFound:
         if manifest is not None:
             changes.append(Change(Action.ABSENT, f"{_NODE}{name}"))
@@ -202,7 +202,7 @@ def _write_node_once(
     if metadata:
         version = node["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version, **metadata}}
-        target.client.patch(NODES + at(name), patch)
+        target.client.patch_object(NODES_PATH + at(name), patch)
 
 
 def _path(manifest: WholeObject) -> str:
@@ -222,7 +222,7 @@ def _where(path: str) -> str:
 
 def _found(target: Target, path: str) -> Mapping[str, Any] | None:
     try:
-        return target.client.get(path)
+        return target.client.get_object(path)
     except NotFound:
         return None
 
@@ -255,7 +255,7 @@ def _write_object(target: Target, manifest: WholeObject) -> Change:
     change = _object_change(target, manifest)
     if change.action is Action.SET:
         try:
-            target.client.create(_folder(manifest), document(manifest, target.mark))
+            target.client.create_object(_folder(manifest), document(manifest, target.mark))
         except NotFound:
             raise NoTopology(
                 f"the cluster has no namespace {manifest.namespace}, where {_where(path)} would be",
@@ -267,7 +267,7 @@ def _write_object(target: Target, manifest: WholeObject) -> Change:
                 raise
             change = Change(Action.SET if change.action is Action.SAME else change.action, path)
     elif change.action is Action.CHANGE:
-        until_no_conflict(partial(_change_object, target, manifest))
+        retry_on_conflict(partial(_change_object, target, manifest))
     objects = target.written.objects
     if change.action is Action.CONFLICT:
         target.written.objects = [each for each in objects if each != path]
@@ -289,7 +289,9 @@ def _change_object(target: Target, manifest: WholeObject) -> None:
         for name, value in manifest.content.items()
     }
     version = found["metadata"]["resourceVersion"]
-    target.client.patch(_path(manifest), {"metadata": {"resourceVersion": version}, **content})
+    target.client.patch_object(
+        _path(manifest), {"metadata": {"resourceVersion": version}, **content}
+    )
 
 
 def _remove_object(target: Target, path: str) -> Iterator[Change]:
@@ -297,7 +299,7 @@ def _remove_object(target: Target, path: str) -> Iterator[Change]:
     if found is not None and _is_ours(target, found):
         uid = found["metadata"]["uid"]
         with suppress(NotFound):
-            target.client.delete(path, {"preconditions": {"uid": uid}})
+            target.client.delete_object(path, {"preconditions": {"uid": uid}})
         yield Change(Action.REMOVE, _where(path))
     elif found is not None:
         yield Change(Action.LEFT, _where(path))
@@ -309,7 +311,7 @@ def served_version(client: KubernetesClient, group: str, wanted: str, what: str)
 
     Raises NoTopology, with what to install, when it serves none.
     """
-    groups = client.get("/apis").get("groups") or ()
+    groups = client.get_object("/apis").get("groups") or ()
     found = next((each for each in groups if each.get("name") == group), None)
     if found is None:
         raise NoTopology(

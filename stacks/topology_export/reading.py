@@ -6,9 +6,9 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.client import KubernetesClient, client_by
-from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
-from gpuform.providers.kubernetes.nodes import NODES
+from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
+from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
+from gpuform.providers.kubernetes.nodes import NODES_PATH
 from gpuform.providers.properties import plain
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.resource_facts import ResourcePlacement
@@ -109,7 +109,7 @@ def kubernetes_of(placed: Sequence[Placed], flags: KubernetesInputs | None) -> K
     first = placed[0]
     name = ", ".join(each.name for each in placed)
     if flags is not None:
-        return _declared(declared_kubeconfig(flags, "--", is_typed=True), name)
+        return _declared(load_declared_kubeconfig(flags, "--", is_typed=True), name)
     if first.placement.has_own_scheduler:
         secret = first.placement.kubeconfig
         if secret is None:
@@ -117,7 +117,9 @@ def kubernetes_of(placed: Sequence[Placed], flags: KubernetesInputs | None) -> K
                 f"{first.name} has no kubeconfig yet",
                 hint="look whether it is ready: `gpuform status --refresh`, then `gpuform refresh`",
             )
-        return Kubernetes(first.id, first.name, client_by(secret.get_secret_value(), first.name))
+        return Kubernetes(
+            first.id, first.name, get_kubernetes_client(secret.get_secret_value(), first.name)
+        )
     declared = [each.placement.kubernetes for each in placed if each.placement.kubernetes]
     if not declared:
         raise NoTopology(
@@ -129,12 +131,14 @@ def kubernetes_of(placed: Sequence[Placed], flags: KubernetesInputs | None) -> K
             f"{name} declare several Kubernetes in drain.kubernetes",
             hint="name those of one, or give --kubeconfig",
         )
-    return _declared(declared_kubeconfig(declared[0]), name)
+    return _declared(load_declared_kubeconfig(declared[0]), name)
 
 
 def with_labels_of(topology: StackTopology, kubernetes: Kubernetes) -> StackTopology:
     """With what the labels of that Kubernetes say; one request. Raises GpuformError."""
-    nodes = {name: node for node in kubernetes.client.list(NODES) if (name := _name(node))}
+    nodes = {
+        name: node for node in kubernetes.client.list_objects(NODES_PATH) if (name := _name(node))
+    }
     found = [
         with_labels(node, _labels(nodes[node.name])) if node.name in nodes else node
         for node in topology.nodes
@@ -258,7 +262,7 @@ def _counted(names: Sequence[str], what: str) -> Iterator[str]:
 
 
 def _declared(kubeconfig: str, name: str) -> Kubernetes:
-    client = client_by(kubeconfig, name)
+    client = get_kubernetes_client(kubeconfig, name)
     return Kubernetes(client.server, name, client)
 
 

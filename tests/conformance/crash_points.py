@@ -41,11 +41,11 @@ from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.kubernetes.kubeconfig import access_by
+from gpuform.providers.kubernetes.client import get_kubernetes_client
+from gpuform.providers.kubernetes.kubeconfig import load_access
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.slurm.pods import PodCommands
-from gpuform.providers.slurm.processes import LocalCommands, Output
+from gpuform.providers.slurm.pods import PodCommandRunner
+from gpuform.providers.slurm.processes import CommandOutput, LocalCommandRunner
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import edits
 from gpuform.stacks.engine.store.storage.addresses import open_storage
@@ -273,11 +273,16 @@ def run_commands(http: httpx.Client, hook: Hook | None) -> None:
         if hook is not None:
             hook.tick(text)
 
-    def run(self: PodCommands, command: Sequence[str], *, is_change: bool = False) -> Output:
-        cluster = access_by(self.kubeconfig, self.cluster).server.rpartition("/")[2]
+    def run(
+        self: PodCommandRunner, command: Sequence[str], *, is_change: bool = False
+    ) -> CommandOutput:
+        cluster = load_access(self.kubeconfig, self.cluster).server.rpartition("/")[2]
         return run_in(http, cluster, command, told, is_change=is_change)
 
-    for place, run_there in ((PodCommands, run), (LocalCommands, run_locally(http, told))):
+    for place, run_there in (
+        (PodCommandRunner, run),
+        (LocalCommandRunner, run_locally(http, told)),
+    ):
         setattr(place, "run", run_there)  # noqa: B010 - a method of another shape to mypy
 
 
@@ -325,8 +330,8 @@ class World:
             assert not [pod for pod in pods if pod["pod"].startswith("default/")]
         for entry in self.stack.resources:
             if text := entry.outputs.get("kube_config"):
-                kubernetes = KubernetesScheduler(client_by(text.value, "train"))
-                assert [node.name for node in kubernetes.nodes() if node.is_cordoned] == []
+                kubernetes = KubernetesScheduler(get_kubernetes_client(text.value, "train"))
+                assert [node.name for node in kubernetes.list_nodes() if node.is_cordoned] == []
 
     def assert_no_create_is_unnamed(self, *kinds: Described) -> None:
         """In a folder also for who reads the checkpoint alone, as the Pulumi CLI does."""

@@ -19,10 +19,10 @@ from conformance.scp_kinds import GPU_NODE, NODE_POOL, another_fabric
 from conformance.together_kinds import CLUSTER
 
 from gpuform.providers.draining import Scheduler
-from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.slurm import slurm_scheduler
-from gpuform.providers.slurm.processes import Output
+from gpuform.providers.slurm import create_slurm_scheduler
+from gpuform.providers.slurm.processes import CommandOutput
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import unwrap_secrets
@@ -175,13 +175,13 @@ TAKINGS: Final[Mapping[str, Mapping[str, Taking]]] = {
 """By scheduler and path."""
 
 
-def run_locally(http: httpx.Client, told: Callable[[str], None]) -> Callable[..., Output]:
+def run_locally(http: httpx.Client, told: Callable[[str], None]) -> Callable[..., CommandOutput]:
     """Slurm's commands of this machine, as a method: they reach the Slurm of the project's jobs.
 
     Each is told when it is done.
     """
 
-    def run(_: object, command: Sequence[str], *, is_change: bool = False) -> Output:
+    def run(_: object, command: Sequence[str], *, is_change: bool = False) -> CommandOutput:
         cluster = Jobs.of(Path.cwd()).cluster
         return run_in(http, cluster, command, told, is_change=is_change)
 
@@ -195,11 +195,11 @@ def run_in(
     told: Callable[[str], None],
     *,
     is_change: bool,
-) -> Output:
+) -> CommandOutput:
     path = f"/_emulator/slurm/{cluster}/run"
     found = http.post(path, json={"command": [*command]}).raise_for_status().json()
     told(f"{'POST' if is_change else 'GET'} {' '.join(command[:3])}")
-    return Output(found["stdout"], found["stderr"], found["code"])
+    return CommandOutput(found["stdout"], found["stderr"], found["code"])
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Jobs:
         ]
         assert early == [], f"taken from under a job: {early}"
         if self._exists(platform):
-            found = self._scheduler(platform).nodes()
+            found = self._scheduler(platform).list_nodes()
             cordoned = [node.name for node in found if node.is_cordoned]
             assert not cordoned, f"still cordoned: {cordoned}"
 
@@ -290,8 +290,8 @@ class Jobs:
     def _scheduler(self, platform: Platform) -> Scheduler:
         text = _kubeconfig(platform, self.cluster)
         if self.is_slurm:
-            return slurm_scheduler(SlurmInputs(), kubeconfig=text, cluster="train")
-        return KubernetesScheduler(client_by(text, "train"))
+            return create_slurm_scheduler(SlurmInputs(), kubeconfig=text, cluster="train")
+        return KubernetesScheduler(get_kubernetes_client(text, "train"))
 
 
 def ids_of(entry: ResourceState) -> dict[str, str]:

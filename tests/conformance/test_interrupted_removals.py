@@ -8,8 +8,8 @@ from conformance.emulated import Platform
 from conformance.together_kinds import CLUSTER
 from conformance.verbs import Verbs
 
-from gpuform.providers.draining import DrainedObject
-from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.draining import DrainTarget
+from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drain, Drains, FolderRecords
 
@@ -29,8 +29,8 @@ def drains(request: pytest.FixtureRequest, verbs: Verbs, tmp_path: Path) -> Drai
 def test_it_is_ended(ending: str, verbs: Verbs, platform: Platform, drains: Drains) -> None:
     checked = verbs.check(CLUSTER.good).inputs
     made = verbs.create(checked)
-    kubernetes = KubernetesScheduler(client_by(made.outputs["kube_config"], "train"))
-    mark = DrainedObject(made.id, "", ()).mark
+    kubernetes = KubernetesScheduler(get_kubernetes_client(made.outputs["kube_config"], "train"))
+    mark = DrainTarget(made.id, "", ()).owner_label
     present = tuple(f"train-worker-{at}" for at in range(2))
     drains.record(Drain(made.id, mark, (NODE,), (NODE,), present))
     kubernetes.cordon([NODE], mark)
@@ -46,9 +46,9 @@ def test_it_is_ended(ending: str, verbs: Verbs, platform: Platform, drains: Drai
         checked = {**checked, "num_gpus": 8}
         outputs = verbs.update(made.id, made.outputs, checked)
 
-    left = [node.name for node in kubernetes.nodes()]
+    left = [node.name for node in kubernetes.list_nodes()]
     assert left == (list(present[:1]) if ending == "shrink" else list(present))
-    assert not any(node.is_cordoned for node in kubernetes.nodes())
+    assert not any(node.is_cordoned for node in kubernetes.list_nodes())
     assert drains.find(made.id) is None
     assert outputs["ready"] is True
     assert verbs.diff(made.id, outputs, checked).changes is False

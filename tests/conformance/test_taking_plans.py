@@ -12,7 +12,7 @@ from conformance.emulated import Platform
 from conformance.stacks import EmbeddedStack, thing
 from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_locally
 
-from gpuform.providers.slurm.processes import LocalCommands
+from gpuform.providers.slurm.processes import LocalCommandRunner
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.review.text.plan_text import plan_text
@@ -33,7 +33,7 @@ def test_a_plan_shows_the_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")  # the emulated one is taken for it
-    monkeypatch.setattr(LocalCommands, "run", run_locally(platform.http, lambda _: None))
+    monkeypatch.setattr(LocalCommandRunner, "run", run_locally(platform.http, lambda _: None))
     told = []
     for scheduler, takings in TAKINGS.items():
         platform.reset()

@@ -88,18 +88,18 @@ CALLS: Final[Mapping[str, Calls]] = {
         "probe": lambda it: it.probe(),
     },
     "aios": {
-        "cluster": lambda it: it.cluster(ID),
-        "query": lambda it: it.query({}),
+        "get_cluster": lambda it: it.get_cluster(ID),
+        "query_clusters": lambda it: it.query_clusters({}),
         "create_by_parser": lambda it: it.create_by_parser({}),
         "create_directly": lambda it: it.create_directly({}),
-        "update": lambda it: it.update(ID, UpdateRequest({})),
-        "delete": lambda it: it.delete(ID),
+        "update_cluster": lambda it: it.update_cluster(ID, UpdateRequest({})),
+        "delete_cluster": lambda it: it.delete_cluster(ID),
         "probe": lambda it: it.probe(),
     },
     "lens": {
-        "overview": lambda it: it.overview(),
-        "consumers": lambda it: it.consumers(),
-        "heatmap": lambda it: it.heatmap(),
+        "get_overview": lambda it: it.get_overview(),
+        "list_consumers": lambda it: it.list_consumers(),
+        "get_heatmap": lambda it: it.get_heatmap(),
         "probe": lambda it: it.probe(),
     },
 }
@@ -108,10 +108,10 @@ CALLS: Final[Mapping[str, Calls]] = {
 SILENT: Final = frozenset(
     {
         "close",
-        "editing",
+        "lock_record",
         "get_node_listing",
         "get_poll_schedule",
-        "last_answered",
+        "get_last_answer",
         "require_address",
         "rhythm",
     }

@@ -5,8 +5,8 @@ from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 
-from gpuform.providers.aios.cluster import look_at as look_at_record
-from gpuform.providers.lens.health_gate import outputs_of as gate_outputs
+from gpuform.providers.aios.cluster import build_poll_result as look_at_record
+from gpuform.providers.lens.health_gate import build_outputs as gate_outputs
 from gpuform.providers.scp.one_node import build_node_outputs as node_outputs
 from gpuform.providers.scp.one_node import build_observed_inputs as node_inputs
 from gpuform.providers.scp.pool.nodes import node_to_outputs as shown_node

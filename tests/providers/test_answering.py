@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.draining.answering import answered
+from gpuform.providers.draining.interruptible import call_interruptibly
 from gpuform.providers.errors import Cancelled, Unreachable
 
 ASKED_BY: ContextVar[str] = ContextVar("asked_by", default="nobody")
@@ -28,7 +28,7 @@ class TickingTime:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> TickingTime:
     ticking = TickingTime()
-    monkeypatch.setattr("gpuform.providers.draining.answering.time", ticking)
+    monkeypatch.setattr("gpuform.providers.draining.interruptible.time", ticking)
     return ticking
 
 
@@ -41,19 +41,19 @@ def never(call: ProviderContext) -> Iterator[threading.Event]:
 
 
 def test_an_answer_is_returned_and_an_error_raised(call: ProviderContext) -> None:
-    assert answered(call, lambda: [1, 2]) == [1, 2]
+    assert call_interruptibly(call, lambda: [1, 2]) == [1, 2]
 
     def refuse() -> None:
         raise Unreachable("no answer")
 
     with pytest.raises(Unreachable, match="no answer"):
-        answered(call, refuse)
+        call_interruptibly(call, refuse)
 
 
 def test_a_question_knows_who_asks_and_keeps_no_process_alive(call: ProviderContext) -> None:
     token = ASKED_BY.set("a drain")
     try:
-        question = answered(
+        question = call_interruptibly(
             call, lambda: SimpleNamespace(by=ASKED_BY.get(), thread=threading.current_thread())
         )
     finally:
@@ -73,7 +73,7 @@ def test_after_an_interruption_an_answer_has_so_many_more_seconds(
     """The first look begins the time; by default it is one second."""
     call.cancelled.set()
     with pytest.raises(Cancelled, match=r"^interrupted: no answer in time$"):
-        answered(call, never.wait, patience=patience)
+        call_interruptibly(call, never.wait, grace_s=patience)
     assert time.looks == looks
 
 
@@ -82,4 +82,4 @@ def test_an_answer_after_the_interruption_still_counts(call: ProviderContext) ->
         call.cancelled.set()
         return "done"
 
-    assert answered(call, answer) == "done"
+    assert call_interruptibly(call, answer) == "done"

@@ -9,8 +9,8 @@ import yaml
 
 from gpuform.providers.environment import schedulers_in
 from gpuform.providers.errors import GpuformError, NotAllowed
-from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
-from gpuform.providers.slurm import slurm_commands
+from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
+from gpuform.providers.slurm import create_command_runner
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.slurm import SlurmInputs
 
@@ -46,27 +46,27 @@ def test_no_real_scheduler_is_asked_on_the_emulator(tmp_path: Path) -> None:
     """Its nodes may have the names of the emulated ones, and would be drained."""
     for declared in WAYS:
         with pytest.raises(NotAllowed, match=f"Slurm by {declared.via} is not asked"):
-            slurm_commands(declared)
+            create_command_runner(declared)
     with pytest.raises(NotAllowed, match="this run is on the emulator, and the scheduler is not"):
-        declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
+        load_declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
 
 
 @pytest.mark.usefixtures("emulated")
 def test_an_emulated_one_is_asked(tmp_path: Path) -> None:
     for server in (f"{EMULATOR}/kubernetes/1", "https://127.0.0.1:18099"):
-        assert server in declared_kubeconfig(kubeconfig(tmp_path, server))
+        assert server in load_declared_kubeconfig(kubeconfig(tmp_path, server))
 
 
 @pytest.mark.usefixtures("emulated")
 def test_a_person_may_allow_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
-    assert declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
-    assert all(slurm_commands(each) for each in WAYS)
+    assert load_declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
+    assert all(create_command_runner(each) for each in WAYS)
 
 
 def test_on_real_platforms_all_are_asked(tmp_path: Path) -> None:
-    assert declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
-    assert all(slurm_commands(each) for each in WAYS)
+    assert load_declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
+    assert all(create_command_runner(each) for each in WAYS)
 
 
 def test_a_proposal_asks_those_that_the_stack_names(
@@ -75,17 +75,17 @@ def test_a_proposal_asks_those_that_the_stack_names(
     known = kubeconfig(tmp_path, "https://10.0.0.1:6443")
     inputs = [{"drain": {"kubernetes": known.model_dump(), "slurm": {"via": "local"}}}]
     monkeypatch.setenv("GPUFORM_SCHEDULERS", json.dumps(schedulers_in(inputs)))
-    text = declared_kubeconfig(known)
-    assert slurm_commands(SlurmInputs(via="local"))
-    assert slurm_commands(SlurmInputs(), kubeconfig=text)
+    text = load_declared_kubeconfig(known)
+    assert create_command_runner(SlurmInputs(via="local"))
+    assert create_command_runner(SlurmInputs(), kubeconfig=text)
     others = [SlurmInputs(via="ssh", host="login"), SlurmInputs(via="local", sudo=True)]
     for declared in others:
         with pytest.raises(GpuformError, match="no resource yet that names this scheduler"):
-            slurm_commands(declared)
+            create_command_runner(declared)
     with pytest.raises(GpuformError, match="no resource yet that names"):
-        slurm_commands(SlurmInputs(pod_selector="app=theirs"), kubeconfig=text)
+        create_command_runner(SlurmInputs(pod_selector="app=theirs"), kubeconfig=text)
     with pytest.raises(GpuformError, match="no resource yet that names"):
-        declared_kubeconfig(known.model_copy(update={"context": "x"}))
+        load_declared_kubeconfig(known.model_copy(update={"context": "x"}))
 
 
 def test_files_that_it_names_are_not_read_before(
@@ -95,7 +95,7 @@ def test_files_that_it_names_are_not_read_before(
     monkeypatch.setenv("GPUFORM_SCHEDULERS", "{}")
     declared = kubeconfig(tmp_path, "https://10.0.0.1", {"tokenFile": str(tmp_path / "missing")})
     with pytest.raises(GpuformError, match="is not asked"):
-        declared_kubeconfig(declared)
+        load_declared_kubeconfig(declared)
 
 
 @pytest.mark.usefixtures("emulated")
@@ -104,8 +104,8 @@ def test_the_contexts_of_a_real_kubeconfig_are_not_told_on_the_emulator(tmp_path
     declared = kubeconfig(tmp_path, "https://10.0.0.1:6443")
     asked = declared.model_copy(update={"context": "unknown"})
     with pytest.raises(NotAllowed) as caught:
-        declared_kubeconfig(asked)
+        load_declared_kubeconfig(asked)
     assert "it has x" not in str(caught.value)
     emulated = kubeconfig(tmp_path, f"{EMULATOR}/kubernetes/1")
     with pytest.raises(GpuformError, match="has no context unknown; it has x"):
-        declared_kubeconfig(emulated.model_copy(update={"context": "unknown"}))
+        load_declared_kubeconfig(emulated.model_copy(update={"context": "unknown"}))

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.certifying import Job, Machine, Refusal, change_of, covered, gaps_in, judge
+from gpuform.providers.certifying import (
+    JobResult,
+    Machine,
+    ReportedFailure,
+    build_certify_again_change,
+    find_evidence_gaps,
+    judge_nodes,
+    select_current_evidence,
+)
 from gpuform.schemas.policies.certification import CategoryInputs, NodeEvidence
 
 NODES = ["a", "b", "c", "d"]
@@ -20,31 +28,35 @@ MACHINES = [Machine(node, f"machine-{node}", "560", "ubuntu") for node in NODES]
 
 nodes = st.lists(st.sampled_from(NODES), unique=True, max_size=4)
 figures = st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([269.0, 270])
-refusals = st.builds(Refusal, st.sampled_from([*NODES, "stranger"]), st.just("XID"), st.booleans())
+refusals = st.builds(
+    ReportedFailure, st.sampled_from([*NODES, "stranger"]), st.just("XID"), st.booleans()
+)
 jobs = st.lists(
     st.builds(
-        Job,
+        JobResult,
         category=st.sampled_from([REDUCE, DCGM]),
         nodes=nodes,
-        passed=st.booleans(),
-        measured=figures,
-        because=st.sampled_from(["", "it broke"]),
-        failed=st.lists(refusals, max_size=2),
+        has_passed=st.booleans(),
+        measured_value=figures,
+        reason=st.sampled_from(["", "it broke"]),
+        reported_failures=st.lists(refusals, max_size=2),
     ),
     max_size=6,
 )
 
 
 @given(jobs)
-def test_a_node_is_proven_by_a_passed_job_of_each_category_alone(told: list[Job]) -> None:
-    verdict = judge([REDUCE, DCGM], told, MACHINES, AT)
+def test_a_node_is_proven_by_a_passed_job_of_each_category_alone(told: list[JobResult]) -> None:
+    verdict = judge_nodes([REDUCE, DCGM], told, MACHINES, AT)
     for proof in verdict.evidence:
         mine = [job for job in told if proof.node in job.nodes]
-        assert {job.category for job in mine if job.passed} == {REDUCE, DCGM}
-        assert not any(each.node == proof.node for job in told for each in job.failed)
+        assert {job.category for job in mine if job.has_passed} == {REDUCE, DCGM}
+        assert not any(each.node == proof.node for job in told for each in job.reported_failures)
         for job in mine:
-            assert job.category is DCGM or (job.measured is not None and job.measured >= 270)
-            assert job.category is DCGM or math.isfinite(job.measured or math.nan)
+            assert job.category is DCGM or (
+                job.measured_value is not None and job.measured_value >= 270
+            )
+            assert job.category is DCGM or math.isfinite(job.measured_value or math.nan)
     judged = {each.node for each in (*verdict.evidence, *verdict.failures)} | {*verdict.untested}
     assert judged == {*NODES}
     assert bool(verdict.problem) == (len(verdict.evidence) < len(NODES))
@@ -53,18 +65,22 @@ def test_a_node_is_proven_by_a_passed_job_of_each_category_alone(told: list[Job]
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @given(jobs)
-def test_who_is_at_fault_alone_was_alone_or_is_named(told: list[Job]) -> None:
-    for failure in judge([REDUCE, DCGM], told, MACHINES, AT).failures:
+def test_who_is_at_fault_alone_was_alone_or_is_named(told: list[JobResult]) -> None:
+    for failure in judge_nodes([REDUCE, DCGM], told, MACHINES, AT).failures:
         if failure.is_alone:
             assert any(
-                job.nodes == [failure.node] or any(each.node == failure.node for each in job.failed)
+                job.nodes == [failure.node]
+                or any(each.node == failure.node for each in job.reported_failures)
                 for job in told
             )
 
 
 def proof(machine: Machine) -> NodeEvidence:
-    passed = [Job(each, [machine.node], passed=True, measured=400.0) for each in (REDUCE, DCGM)]
-    [evidence] = judge([REDUCE, DCGM], passed, [machine], AT).evidence
+    passed = [
+        JobResult(each, [machine.node], has_passed=True, measured_value=400.0)
+        for each in (REDUCE, DCGM)
+    ]
+    [evidence] = judge_nodes([REDUCE, DCGM], passed, [machine], AT).evidence
     return evidence
 
 
@@ -81,7 +97,7 @@ machines = st.builds(
 def test_a_proof_holds_for_the_machine_driver_and_system_that_it_names(
     then: Machine, now: Machine
 ) -> None:
-    gaps = gaps_in([now], [proof(then)], [REDUCE, DCGM])
+    gaps = find_evidence_gaps([now], [proof(then)], [REDUCE, DCGM])
     told = [(then.machine, now.machine), (then.driver, now.driver), (then.image, now.image)]
     differs = any(before and after and before != after for before, after in told)
     assert bool(gaps) == (then.node != now.node or differs)
@@ -89,23 +105,23 @@ def test_a_proof_holds_for_the_machine_driver_and_system_that_it_names(
 
 def test_other_tests_prove_nothing() -> None:
     higher = REDUCE.model_copy(update={"floor": 400.0})
-    [gap] = gaps_in([MACHINES[0]], [proof(MACHINES[0])], [higher, DCGM])
+    [gap] = find_evidence_gaps([MACHINES[0]], [proof(MACHINES[0])], [higher, DCGM])
     assert gap.because == "other tests"
 
 
 def test_who_has_left_needs_no_proof() -> None:
     evidence = [proof(each) for each in MACHINES]
-    assert gaps_in(MACHINES[:2], evidence, [REDUCE, DCGM]) == []
-    assert [each.node for each in covered(evidence, MACHINES[:2])] == ["a", "b"]
+    assert find_evidence_gaps(MACHINES[:2], evidence, [REDUCE, DCGM]) == []
+    assert [each.node for each in select_current_evidence(evidence, MACHINES[:2])] == ["a", "b"]
 
 
 def test_the_row_counts_the_nodes_that_a_plan_adds() -> None:
     old: dict[str, Any] = {"evidence": [proof(each).model_dump() for each in MACHINES], "gaps": []}
-    assert change_of(old) is None
-    one = change_of(old, 1)
+    assert build_certify_again_change(old) is None
+    one = build_certify_again_change(old, 1)
     assert one is not None
     assert one.because == "certify again: 1 new node"
     stale = {**old, "gaps": [{"node": "a", "because": "another machine"}]}
-    both = change_of(stale, 2)
+    both = build_certify_again_change(stale, 2)
     assert both is not None
     assert both.because == ("certify again: 2 new nodes, 1 node that is another machine by now (a)")

@@ -14,15 +14,15 @@ from simulated_scheduler import Simulated
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import (
-    DrainedObject,
-    Draining,
+    DrainOperation,
+    DrainTarget,
     NodeEviction,
     ScheduledNode,
     Worker,
-    conclude,
-    undo,
+    finish_drain,
+    undo_drain,
 )
-from gpuform.providers.draining.draining import jobs_text
+from gpuform.providers.draining.drain_operation import format_jobs
 from gpuform.providers.errors import (
     ApiError,
     Cancelled,
@@ -52,19 +52,21 @@ def scheduler(clock: Any) -> Simulated:
 class Fewer:
     """So many nodes that go, those that are `named` or missed least."""
 
-    draining: Draining
+    draining: DrainOperation
     named: Sequence[str]
 
     def leaving(self, count: int) -> RemovedNodes | None:
-        return self.draining.leaving(NodeEviction(count=count, named=self.named))
+        return self.draining.predict_removed_nodes(
+            NodeEviction(count=count, requested_names=self.named)
+        )
 
     def clear(self, count: int) -> Drain:
-        drain = self.draining.clear(NodeEviction(count=count, named=self.named))
+        drain = self.draining.drain_nodes(NodeEviction(count=count, requested_names=self.named))
         assert drain is not None
         return drain
 
     def asking(self, drain: Drain) -> Drain:
-        return self.draining.asking(drain)
+        return self.draining.record_request(drain)
 
 
 def draining(
@@ -76,8 +78,8 @@ def draining(
     **wanted: Any,
 ) -> Fewer:
     workers = [Worker(f"w{at}") for at in range(4)]
-    subject = DrainedObject(ID, "cluster train", workers, takes_cordoned=takes_cordoned)
-    return Fewer(Draining(call, subject, lambda: scheduler, DrainInputs(**wanted)), nodes)
+    subject = DrainTarget(ID, "cluster train", workers, removes_cordoned=takes_cordoned)
+    return Fewer(DrainOperation(call, subject, lambda: scheduler, DrainInputs(**wanted)), nodes)
 
 
 def record_of(call: ProviderContext) -> Drain | None:
@@ -174,7 +176,7 @@ class TestClear:
 
         def meddle(what: str) -> None:
             if what == "nodes" and len(scheduler.asked) == 4:
-                scheduler.uncordon(["w3"], scheduler.nodes_["w3"].mark or "")
+                scheduler.uncordon(["w3"], scheduler.nodes_["w3"].owner_label or "")
 
         scheduler.before = meddle
         draining(call, scheduler).clear(1)
@@ -266,7 +268,7 @@ class TestTroubles:
         drain = record_of(call)
         assert drain is not None
         scheduler.before = lambda _: None
-        assert undo(call, drain, lambda: scheduler)
+        assert undo_drain(call, drain, lambda: scheduler)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
     def test_one_that_answers_again_goes_on(
@@ -295,8 +297,8 @@ class TestTroubles:
     def test_an_interruption_does_not_wait_for_one_that_hangs(
         self, call: ProviderContext, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gpuform.providers.draining.answering.FIRST_WORD", 0.0)
-        monkeypatch.setattr("gpuform.providers.draining.draining.LAST_WORD", 0.0)
+        monkeypatch.setattr("gpuform.providers.draining.interruptible.ANSWER_GRACE_S", 0.0)
+        monkeypatch.setattr("gpuform.providers.draining.drain_operation.UNDO_GRACE_S", 0.0)
         released = threading.Event()
 
         def hang(what: str) -> None:
@@ -326,7 +328,7 @@ class TestUnknownNodes:
         with pytest.raises(
             NotEnoughEvidence, match=r": pool train: cannot remove a node: .* address of w1"
         ) as raised:
-            of_four(call, scheduler, on_busy="fail").clear(NodeEviction({"w1": "deleted"}))
+            of_four(call, scheduler, on_busy="fail").drain_nodes(NodeEviction({"w1": "deleted"}))
         assert clock.now() - began < MINUTE
         assert raised.value.hint == HINT
 
@@ -336,7 +338,7 @@ class TestUnknownNodes:
         scheduler.nodes_ = {}
         for taking in (NodeEviction({"w1": "deleted"}), NodeEviction(count=1)):
             with pytest.raises(NotEnoughEvidence, match=r"knows no node .* of w") as raised:
-                of_four(call, scheduler).clear(taking)
+                of_four(call, scheduler).drain_nodes(taking)
             assert "a kubeconfig that may list all nodes and pods" in str(raised.value.hint)
         assert record_of(call) is None
 
@@ -346,11 +348,11 @@ class TestUnknownNodes:
         del scheduler.nodes_["w1"]
         for taking in (
             NodeEviction({"w1": "deleted"}),
-            NodeEviction(count=1, named=["w1"]),
+            NodeEviction(count=1, requested_names=["w1"]),
             NodeEviction(count=4),
         ):
             with pytest.raises(NotEnoughEvidence, match="address of w1"):
-                of_four(call, scheduler).clear(taking)
+                of_four(call, scheduler).drain_nodes(taking)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
     def test_others_go_in_its_place_where_any_may(
@@ -358,7 +360,7 @@ class TestUnknownNodes:
     ) -> None:
         """An unknown node is not the idlest of all."""
         del scheduler.nodes_["w3"]
-        drain = of_four(call, scheduler).clear(NodeEviction(count=1))
+        drain = of_four(call, scheduler).drain_nodes(NodeEviction(count=1))
         assert drain is not None
         assert drain.chosen == ("w2",)
 
@@ -368,18 +370,18 @@ class TestUnknownNodes:
         """A node whose making failed never joins."""
         del scheduler.nodes_["w3"]
         assert (
-            of_four(call, scheduler, failed="w3").clear(NodeEviction({"w3": "replaced"}))
+            of_four(call, scheduler, failed="w3").drain_nodes(NodeEviction({"w3": "replaced"}))
             is not None
         )
         del scheduler.nodes_["w0"]
         with pytest.raises(NotEnoughEvidence):
-            of_four(call, scheduler, failed="w3").clear(NodeEviction({"w3": "replaced"}))
+            of_four(call, scheduler, failed="w3").drain_nodes(NodeEviction({"w3": "replaced"}))
 
     def test_a_failed_one_that_never_joined_goes_before_idle_ones(
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         del scheduler.nodes_["w0"]
-        drain = of_four(call, scheduler, failed="w0").clear(NodeEviction(count=1))
+        drain = of_four(call, scheduler, failed="w0").drain_nodes(NodeEviction(count=1))
         assert drain is not None
         assert (drain.chosen, drain.cordoned) == (("w0",), ())
 
@@ -387,7 +389,7 @@ class TestUnknownNodes:
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w0",))
-        drain = of_four(call, scheduler, failed="w0").clear(NodeEviction(count=1))
+        drain = of_four(call, scheduler, failed="w0").drain_nodes(NodeEviction(count=1))
         assert drain is not None
         assert drain.chosen == ("w3",)
 
@@ -396,7 +398,7 @@ class TestUnknownNodes:
     ) -> None:
         scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w3",))
         with pytest.raises(NotEnoughEvidence, match="nobody can tell which node is w3"):
-            of_four(call, scheduler, failed="w3").clear(NodeEviction({"w3": "replaced"}))
+            of_four(call, scheduler, failed="w3").drain_nodes(NodeEviction({"w3": "replaced"}))
 
     def test_a_failed_one_that_has_joined_is_waited_for_when_it_is_hidden(
         self, call: ProviderContext, scheduler: Simulated
@@ -406,7 +408,7 @@ class TestUnknownNodes:
             scheduler.nodes_.pop("w3", None) and None if len(scheduler.asked) > 3 else None
         )
         with pytest.raises(GpuformError, match=r"knows no node .* of w3"):
-            of_four(call, scheduler, failed="w3", wait_minutes=5).clear(
+            of_four(call, scheduler, failed="w3", wait_minutes=5).drain_nodes(
                 NodeEviction({"w3": "deleted"})
             )
 
@@ -423,7 +425,7 @@ class TestUnknownNodes:
                 scheduler.nodes_.setdefault("w1", known)
 
         scheduler.before = hide
-        of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
+        of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
         assert not scheduler.is_busy("w1")
         assert scheduler.cordoned == ["w1"]
 
@@ -434,7 +436,7 @@ class TestUnknownNodes:
             scheduler.nodes_.pop("w1", None) and None if "cordon" in scheduler.asked else None
         )
         with pytest.raises(GpuformError, match=r"knows no node .* of w1"):
-            of_four(call, scheduler, wait_minutes=5).clear(NodeEviction({"w1": "deleted"}))
+            of_four(call, scheduler, wait_minutes=5).drain_nodes(NodeEviction({"w1": "deleted"}))
         assert record_of(call) is None
 
     def test_all_that_is_no_longer_shown_is_named(
@@ -446,7 +448,7 @@ class TestUnknownNodes:
 
         scheduler.before = hide
         with pytest.raises(GpuformError) as raised:
-            of_four(call, scheduler, wait_minutes=5).clear(
+            of_four(call, scheduler, wait_minutes=5).drain_nodes(
                 NodeEviction({"w1": "deleted", "w2": "deleted"})
             )
         gaps = [f"it knows no node with the name, an id or an address of {w}" for w in ("w1", "w2")]
@@ -460,15 +462,15 @@ class TestUnknownNodes:
     ) -> None:
         """A list that lags shows what was, some seconds after the cordon too."""
         scheduler.run("w1", 30)
-        show = scheduler.nodes
+        show = scheduler.list_nodes
 
         def show_late() -> Sequence[ScheduledNode]:
             shown = show()
             is_late = scheduler.asked == ["nodes", "cordon", "nodes"]
             return [replace(node, jobs=()) for node in shown] if is_late else shown
 
-        scheduler.nodes = show_late  # type: ignore[method-assign]
-        of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
+        scheduler.list_nodes = show_late  # type: ignore[method-assign]
+        of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
         assert not scheduler.is_busy("w1")
 
     def test_an_answer_that_took_over_two_minutes_proves_nothing(
@@ -480,14 +482,14 @@ class TestUnknownNodes:
     ) -> None:
         time = SimpleNamespace(now=0.0)
         time.monotonic = lambda: time.now
-        monkeypatch.setattr("gpuform.providers.draining.draining.time", time)
+        monkeypatch.setattr("gpuform.providers.draining.drain_operation.time", time)
 
         def answer_late(what: str) -> None:
             if scheduler.asked.count("nodes") < 3:
                 time.now += 121.0
 
         scheduler.before = answer_late
-        of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
+        of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
         assert scheduler.asked.count("nodes") == 5
         assert told.progress == ["cordoning w1", "no job runs on them (0s)"]
 
@@ -495,7 +497,9 @@ class TestUnknownNodes:
         self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         scheduler.nodes_ = {}
-        assert of_four(call, scheduler).leaving(NodeEviction({"w1": "deleted"})) is None
+        assert (
+            of_four(call, scheduler).predict_removed_nodes(NodeEviction({"w1": "deleted"})) is None
+        )
         assert "knows no node with the name, an id or an address of w1" in told.unchecked[0]
 
     def test_one_run_may_remove_it_as_it_is(
@@ -507,16 +511,16 @@ class TestUnknownNodes:
     ) -> None:
         scheduler.nodes_ = {}
         monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
-        assert of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"})) is not None
+        assert of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"})) is not None
         assert "removed as it is" in told.warnings[0]
 
 
 def of_four(
     call: ProviderContext, scheduler: Simulated, *, failed: str = "", **wanted: Any
-) -> Draining:
+) -> DrainOperation:
     workers = [Worker(name, is_failed=name == failed) for name in ("w0", "w1", "w2", "w3")]
-    subject = DrainedObject(ID, "pool train", workers)
-    return Draining(call, subject, lambda: scheduler, DrainInputs(**wanted))
+    subject = DrainTarget(ID, "pool train", workers)
+    return DrainOperation(call, subject, lambda: scheduler, DrainInputs(**wanted))
 
 
 EVICT = "--allow evict-jobs"
@@ -537,9 +541,9 @@ def refused(
     """Return the error of nodes that must not go, which have to be as they were before."""
     before = scheduler.cordoned
     workers = [Worker(f"w{at}") for at in range(4)]
-    subject = DrainedObject(ID, "cluster train", workers, takes_cordoned=takes_cordoned)
+    subject = DrainTarget(ID, "cluster train", workers, removes_cordoned=takes_cordoned)
     with pytest.raises(GpuformError) as raised:
-        Draining(call, subject, lambda: scheduler, DrainInputs(**wanted)).clear(taking)
+        DrainOperation(call, subject, lambda: scheduler, DrainInputs(**wanted)).drain_nodes(taking)
     assert (scheduler.cordoned, record_of(call)) == (before, None)
     return raised.value
 
@@ -556,7 +560,9 @@ class TestWords:
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.run("w1", 20)
-        plan = of_four(call, scheduler).leaving(NodeEviction({"w1": "replaced"}, count=1))
+        plan = of_four(call, scheduler).predict_removed_nodes(
+            NodeEviction({"w1": "replaced"}, count=1)
+        )
         assert plan is not None
         assert (plan.scheduler, plan.on_busy, plan.wait_minutes) == ("Kubernetes", "wait", 60)
         assert [(node.name, node.because) for node in plan.nodes] == [
@@ -573,7 +579,7 @@ class TestWords:
     def test_a_plan_says_how_long_jobs_are_waited_for(
         self, call: ProviderContext, scheduler: Simulated, wanted: Any, minutes: int
     ) -> None:
-        plan = of_four(call, scheduler, **wanted).leaving(NodeEviction(count=1))
+        plan = of_four(call, scheduler, **wanted).predict_removed_nodes(NodeEviction(count=1))
         assert plan is not None
         assert (plan.on_busy, plan.wait_minutes) == (wanted.get("on_busy", "wait"), minutes)
 
@@ -584,7 +590,7 @@ class TestWords:
             raise Unreachable("no\n answer")
 
         scheduler.before = broken
-        assert of_four(call, scheduler).leaving(NodeEviction(count=1)) is None
+        assert of_four(call, scheduler).predict_removed_nodes(NodeEviction(count=1)) is None
         assert told.unchecked == [
             (
                 "which nodes of pool train go, and which jobs run on them: no answer. Nothing is "
@@ -596,7 +602,9 @@ class TestWords:
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         with pytest.raises(GpuformError) as raised:
-            of_four(call, scheduler).leaving(NodeEviction(count=1, named=["w7", "w8"]))
+            of_four(call, scheduler).predict_removed_nodes(
+                NodeEviction(count=1, requested_names=["w7", "w8"])
+            )
         assert raised.value.message.startswith(
             "pool train: drain.nodes[0]: there is no node w7; there are w0, w1, w2, w3; drain."
         )
@@ -604,11 +612,11 @@ class TestWords:
     def test_nodes_that_bear_a_mark_of_the_object(
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
-        drain = of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
+        drain = of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
         assert drain is not None
         assert drain.mark.startswith("gpuform-scale-down-")
         assert len(drain.mark) == len("gpuform-scale-down-") + 12
-        assert scheduler.nodes_["w1"].mark == drain.mark
+        assert scheduler.nodes_["w1"].owner_label == drain.mark
         assert (drain.chosen, drain.cordoned, drain.present) == (("w1",), ("w1",), ())
 
     def test_the_record_has_all_nodes_where_the_platform_picks(
@@ -654,10 +662,12 @@ class TestWords:
     def test_jobs_in_doubt_are_no_idleness(
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
-        scheduler.nodes_["w1"] = replace(scheduler.nodes_["w1"], doubt="Slurm shows no node")
+        scheduler.nodes_["w1"] = replace(
+            scheduler.nodes_["w1"], incomplete_jobs_reason="Slurm shows no node"
+        )
         error = refused(call, scheduler, NodeEviction({"w1": "deleted"}))
         assert "Kubernetes: the jobs on w1 cannot be told: Slurm shows no node" in error.message
-        drain = of_four(call, scheduler).clear(NodeEviction(count=3))
+        drain = of_four(call, scheduler).drain_nodes(NodeEviction(count=3))
         assert drain is not None
         assert sorted(drain.chosen) == ["w0", "w2", "w3"]
 
@@ -673,18 +683,18 @@ class TestWords:
         self, call: ProviderContext, scheduler: Simulated, count: int, more: str
     ) -> None:
         names = [f"n{at:02}" for at in range(count)]
-        subject = DrainedObject(ID, "pool train", [*map(Worker, names)])
-        wanted = Draining(call, subject, lambda: scheduler, DrainInputs())
+        subject = DrainTarget(ID, "pool train", [*map(Worker, names)])
+        wanted = DrainOperation(call, subject, lambda: scheduler, DrainInputs())
         with pytest.raises(NotEnoughEvidence) as raised:
-            wanted.clear(NodeEviction(dict.fromkeys(names, "deleted")))
+            wanted.drain_nodes(NodeEviction(dict.fromkeys(names, "deleted")))
         assert raised.value.message.endswith(f"address of n09{more}")
 
     def test_ten_jobs_of_a_node_are_named(self) -> None:
         jobs = [RunningJob(id=f"ml/{at}", name=str(at)) for at in range(12)]
         for count, more in ((10, ""), (11, ", and 1 more"), (12, ", and 2 more")):
-            node = Worker("w0", scheduled=ScheduledNode("w0", jobs=tuple(jobs[:count])))
-            assert jobs_text([node]).endswith(f"ml/9{more}")
-            assert jobs_text([node]).startswith("w0: ml/0, ml/1, ")
+            node = Worker("w0", scheduled_node=ScheduledNode("w0", jobs=tuple(jobs[:count])))
+            assert format_jobs([node]).endswith(f"ml/9{more}")
+            assert format_jobs([node]).startswith("w0: ml/0, ml/1, ")
 
     def test_a_scheduler_that_fails_leaves_its_hint_and_the_way_out(
         self, call: ProviderContext, scheduler: Simulated
@@ -746,7 +756,7 @@ class TestEvictingWhatever:
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.run("w1", 10_000)
-        of_four(call, scheduler, on_busy="fail").clear(NodeEviction({"w1": "deleted"}))
+        of_four(call, scheduler, on_busy="fail").drain_nodes(NodeEviction({"w1": "deleted"}))
         assert not scheduler.is_busy("w1")
         assert "evict" in scheduler.asked
 
@@ -757,20 +767,22 @@ class TestEvictingWhatever:
             raise Unreachable("no\nanswer")
 
         scheduler.before = broken
-        assert of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"})) is None
+        assert of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"})) is None
         assert told.warnings == ["pool train: nobody tells its jobs: no answer"]
-        with of_four(call, scheduler).taken(NodeEviction({"w1": "deleted"})):
+        with of_four(call, scheduler).drain_during(NodeEviction({"w1": "deleted"})):
             assert record_of(call) is None
 
     def test_an_unknown_node_is_removed_with_a_warning(
         self, call: ProviderContext, scheduler: Simulated, told: Any
     ) -> None:
         del scheduler.nodes_["w1"]
-        drain = of_four(call, scheduler).clear(NodeEviction({"w1": "deleted", "w2": "deleted"}))
+        drain = of_four(call, scheduler).drain_nodes(
+            NodeEviction({"w1": "deleted", "w2": "deleted"})
+        )
         assert drain is not None
         assert (drain.chosen, drain.cordoned) == (("w1", "w2"), ("w2",))
         del scheduler.nodes_["w2"]
-        of_four(call, scheduler).clear(NodeEviction({"w1": "deleted", "w2": "deleted"}))
+        of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted", "w2": "deleted"}))
         assert "of w1; it knows no node" in told.warnings.pop()
         assert told.warnings == [
             (
@@ -789,7 +801,7 @@ class TestEvictingWhatever:
                 scheduler.nodes_.setdefault("w1", joins)
 
         scheduler.before = join
-        drain = of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
+        drain = of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
         assert drain is not None
         assert drain.cordoned == ("w1",)
         assert (scheduler.cordoned, record_of(call)) == (["w1"], drain)
@@ -800,7 +812,7 @@ class TestEvictingWhatever:
         scheduler.nodes_["w1"] = replace(scheduler.nodes_["w1"], is_failed=True)
         scheduler.run("w1", 10_000)
         scheduler.stubborn = {"w1"}
-        assert of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"})) is not None
+        assert of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"})) is not None
 
     def test_an_interruption_is_no_permission(
         self, call: ProviderContext, scheduler: Simulated
@@ -810,7 +822,7 @@ class TestEvictingWhatever:
 
         scheduler.before = stop
         with pytest.raises(Cancelled, match="nothing was taken from pool train: stopped"):
-            of_four(call, scheduler).clear(NodeEviction({"w1": "deleted"}))
+            of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
 
 
 class TestTaken:
@@ -819,7 +831,7 @@ class TestTaken:
     def test_the_record_says_first_that_the_platform_is_asked(
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
-        with of_four(call, scheduler).taken(NodeEviction({"w1": "deleted"})):
+        with of_four(call, scheduler).drain_during(NodeEviction({"w1": "deleted"})):
             drain = record_of(call)
             assert drain is not None
             assert drain.asked
@@ -842,7 +854,7 @@ class TestTaken:
     ) -> None:
         with (
             pytest.raises(type(error)),
-            of_four(call, scheduler).taken(NodeEviction({"w1": "deleted"})),
+            of_four(call, scheduler).drain_during(NodeEviction({"w1": "deleted"})),
         ):
             raise error
         assert scheduler.cordoned == ([] if is_undone else ["w1"])
@@ -851,7 +863,7 @@ class TestTaken:
     def test_an_interruption_before_the_platform_is_asked_uncordons(
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
-        show = scheduler.nodes
+        show = scheduler.list_nodes
 
         def stop_at_last() -> Sequence[ScheduledNode]:
             shown = show()
@@ -859,10 +871,10 @@ class TestTaken:
                 call.cancelled.set()
             return shown
 
-        scheduler.nodes = stop_at_last  # type: ignore[method-assign]
+        scheduler.list_nodes = stop_at_last  # type: ignore[method-assign]
         with (
             pytest.raises(Cancelled),
-            of_four(call, scheduler).taken(NodeEviction({"w1": "deleted"})),
+            of_four(call, scheduler).drain_during(NodeEviction({"w1": "deleted"})),
         ):
             pytest.fail("the platform was asked")
         assert (scheduler.cordoned, record_of(call)) == ([], None)
@@ -878,14 +890,14 @@ class TestUndo:
             raise Unreachable("no\nanswer")
 
         scheduler.before = broken
-        assert not undo(call, drain, lambda: scheduler)
+        assert not undo_drain(call, drain, lambda: scheduler)
         assert told.warnings[-1] == (
             "w3, w2: may still be cordoned, for their scheduler could not be asked to uncordon "
             "(no answer); the next `up` or `refresh` does it"
         )
         assert record_of(call) == drain
         with pytest.raises(GpuformError) as raised:
-            conclude(call, drain, lambda: scheduler, ["w0", "w1", "w2", "w3"])
+            finish_drain(call, drain, lambda: scheduler, ["w0", "w1", "w2", "w3"])
         assert raised.value.message == "w3, w2 may still be cordoned"
         assert raised.value.hint == "run it again to uncordon"
 
@@ -896,10 +908,10 @@ class TestUndo:
         released, looks = threading.Event(), iter(range(100))
         scheduler.before = lambda _: released.wait() and None
         time = SimpleNamespace(monotonic=lambda: float(next(looks)))
-        monkeypatch.setattr("gpuform.providers.draining.answering.time", time)
+        monkeypatch.setattr("gpuform.providers.draining.interruptible.time", time)
         call.cancelled.set()
         try:
-            assert not undo(call, drain, lambda: scheduler)
+            assert not undo_drain(call, drain, lambda: scheduler)
         finally:
             released.set()
         assert next(looks) == 4
@@ -908,8 +920,8 @@ class TestUndo:
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         drain = draining(call, scheduler).clear(1)
-        scheduler.nodes_["w3"] = replace(scheduler.nodes_["w3"], mark="another")
-        assert undo(call, drain, lambda: scheduler)
+        scheduler.nodes_["w3"] = replace(scheduler.nodes_["w3"], owner_label="another")
+        assert undo_drain(call, drain, lambda: scheduler)
         assert (scheduler.cordoned, record_of(call)) == (["w3"], None)
 
 
@@ -929,7 +941,7 @@ class TestConclusion:
 
         scheduler.before = broken
         with pytest.raises(GpuformError) as raised:
-            conclude(call, drain, lambda: scheduler, ["w2", "w3"])
+            finish_drain(call, drain, lambda: scheduler, ["w2", "w3"])
         assert raised.value.message == (
             f"the platform removed w0, w1 in place of w3, w2, which {state}: look for jobs that "
             "ran on w0, w1"
@@ -939,7 +951,7 @@ class TestConclusion:
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         drain = draining(call, scheduler).clear(1)
-        conclude(call, drain, lambda: scheduler, ["w2", "w3"])
+        finish_drain(call, drain, lambda: scheduler, ["w2", "w3"])
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
     def test_what_was_cordoned_beside_the_chosen_is_uncordoned(
@@ -948,14 +960,14 @@ class TestConclusion:
         drain = draining(call, scheduler).clear(1)
         scheduler.cordon(["w0"], drain.mark)
         more = replace(drain, cordoned=("w3", "w0"))
-        conclude(call, more, lambda: scheduler, ["w0", "w1", "w2"])
+        finish_drain(call, more, lambda: scheduler, ["w0", "w1", "w2"])
         assert scheduler.cordoned == []
 
     def test_the_right_ones_are_gone(self, call: ProviderContext, scheduler: Simulated) -> None:
         wanted = draining(call, scheduler)
         drain = wanted.asking(wanted.clear(1))
         asked = len(scheduler.asked)
-        conclude(call, drain, lambda: scheduler, ["w0", "w1", "w2"])
+        finish_drain(call, drain, lambda: scheduler, ["w0", "w1", "w2"])
         assert record_of(call) is None
         assert len(scheduler.asked) == asked
 
@@ -963,13 +975,13 @@ class TestConclusion:
         wanted = draining(call, scheduler)
         drain = wanted.asking(wanted.clear(2))
         with pytest.raises(GpuformError) as raised:
-            conclude(call, drain, lambda: scheduler, ["w1", "w3"])
+            finish_drain(call, drain, lambda: scheduler, ["w1", "w3"])
         assert "removed w0 in place of w3, which takes jobs again" in str(raised.value)
         assert record_of(call) is None
 
     def test_nothing_is_gone(self, call: ProviderContext, scheduler: Simulated) -> None:
         drain = draining(call, scheduler).clear(2)
-        conclude(call, drain, lambda: scheduler, [f"w{at}" for at in range(4)])
+        finish_drain(call, drain, lambda: scheduler, [f"w{at}" for at in range(4)])
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
 
@@ -1011,7 +1023,7 @@ def test_wherever_it_dies_no_job_is_on_what_goes_and_the_next_run_ends_it(
         drain = record_of(call) or draining(call, scheduler).clear(count)
         if not scheduler.cordoned:
             drain = draining(call, scheduler).clear(count)
-        undo(call, drain, lambda: scheduler)
+        undo_drain(call, drain, lambda: scheduler)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
     except GpuformError:
         assert (scheduler.cordoned, record_of(call)) == ([], None)

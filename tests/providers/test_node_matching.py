@@ -23,7 +23,7 @@ WORKER = Worker("train-001", aliases=("id-1",), addresses=("10.0.0.5", ""))
 )
 def test_the_same_machine_is_found(node: ScheduledNode) -> None:
     (worker,) = match_nodes([WORKER], [ScheduledNode("other", addresses=("10.0.0.6",)), node])
-    assert (worker.scheduled, worker.doubt) == (node, "")
+    assert (worker.scheduled_node, worker.match_ambiguity) == (node, "")
 
 
 @pytest.mark.parametrize(
@@ -37,33 +37,35 @@ def test_the_same_machine_is_found(node: ScheduledNode) -> None:
 )
 def test_another_machine_is_not(node: ScheduledNode) -> None:
     (worker,) = match_nodes([WORKER], [node])
-    assert (worker.scheduled, worker.doubt) == (None, "")
+    assert (worker.scheduled_node, worker.match_ambiguity) == (None, "")
 
 
 def test_what_was_said_of_a_worker_before_is_forgotten() -> None:
     """Each look matches anew: an earlier node, or doubt, is none any more."""
-    known = replace(WORKER, scheduled=ScheduledNode("old"), doubt="it may be old or older")
+    known = replace(
+        WORKER, scheduled_node=ScheduledNode("old"), match_ambiguity="it may be old or older"
+    )
     both = [ScheduledNode("train-001"), ScheduledNode("b", addresses=("10.0.0.5",))]
     (worker,) = match_nodes([known], [])
-    assert (worker.scheduled, worker.doubt) == (None, "")
+    assert (worker.scheduled_node, worker.match_ambiguity) == (None, "")
     (worker,) = match_nodes([known], both)
-    assert (worker.scheduled, worker.doubt) == (None, "it may be b or train-001")
+    assert (worker.scheduled_node, worker.match_ambiguity) == (None, "it may be b or train-001")
     (worker,) = match_nodes([known], both[:1])
-    assert (worker.scheduled, worker.doubt) == (both[0], "")
+    assert (worker.scheduled_node, worker.match_ambiguity) == (both[0], "")
     shared = match_nodes([known, Worker("train-002", addresses=("10.0.0.5",))], both[1:])
-    assert [each.scheduled for each in shared] == [None, None]
+    assert [each.scheduled_node for each in shared] == [None, None]
 
 
 def test_a_node_that_several_workers_match_names_the_others() -> None:
     workers = [Worker(name, addresses=("10.0.0.5",)) for name in ("a", "b", "c")]
     found = match_nodes(workers, [ScheduledNode("x", addresses=(" 10.0.0.5 ",))])
-    assert [each.doubt for each in found] == [
+    assert [each.match_ambiguity for each in found] == [
         "x may be b, c as well",
         "x may be a, c as well",
         "x may be a, b as well",
     ]
     twins = match_nodes([WORKER, WORKER], [ScheduledNode("train-001")])
-    assert [each.doubt for each in twins] == ["train-001 may be train-001 as well"] * 2
+    assert [each.match_ambiguity for each in twins] == ["train-001 may be train-001 as well"] * 2
 
 
 @pytest.mark.parametrize(
@@ -73,20 +75,24 @@ def test_the_names_that_every_machine_has_match_nothing(local: str) -> None:
     (worker,) = match_nodes(
         [Worker("train-001", addresses=(local,))], [ScheduledNode("x", addresses=(local,))]
     )
-    assert (worker.scheduled, worker.doubt) == (None, "")
+    assert (worker.scheduled_node, worker.match_ambiguity) == (None, "")
 
 
 def test_what_matches_two_nodes_is_neither() -> None:
     nodes = [ScheduledNode("train-001"), ScheduledNode("b", addresses=("10.0.0.5",))]
     (worker,) = match_nodes([WORKER], nodes)
-    assert (worker.scheduled, worker.doubt) == (None, "it may be b or train-001")
+    assert (worker.scheduled_node, worker.match_ambiguity) == (None, "it may be b or train-001")
 
 
 def test_a_node_that_two_workers_match_is_neithers() -> None:
     workers = [WORKER, Worker("train-002", addresses=("10.0.0.5",)), Worker("train-003")]
     nodes = [ScheduledNode("train-001"), ScheduledNode("train-003")]
     shared = [ScheduledNode("a", addresses=("10.0.0.5",)), nodes[1]]
-    assert [each.scheduled for each in match_nodes(workers, nodes)] == [nodes[0], None, nodes[1]]
+    assert [each.scheduled_node for each in match_nodes(workers, nodes)] == [
+        nodes[0],
+        None,
+        nodes[1],
+    ]
     found = match_nodes(workers, shared)
-    assert [each.scheduled for each in found] == [None, None, nodes[1]]
-    assert found[0].doubt == "a may be train-002 as well"
+    assert [each.scheduled_node for each in found] == [None, None, nodes[1]]
+    assert found[0].match_ambiguity == "a may be train-002 as well"

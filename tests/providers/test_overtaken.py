@@ -8,7 +8,7 @@ import pytest
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.slurm.processes import Commands, LocalCommands
+from gpuform.providers.slurm.processes import CommandRunner, LocalCommandRunner
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 
@@ -94,9 +94,9 @@ def test_no_change_is_sent_and_looks_are(emulator: Any, lock: Lock, verb: str) -
 def test_no_command_of_a_scheduler_is_run_that_changes_anything(
     lock: Lock, call: ProviderContext
 ) -> None:
-    commands: Commands = LocalCommands()
+    commands: CommandRunner = LocalCommandRunner()
     lock.is_lost, call.check_lock = True, lock.check
     with use_context(call):
-        assert commands.run(["true"]).code == 0
+        assert commands.run(["true"]).exit_code == 0
         with pytest.raises(GpuformError, match="the lock was lost"):
             commands.run(["true"], is_change=True)

@@ -18,10 +18,10 @@ from hostile.fakes.slurm import Manners as SlurmManners
 from hostile.fakes.slurm import Slurm
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.draining import DrainedObject, Draining, NodeEviction, Worker
+from gpuform.providers.draining import DrainOperation, DrainTarget, NodeEviction, Worker
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
-from gpuform.providers.kubernetes.kubeconfig import access_by
+from gpuform.providers.kubernetes.kubeconfig import load_access
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.slurm.scheduler import SlurmScheduler
@@ -79,7 +79,9 @@ class Play:
         chosen = self.random.sample([worker.name for worker in self.workers], count)
         if self.random.random() < 0.5:
             return NodeEviction(dict.fromkeys(chosen, "deleted"))
-        return NodeEviction(count=count, named=chosen if self.random.random() < 0.3 else ())
+        return NodeEviction(
+            count=count, requested_names=chosen if self.random.random() < 0.3 else ()
+        )
 
     def policy(self) -> DrainInputs:
         on_busy = self.random.choice(["wait", "fail", "evict"])
@@ -155,7 +157,7 @@ class KubernetesPlay(Play):
         )
 
     def scheduler(self) -> KubernetesScheduler:
-        access = access_by(kubeconfig("http://127.0.0.1:1"), "train")
+        access = load_access(kubeconfig("http://127.0.0.1:1"), "train")
         return KubernetesScheduler(
             KubernetesClient(access, "train", transport=InProcess(self.cluster))
         )
@@ -225,13 +227,13 @@ def test_no_node_goes_while_a_job_runs_on_it(
     for seed, play in enumerate(plays(kind)):
         records = FolderRecords(tmp_path_factory.mktemp("records"))
         call = ProviderContext(clock=play.clock, intents=Intents(records))
-        subject = DrainedObject("p1", "pool train", play.workers)
+        subject = DrainTarget("p1", "pool train", play.workers)
         scheduler = play.scheduler()
-        draining = Draining(call, subject, lambda made=scheduler: made, play.policy())  # type: ignore[misc]
+        draining = DrainOperation(call, subject, lambda made=scheduler: made, play.policy())  # type: ignore[misc]
         taking = play.taking()
         try:
             with use_context(call):
-                drain = draining.clear(taking)
+                drain = draining.drain_nodes(taking)
         except GpuformError:
             continue
         assert drain is not None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from cluster_with_jobs import PROGRAM, Cluster, Killed, Properties, create_cluster
 
-from gpuform.providers.draining import Draining, NodeEviction
+from gpuform.providers.draining import DrainOperation, NodeEviction
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import REPAIR_VARIABLE, VARIABLE
 from gpuform.providers.together.client import TogetherClient
@@ -343,14 +343,14 @@ def test_what_was_reviewed_is_what_is_approved_whatever_is_proposed_by_then(
     cluster.run(1, minutes=30)
     id_ = propose(cluster)
     cluster.refresh()
-    clear = Draining.clear
+    clear = DrainOperation.drain_nodes
 
-    def changed(draining: Draining, taking: NodeEviction) -> Any:
+    def changed(draining: DrainOperation, taking: NodeEviction) -> Any:
         drain = clear(draining, taking)
         propose(cluster, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
         return drain
 
-    monkeypatch.setattr(Draining, "clear", changed)
+    monkeypatch.setattr(DrainOperation, "drain_nodes", changed)
     with pytest.raises(GpuformError, match="proposes another repair of node train-worker-1"):
         cluster.update(news)
     assert remediations(cluster) == [("VM_ONLY", "PENDING_APPROVAL")]
@@ -363,14 +363,14 @@ def test_a_node_that_recovers_while_its_jobs_are_waited_for_is_left(
     news = declared(cluster)
     break_node(cluster)
     cluster.refresh()
-    clear = Draining.clear
+    clear = DrainOperation.drain_nodes
 
-    def recovered(draining: Draining, taking: NodeEviction) -> Any:
+    def recovered(draining: DrainOperation, taking: NodeEviction) -> Any:
         drain = clear(draining, taking)
         cluster.control("POST", f"nodes/{BROKEN}", {"ready": True})
         return drain
 
-    monkeypatch.setattr(Draining, "clear", recovered)
+    monkeypatch.setattr(DrainOperation, "drain_nodes", recovered)
     cluster.update(news)
     assert remediations(cluster) == []
     cluster.assert_unchanged()

@@ -13,7 +13,7 @@ from cluster_with_jobs import (
 )
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.draining import Draining
+from gpuform.providers.draining import DrainOperation
 from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.together.client import TogetherClient
@@ -32,7 +32,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
 
     place, name = {
         "wait": (ProviderContext, "sleep"),
-        "asking": (Draining, "asking"),
+        "asking": (DrainOperation, "record_request"),
         "send": (TogetherClient, "update_cluster"),
     }[what]
     monkeypatch.setattr(place, name, die)

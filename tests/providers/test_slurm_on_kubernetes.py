@@ -33,7 +33,7 @@ def test_the_jobs_of_both_are_told(clock: FakeClock, kubernetes: Simulated) -> N
     slurm.run("gpu-0", 5)
     kubernetes.run("w0", 5)
     kubernetes.run("w1", 5)
-    jobs = [(node.name, len(node.jobs)) for node in both(kubernetes, slurm).nodes()]
+    jobs = [(node.name, len(node.jobs)) for node in both(kubernetes, slurm).list_nodes()]
     assert jobs == [("w0", 2), ("w1", 1)]
 
 
@@ -41,15 +41,15 @@ def test_a_node_that_has_not_joined_slurm_yet_has_no_jobs_of_it(
     clock: FakeClock, kubernetes: Simulated
 ) -> None:
     slurm = Simulated(clock, ("gpu-0",))
-    assert [node.jobs for node in both(kubernetes, slurm).nodes()] == [(), ()]
+    assert [node.jobs for node in both(kubernetes, slurm).list_nodes()] == [(), ()]
 
 
 def test_jobs_are_in_doubt_where_slurm_shows_no_node(
     clock: FakeClock, kubernetes: Simulated
 ) -> None:
     """It hides them (PrivateData=nodes), or is another one."""
-    nodes = both(kubernetes, Simulated(clock, ())).nodes()
-    assert [node.doubt for node in nodes] == ["Slurm shows no node at all"] * 2
+    nodes = both(kubernetes, Simulated(clock, ())).list_nodes()
+    assert [node.incomplete_jobs_reason for node in nodes] == ["Slurm shows no node at all"] * 2
 
 
 def test_jobs_of_a_node_that_slurm_no_longer_shows_are_in_doubt(
@@ -57,10 +57,13 @@ def test_jobs_of_a_node_that_slurm_no_longer_shows_are_in_doubt(
 ) -> None:
     slurm = Simulated(clock, ("gpu-0", "gpu-1"))
     scheduler = both(kubernetes, slurm)
-    scheduler.nodes()
+    scheduler.list_nodes()
     del slurm.nodes_["gpu-1"]
     for _ in range(2):
-        assert [node.doubt for node in scheduler.nodes()] == ["", "Slurm no longer shows it"]
+        assert [node.incomplete_jobs_reason for node in scheduler.list_nodes()] == [
+            "",
+            "Slurm no longer shows it",
+        ]
 
 
 def test_a_node_that_slurm_may_have_under_another_name_is_refused(
@@ -69,7 +72,7 @@ def test_a_node_that_slurm_may_have_under_another_name_is_refused(
     slurm = Simulated(clock, ("gpu-0", "other-1"))
     slurm.run("other-1", 5)
     with pytest.raises(GpuformError, match=r"no node for w1, .*: other-1\. .* cannot be told"):
-        both(kubernetes, slurm).nodes()
+        both(kubernetes, slurm).list_nodes()
 
 
 def test_what_runs_beside_slurm_goes_once_its_jobs_have_ended(
@@ -88,7 +91,9 @@ def test_what_runs_beside_slurm_goes_once_its_jobs_have_ended(
     assert not kubernetes.is_busy("w0")
 
 
-@pytest.mark.parametrize("field", ["is_cordoned", "is_failed", "mark", "doubt"])
+@pytest.mark.parametrize(
+    "field", ["is_cordoned", "is_failed", "owner_label", "incomplete_jobs_reason"]
+)
 @pytest.mark.parametrize("in_slurm", [True, False])
 def test_what_either_says_of_a_node_holds(
     clock: FakeClock, kubernetes: Simulated, field: str, in_slurm: bool
@@ -97,7 +102,7 @@ def test_what_either_says_of_a_node_holds(
     value = True if field.startswith("is_") else "said"
     where, name = (slurm, "gpu-0") if in_slurm else (kubernetes, "w0")
     where.nodes_[name] = replace(where.nodes_[name], **{field: value})
-    first, second = both(kubernetes, slurm).nodes()
+    first, second = both(kubernetes, slurm).list_nodes()
     assert getattr(first, field) == value
     assert getattr(second, field) in (False, None, "")
 
@@ -107,28 +112,35 @@ def test_the_word_of_kubernetes_comes_before_that_of_slurm(
 ) -> None:
     slurm = Simulated(clock, ("gpu-0", "gpu-1"))
     for where, name in ((kubernetes, "w0"), (slurm, "gpu-0")):
-        where.nodes_[name] = replace(where.nodes_[name], mark=name, doubt=name)
-    first, _ = both(kubernetes, slurm).nodes()
-    assert (first.name, first.mark, first.doubt) == ("w0", "w0", "w0")
+        where.nodes_[name] = replace(
+            where.nodes_[name], owner_label=name, incomplete_jobs_reason=name
+        )
+    first, _ = both(kubernetes, slurm).list_nodes()
+    assert (first.name, first.owner_label, first.incomplete_jobs_reason) == ("w0", "w0", "w0")
 
 
 def test_the_doubts_of_kubernetes_hold_where_slurm_has_no_node(
     clock: FakeClock, kubernetes: Simulated
 ) -> None:
-    kubernetes.nodes_["w0"] = replace(kubernetes.nodes_["w0"], doubt="pods are hidden")
-    nodes = both(kubernetes, Simulated(clock, ())).nodes()
-    assert [node.doubt for node in nodes] == ["pods are hidden", "Slurm shows no node at all"]
-    nodes = both(kubernetes, Simulated(clock, ("gpu-0",))).nodes()
-    assert [node.doubt for node in nodes] == ["pods are hidden", ""]
+    kubernetes.nodes_["w0"] = replace(
+        kubernetes.nodes_["w0"], incomplete_jobs_reason="pods are hidden"
+    )
+    nodes = both(kubernetes, Simulated(clock, ())).list_nodes()
+    assert [node.incomplete_jobs_reason for node in nodes] == [
+        "pods are hidden",
+        "Slurm shows no node at all",
+    ]
+    nodes = both(kubernetes, Simulated(clock, ("gpu-0",))).list_nodes()
+    assert [node.incomplete_jobs_reason for node in nodes] == ["pods are hidden", ""]
 
 
 def test_the_pods_of_slurm_itself_are_no_jobs(clock: FakeClock, kubernetes: Simulated) -> None:
-    show = kubernetes.nodes
+    show = kubernetes.list_nodes
     pods = tuple(RunningJob(id=f"{each}/x", name="x") for each in ("slurm", "slurm2", "ml"))
-    kubernetes.nodes = lambda: [replace(node, jobs=pods) for node in show()]  # type: ignore[method-assign]
+    kubernetes.list_nodes = lambda: [replace(node, jobs=pods) for node in show()]  # type: ignore[method-assign]
     slurm = Simulated(clock, ("gpu-0",))
     slurm.run("gpu-0", 5)
-    jobs = [[job.id for job in node.jobs] for node in both(kubernetes, slurm).nodes()]
+    jobs = [[job.id for job in node.jobs] for node in both(kubernetes, slurm).list_nodes()]
     assert jobs == [["ml/on-gpu-0", "slurm2/x", "ml/x"], ["slurm2/x", "ml/x"]]
 
 
@@ -138,7 +150,7 @@ def test_a_node_without_another_name_has_the_same_in_slurm(
     slurm = Simulated(clock, ("w0", "w1"))
     slurm.run("w1", 5)
     scheduler = SlurmOnKubernetes(kubernetes, slurm, "slurm", {})
-    assert [len(node.jobs) for node in scheduler.nodes()] == [0, 1]
+    assert [len(node.jobs) for node in scheduler.list_nodes()] == [0, 1]
     scheduler.cordon(["w0"], "mark")
     assert (slurm.cordoned, kubernetes.cordoned) == (["w0"], ["w0"])
     slurm.stubborn = {"w1"}
@@ -152,13 +164,13 @@ def test_what_slurm_has_beside_the_workers_is_no_stranger_while_all_workers_are_
     clock: FakeClock, kubernetes: Simulated
 ) -> None:
     slurm = Simulated(clock, ("gpu-0", "gpu-1", "login"))
-    assert [node.name for node in both(kubernetes, slurm).nodes()] == ["w0", "w1"]
+    assert [node.name for node in both(kubernetes, slurm).list_nodes()] == ["w0", "w1"]
 
 
 def test_strangers_and_missing_nodes_are_named(clock: FakeClock, kubernetes: Simulated) -> None:
     slurm = Simulated(clock, ("z", "y"))
     with pytest.raises(GpuformError) as raised:
-        both(kubernetes, slurm).nodes()
+        both(kubernetes, slurm).list_nodes()
     assert raised.value.message == (
         "Slurm has no node for w0, w1, but nodes that are no workers of the cluster: y, z. Which "
         "of them are the same cannot be told, nor which jobs run there"
@@ -177,12 +189,14 @@ def test_nodes_are_drained_in_slurm_first_and_come_back_there_last(
 ) -> None:
     slurm = Simulated(clock, ("gpu-0", "gpu-1"))
     scheduler = both(kubernetes, slurm)
-    scheduler.nodes()
+    scheduler.list_nodes()
     asked: list[str] = []
     slurm.before, kubernetes.before = note_order(asked, "slurm"), note_order(asked, "kubernetes")
     scheduler.cordon(["w0", "w1"], "mark")
     assert (slurm.cordoned, kubernetes.cordoned) == (["gpu-0", "gpu-1"], ["w0", "w1"])
-    assert {node.mark for node in (*slurm.nodes_.values(), *kubernetes.nodes_.values())} == {"mark"}
+    assert {node.owner_label for node in (*slurm.nodes_.values(), *kubernetes.nodes_.values())} == {
+        "mark"
+    }
     scheduler.uncordon(["w0"], "mark")
     assert (slurm.cordoned, kubernetes.cordoned) == (["gpu-1"], ["w1"])
     assert asked == ["slurm cordon", "kubernetes cordon", "kubernetes uncordon", "slurm uncordon"]
@@ -191,7 +205,7 @@ def test_nodes_are_drained_in_slurm_first_and_come_back_there_last(
 def test_only_nodes_that_slurm_has_are_asked_of_it(clock: FakeClock, kubernetes: Simulated) -> None:
     slurm = Simulated(clock, ("gpu-0",))
     scheduler = both(kubernetes, slurm)
-    scheduler.nodes()
+    scheduler.list_nodes()
     scheduler.cordon(["w0", "w1"], "mark")
     assert (slurm.cordoned, kubernetes.cordoned) == (["gpu-0"], ["w0", "w1"])
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from cluster_with_jobs import PROGRAM, Cluster, Killed, Properties, create_cluster
 
-from gpuform.providers.draining import Draining
+from gpuform.providers.draining import DrainOperation
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.together.client import TogetherClient
 
@@ -84,7 +84,11 @@ def test_the_plan_tells_each_job(cluster: Cluster) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("place", "name"),
-    [(Draining, "_wait"), (Draining, "asking"), (TogetherClient, "delete_cluster")],
+    [
+        (DrainOperation, "_wait_until_idle"),
+        (DrainOperation, "record_request"),
+        (TogetherClient, "delete_cluster"),
+    ],
 )
 def test_killed_and_given_up(place: type, name: str, cluster: Cluster) -> None:
     """The next refresh finds the stack without that intention."""

@@ -11,13 +11,13 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import (
-    DrainedObject,
-    Draining,
+    DrainOperation,
+    DrainTarget,
     NodeEviction,
     Scheduler,
     Worker,
-    problems,
-    undo,
+    find_name_problems,
+    undo_drain,
 )
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import Permission
@@ -29,7 +29,7 @@ from gpuform.providers.scp.nodes.planning import (
     find_differences,
     is_terminating,
 )
-from gpuform.providers.slurm import declared_scheduler
+from gpuform.providers.slurm import create_declared_scheduler
 from gpuform.schemas.policies.drain import PoolDrainInputs, RemovedNodes
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import FAILED_NODE_STATES
@@ -110,14 +110,14 @@ class NodeDrainer:
         if not self._drain_inputs.has_scheduler:
             return None
         draining = self._build_draining(taking, nodes)
-        drain = draining.clear(taking)
-        return None if drain is None else draining.asking(drain).chosen
+        drain = draining.drain_nodes(taking)
+        return None if drain is None else draining.record_request(drain).chosen
 
     def observe_workers(self, nodes: Sequence[NodeOutputs]) -> Sequence[Worker] | None:
         """Return the scheduler's view of the nodes; None if no scheduler is declared."""
         if not self._drain_inputs.has_scheduler:
             return None
-        return self._build_draining(NodeEviction(), nodes).seen()
+        return self._build_draining(NodeEviction(), nodes).observe_workers()
 
     def predict_removed_nodes(
         self, taking: NodeEviction, nodes: Sequence[NodeOutputs]
@@ -132,7 +132,7 @@ class NodeDrainer:
                 "scheduler is declared (drain.kubernetes or drain.slurm)"
             )
             return None
-        return self._build_draining(taking, nodes).leaving(taking)
+        return self._build_draining(taking, nodes).predict_removed_nodes(taking)
 
     def uncordon_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
         """Uncordon the drained nodes, also under the names of deleted nodes.
@@ -147,7 +147,7 @@ class NodeDrainer:
         # A scheduler must not start jobs on a node that is still being deleted.
         if drain is None or any(is_terminating(node.state) for node in nodes):
             return
-        if not undo(self._context, drain, self._find_scheduler):
+        if not undo_drain(self._context, drain, self._find_scheduler):
             raise GpuformError(
                 f"{', '.join(drain.cordoned)} may still be cordoned",
                 hint="run it again to uncordon",
@@ -156,27 +156,29 @@ class NodeDrainer:
     def _refuse_wrong_names(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> None:
         messages = [
             str(problem)
-            for problem in problems(_nodes_to_workers(nodes), taking.count, taking.named)
+            for problem in find_name_problems(
+                _nodes_to_workers(nodes), taking.count, taking.requested_names
+            )
         ]
         if messages:
             raise GpuformError(f"{self._label}: {'; '.join(messages)}")
 
-    def _build_draining(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> Draining:
+    def _build_draining(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> DrainOperation:
         # A locked node is chosen only by its name, or when there are too few others.
-        named_nodes = {*taking.named, *taking.these}
+        named_nodes = {*taking.requested_names, *taking.reason_by_node}
         removable_nodes = [
             node for node in nodes if not node.lock_enabled or node.gpu_node_name in named_nodes
         ]
-        needs_locked_nodes = len(removable_nodes) < taking.count + len(taking.these)
+        needs_locked_nodes = len(removable_nodes) < taking.count + len(taking.reason_by_node)
         if Permission.UNLOCK in permissions.given() or needs_locked_nodes:
             # The permission is required before a locked node is deleted.
             removable_nodes = list(nodes)
-        subject = DrainedObject(self._id, self._label, _nodes_to_workers(removable_nodes))
-        return Draining(self._context, subject, self._find_scheduler, self._drain_inputs)
+        subject = DrainTarget(self._id, self._label, _nodes_to_workers(removable_nodes))
+        return DrainOperation(self._context, subject, self._find_scheduler, self._drain_inputs)
 
     def _find_scheduler(self) -> Scheduler:
         """Raises GpuformError when nobody can be asked."""
-        return declared_scheduler(self._drain_inputs, self._label)
+        return create_declared_scheduler(self._drain_inputs, self._label)
 
 
 def _nodes_to_workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:

@@ -10,23 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.draining import answered
+from gpuform.providers.draining import call_interruptibly
 from gpuform.providers.errors import Cancelled, GpuformError
-from gpuform.providers.kubernetes.nodes import time_within
-from gpuform.providers.lens.lookups import overheated
+from gpuform.providers.kubernetes.nodes import accept_time_between
+from gpuform.providers.lens.lookups import describe_overheated_nodes
 from gpuform.providers.lifetime import written
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Verdict, Verdicts
 from gpuform.providers.repairing import (
-    Decision,
     Fleet,
-    decide,
-    faults_in,
+    RepairDecision,
+    choose_repairs,
     is_unusable_for,
-    repair_of,
+    parse_faults,
+    parse_repair_policy,
 )
 from gpuform.providers.scp.nodes.planning import is_terminating
-from gpuform.providers.slurm import Condition, declared_conditions
+from gpuform.providers.slurm import NodeCondition, list_node_conditions
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.drain import PoolDrainInputs
 from gpuform.schemas.policies.repair import FaultCause, NodeFault, RepairInputs, RepairPolicy
@@ -44,21 +44,21 @@ _MODES: Final = (REMAKE,)
 
 def decide_repairs(
     policy: RepairPolicy | None, outputs: Mapping[str, Any], nodes: Sequence[NodeOutputs]
-) -> Decision:
+) -> RepairDecision:
     """Decide which of the nodes a run recreates, by the known faults in `outputs`.
 
     Without a policy every update recreates failed nodes, and none is left as broken.
     """
     live_nodes = [node for node in nodes if not is_terminating(node.state)]
-    known_faults = faults_in(outputs)
+    known_faults = parse_faults(outputs)
     fleet = Fleet(
-        nodes=[node.gpu_node_name for node in live_nodes],
-        modes=_MODES,
-        every=_MODES,
-        unhealthy=[node.gpu_node_name for node in live_nodes if node.trouble],
-        instances={node.gpu_node_name: node.id for node in live_nodes},
+        node_names=[node.gpu_node_name for node in live_nodes],
+        allowed_modes=_MODES,
+        all_modes=_MODES,
+        unhealthy_names=[node.gpu_node_name for node in live_nodes if node.trouble],
+        instance_ids={node.gpu_node_name: node.id for node in live_nodes},
     )
-    decision = decide(
+    decision = choose_repairs(
         policy,
         [
             *find_failed_nodes(live_nodes, known_faults),
@@ -66,7 +66,7 @@ def decide_repairs(
         ],
         fleet,
     )
-    return decision if policy is not None else replace(decision, held=())
+    return decision if policy is not None else replace(decision, unrepaired=())
 
 
 def find_failed_nodes(
@@ -110,7 +110,9 @@ def find_unusable_nodes(
     """Yield a fault for each node unusable for the scheduler for `patience_s` seconds."""
     for node in nodes:
         since, created_at = to_unix_time(node.unusable_since), to_unix_time(node.created_at)
-        if node.trouble and is_unusable_for(patience_s, since=since, now=now, created=created_at):
+        if node.trouble and is_unusable_for(
+            patience_s, unusable_since=since, now=now, created_at=created_at
+        ):
             yield NodeFault(
                 node=node.gpu_node_name,
                 cause=FaultCause.NOT_READY,
@@ -184,9 +186,9 @@ class NodeInspection:
         Only a call that only looks asks others than the platform, and only for a declared `repair`.
         A source that cannot be asked is reported as unchecked and finds no fault.
         """
-        known_faults, now = faults_in(self.context.stored_properties), self.context.clock.now()
+        known_faults, now = parse_faults(self.context.stored_properties), self.context.clock.now()
         faults = find_failed_nodes(nodes, known_faults, written(now))
-        policy = repair_of(self.declared, RepairInputs)
+        policy = parse_repair_policy(self.declared, RepairInputs)
         if policy is None:
             return nodes, faults
         # A run that changes nodes does what its plan has shown: no new faults in between.
@@ -215,13 +217,15 @@ class NodeInspection:
         """List the failed certifications of nodes of SCP."""
         return Verdicts.beside(self.context.intents).of(VERDICT_OWNER)
 
-    def get_conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, Condition]:
+    def get_conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, NodeCondition]:
         """Ask the scheduler for the conditions of nodes, and return the known ones by id.
 
         Raises:
             GpuformError: the scheduler cannot be asked.
         """
-        conditions = answered(self.context, lambda: declared_conditions(self._drain, self.label))
+        conditions = call_interruptibly(
+            self.context, lambda: list_node_conditions(self._drain, self.label)
+        )
         # A scheduler may know a server by its name or by its id.
         pairs = (
             (node, conditions.get(node.gpu_node_name) or conditions.get(node.id)) for node in nodes
@@ -237,7 +241,9 @@ class NodeInspection:
             GpuformError: Lens cannot be asked.
         """
         names = [node.gpu_node_name for node in nodes]
-        return answered(self.context, lambda: overheated(self.settings, names, max_temperature))
+        return call_interruptibly(
+            self.context, lambda: describe_overheated_nodes(self.settings, names, max_temperature)
+        )
 
     @property
     def _drain(self) -> PoolDrainInputs:
@@ -265,15 +271,17 @@ class NodeInspection:
         return {
             node.id: node.model_copy(
                 update={
-                    "trouble": conditions[node.id].trouble[:_MAX_REASON_LENGTH],
+                    "trouble": conditions[node.id].problem[:_MAX_REASON_LENGTH],
                     # Nobody tells, or not of this machine: it is as long as we have seen it.
-                    "unusable_since": self._validate_since(node, conditions[node.id].since, now)
+                    "unusable_since": self._validate_since(
+                        node, conditions[node.id].problem_since, now
+                    )
                     or self._validate_since(node, known_times.get(node.id), now)
                     or now,
                 }
             )
             for node in running_nodes
-            if node.id in conditions and conditions[node.id].trouble
+            if node.id in conditions and conditions[node.id].problem
         }
 
     @staticmethod
@@ -281,7 +289,7 @@ class NodeInspection:
         """Return `since` if the machine existed then: machines may share a name over time."""
         created, latest = to_unix_time(node.created_at), to_unix_time(now)
         assert latest is not None  # noqa: S101 - we have written it
-        return time_within(since, created, latest)
+        return accept_time_between(since, created, latest)
 
     def _get_known_unusable_times(
         self, running_nodes: Sequence[NodeOutputs], known_faults: Sequence[NodeFault]

@@ -141,7 +141,7 @@ class PoolReconciler:
         for _ in range(_MAX_DRAIN_ATTEMPTS):
             eviction = self.drainer.build_eviction(plan, self._declared.fabric)
             evicted_ids = self._get_ids(
-                [*eviction.these, *(node.gpu_node_name for node in plan.delete)]
+                [*eviction.reason_by_node, *(node.gpu_node_name for node in plan.delete)]
             )
             if evicted_ids <= self._drained_ids:
                 return plan

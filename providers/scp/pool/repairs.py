@@ -11,7 +11,7 @@ from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import Repair, Repairs
-from gpuform.providers.repairing import Decision, repair_of
+from gpuform.providers.repairing import RepairDecision, parse_repair_policy
 from gpuform.providers.scp.nodes import (
     DeclaredPool,
     NodeInspection,
@@ -43,16 +43,16 @@ def parse_stored_nodes(outputs: Values) -> list[NodeOutputs] | None:
     return [NodeOutputs.model_validate({**pool_values, **node}) for node in stored_values]
 
 
-def decide_pool_repairs(outputs: Values, declared: Values) -> Decision:
+def decide_pool_repairs(outputs: Values, declared: Values) -> RepairDecision:
     """Decide which broken nodes of the outputs a run recreates, by the declaration."""
     return decide_repairs(
-        repair_of(declared, RepairInputs), outputs, parse_stored_nodes(outputs) or ()
+        parse_repair_policy(declared, RepairInputs), outputs, parse_stored_nodes(outputs) or ()
     )
 
 
 def build_declared_pool(outputs: Values, declared: Values) -> DeclaredPool:
     """Build the declaration with the nodes whose repair is due, by the stored outputs."""
-    due_repairs = decide_pool_repairs(outputs, declared).due
+    due_repairs = decide_pool_repairs(outputs, declared).due_repairs
     return replace(
         DeclaredPool.from_inputs(declared),
         recreated_ids=frozenset(repair.instance for repair in due_repairs),
@@ -68,9 +68,9 @@ class PoolRepairs:
         self._context = context
         self._inspection = inspection
         self._id = id_
-        self._policy = repair_of(declared, RepairInputs)
+        self._policy = parse_repair_policy(declared, RepairInputs)
         self._decision = decide_pool_repairs(context.stored_properties, declared)
-        self._due_repairs = {repair.instance: repair for repair in self._decision.due}
+        self._due_repairs = {repair.instance: repair for repair in self._decision.due_repairs}
         self._records = Repairs.beside(context.intents)
 
     @property
@@ -81,12 +81,14 @@ class PoolRepairs:
     @property
     def parallel(self) -> int | None:
         """Return how many nodes are recreated at a time; None if no repair is due."""
-        return self._decision.parallel if self._decision.due else None
+        return self._decision.max_parallel if self._decision.due_repairs else None
 
     @property
     def unrepaired_reasons(self) -> Mapping[str, str]:
         """Return by name why a broken node is not recreated."""
-        return {held_fault.fault.node: held_fault.why for held_fault in self._decision.held}
+        return {
+            held_fault.fault.node: held_fault.reason for held_fault in self._decision.unrepaired
+        }
 
     def is_due(self, replacement: Replacement) -> bool:
         """Return True if the node should be replaced now, after another look at the fault.
@@ -121,7 +123,7 @@ class PoolRepairs:
         policy = self._policy
         if repair.cause == FaultCause.NOT_READY:
             condition = self._inspection.get_conditions([replacement.node]).get(replacement.node.id)
-            return "" if condition is None or condition.trouble else "can be used again"
+            return "" if condition is None or condition.problem else "can be used again"
         if repair.cause == FaultCause.OVERHEATED and policy and policy.max_temperature is not None:
             max_temperature = policy.max_temperature
             reasons = self._inspection.measure_overheated_nodes([replacement.node], max_temperature)

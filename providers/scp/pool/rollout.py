@@ -310,7 +310,7 @@ def _index_by_name(workers: Sequence[Worker] | None) -> Mapping[str, Worker] | N
 def _is_unusable(workers_by_name: Mapping[str, Worker], name: str) -> bool:
     """Return True if the node is unknown to the scheduler, or unusable."""
     worker = workers_by_name.get(name)
-    return worker is None or worker.scheduled is None or worker.scheduled.is_failed
+    return worker is None or worker.scheduled_node is None or worker.scheduled_node.is_failed
 
 
 def _limit_to_fabric(slots: int, nodes: Sequence[NodeOutputs]) -> int:

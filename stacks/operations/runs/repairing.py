@@ -68,7 +68,7 @@ class RepairRun:
         if lifecycle is None:
             return None
         decided = lifecycle.decide_repairs(told(entry.outputs), told(entry.inputs))
-        is_due = bool(decided.due) or bool(self._begun(entry))
+        is_due = bool(decided.due_repairs) or bool(self._begun(entry))
         return Due("a node is repaired", entry.inputs) if is_due else None
 
     @property
@@ -126,4 +126,4 @@ def _nodes_of(entry: ResourceState) -> set[str]:
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None or not entry.custom or entry.delete or entry.external:
         return set()
-    return {*lifecycle.decide_repairs(told(entry.outputs), told(entry.inputs)).nodes}
+    return {*lifecycle.decide_repairs(told(entry.outputs), told(entry.inputs)).node_names}

@@ -11,12 +11,12 @@ from real_slurm import MISSING, Slurm, running, until
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
 from gpuform.providers.emulator.server import serve
-from gpuform.providers.slurm.reading import (
-    SHOW_JOBS,
-    SHOW_NODES,
-    show_ending,
-    show_exit_codes,
-    show_runs,
+from gpuform.providers.slurm.parsing import (
+    LIST_JOBS_COMMAND,
+    LIST_NODES_COMMAND,
+    build_batch_jobs_command,
+    build_exit_codes_command,
+    build_running_jobs_command,
 )
 
 RECORDED = Path(__file__).parents[2] / "providers" / "slurm" / "recorded"
@@ -37,9 +37,9 @@ REFUSED = {
     "no job to cancel": ("scancel", "x"),
     "a job on an unknown node": ("sbatch", "--parsable", "--nodelist=w9", "--wrap=true"),
     "no file": ("env", "LC_ALL=C", "tail", "-c", "9", "--", "no/such.out"),
-    "no jobs of a name": show_runs(["x"]),
-    "no jobs": SHOW_JOBS,
-    "no jobs to end": show_ending(["{0}"]),
+    "no jobs of a name": build_batch_jobs_command(["x"]),
+    "no jobs": LIST_JOBS_COMMAND,
+    "no jobs to end": build_running_jobs_command(["{0}"]),
     "an empty queue": ("squeue",),
 }
 
@@ -87,7 +87,7 @@ def shape(text: str) -> list[str]:
 def test_nodes_have_the_lines_of_recorded_ones(emulated: SlurmCluster) -> None:
     emulated.run("scontrol", "update", f"NodeName={NODES[0]}", "State=DRAIN", "Reason=x")
     recorded = shape((RECORDED / "nodes.txt").read_text())
-    printed = shape(emulated.run(*SHOW_NODES)[0])
+    printed = shape(emulated.run(*LIST_NODES_COMMAND)[0])
     assert printed[: printed.index("")] == recorded[: recorded.index("")]
     assert printed[-2:] == ["ExtSensorsJoules ExtSensorsWatts ExtSensorsTemp", ""]
 
@@ -125,11 +125,11 @@ def scene(run: Run, names: tuple[str, ...], settled: Callable[[str, str], None])
         *batch_options,
     )
     settled("2_0", "RUNNING")
-    see(*SHOW_JOBS)
+    see(*LIST_JOBS_COMMAND)
     see("squeue", "--noheader", "--format=%i %P %u %t %D %N")
-    see(*show_ending(list(names)))
-    see(*show_runs(["a|b", "none"]))
-    see(*show_exit_codes(["a|b", "none"]))
+    see(*build_running_jobs_command(list(names)))
+    see(*build_batch_jobs_command(["a|b", "none"]))
+    see(*build_exit_codes_command(["a|b", "none"]))
     states()
     drained = f"NodeName={names[0]},{names[1]}"
     see("scontrol", "update", drained, "State=DRAIN", "Reason=gpuform: a 'b' State=IDLE")
@@ -144,7 +144,7 @@ def scene(run: Run, names: tuple[str, ...], settled: Callable[[str, str], None])
     states()
     see("scontrol", "update", f"NodeName={names[1]}", "State=UNDRAIN")
     settled("2_1", "RUNNING")
-    see(*SHOW_JOBS)
+    see(*LIST_JOBS_COMMAND)
     see("scancel", "1", "2")
     settled("2_1", "CANCELLED")
     return observations

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuform.providers.slurm.processes import Output
+from gpuform.providers.slurm.processes import CommandOutput
 
 _ON_NODES = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED")
 UID = 1001
@@ -61,7 +61,7 @@ class Job:
 class Slurm:
     """A `gpuform.providers.slurm.processes.Commands`."""
 
-    place = "on the stand-in"
+    label = "on the stand-in"
 
     def __init__(self, clock: Any, nodes: Sequence[str], figure: float = 480.0) -> None:
         self.clock = clock
@@ -76,7 +76,7 @@ class Slurm:
 
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
-    ) -> Output:
+    ) -> CommandOutput:
         del is_change, as_user
         self.commands.append(" ".join(command))
         self._settle()
@@ -92,10 +92,10 @@ class Slurm:
         if words[0] == "scancel" or words[:2] == ["scontrol", "requeue"]:
             return self._cancel(words)
         if words[0] == "id":
-            return Output(f"{UID}\n", "", 0)
+            return CommandOutput(f"{UID}\n", "", 0)
         if words[0] == "env":
             return self._tail(words[-1])
-        return Output("", f"{words[0]}: command not found", 127)
+        return CommandOutput("", f"{words[0]}: command not found", 127)
 
     def start(self, node: str, name: str, minutes: float, user: int = 2002) -> Job:
         """A job of somebody's begins on a node."""
@@ -148,8 +148,8 @@ class Slurm:
                 return nodes, jobs
         return self.nodes, self.jobs
 
-    def _printed(self, text: str) -> Output:
-        return Output(text[: len(text) // 2] if self.manners.cuts_output else text, "", 0)
+    def _printed(self, text: str) -> CommandOutput:
+        return CommandOutput(text[: len(text) // 2] if self.manners.cuts_output else text, "", 0)
 
     def _show_nodes(self) -> str:
         nodes, jobs = self._then()
@@ -208,7 +208,7 @@ class Slurm:
         }
         return re.sub("%(.)", lambda found: str(values[found[1]]), given["--format"]) + "\n"
 
-    def _submit(self, options: Sequence[str]) -> Output:
+    def _submit(self, options: Sequence[str]) -> CommandOutput:
         self._remember()
         given = dict(option.partition("=")[::2] for option in options)
         wanted = given["--nodelist"].split(",")
@@ -217,30 +217,30 @@ class Slurm:
         job = Job(len(self.jobs) + 1, given["--job-name"], nodes, wanted, began=now)
         job.ends, job.path = now + job.runs_for, given["--output"]
         self.jobs.append(job)
-        return Output(f"{job.number}\n", "", 0)
+        return CommandOutput(f"{job.number}\n", "", 0)
 
-    def _tail(self, path: str) -> Output:
+    def _tail(self, path: str) -> CommandOutput:
         found = next((job for job in reversed(self.jobs) if job.path == path), None)
         if found is None:
-            return Output("", f"tail: cannot open '{path}': No such file or directory", 1)
+            return CommandOutput("", f"tail: cannot open '{path}': No such file or directory", 1)
         lines = found.printed.splitlines(keepends=True)
-        return Output("".join(lines[:-1] if self.manners.loses_last_line else lines), "", 0)
+        return CommandOutput("".join(lines[:-1] if self.manners.loses_last_line else lines), "", 0)
 
-    def _update(self, settings: Sequence[str]) -> Output:
+    def _update(self, settings: Sequence[str]) -> CommandOutput:
         self._remember()
         given = dict(setting.partition("=")[::2] for setting in settings)
         for name in given["NodeName"].split(","):
             if name not in self.nodes:
-                return Output(
+                return CommandOutput(
                     "", f"scontrol: error: Invalid node name specified {shlex.quote(name)}", 1
                 )
             node = self.nodes[name]
             state = given.get("State")
             node["drain"] = {"DRAIN": True, "UNDRAIN": False, None: node["drain"]}[state]
             node["reason"] = given.get("Reason", "" if state == "UNDRAIN" else node["reason"])
-        return Output("", "", 0)
+        return CommandOutput("", "", 0)
 
-    def _cancel(self, words: Sequence[str]) -> Output:
+    def _cancel(self, words: Sequence[str]) -> CommandOutput:
         self._remember()
         numbers = {
             int(number) for word in words[1:] for number in word.split(",") if number.isdigit()
@@ -248,7 +248,7 @@ class Slurm:
         for job in self.jobs:
             if job.number in numbers and job.state in _ON_NODES:
                 job.state, job.ends = "CANCELLED", self.clock.now()
-        return Output("", "", 0)
+        return CommandOutput("", "", 0)
 
 
 def _block(name: str, node: Any, *, is_busy: bool) -> str:

@@ -42,43 +42,43 @@ ONE = f"{URL}/cluster-west-vision-001"
 
 def test_the_example_is_got() -> None:
     client, asked = answering(CLUSTER)
-    assert typed(shown(client.cluster(CLUSTER["id"]))) == typed(CLUSTER)
+    assert typed(shown(client.get_cluster(CLUSTER["id"]))) == typed(CLUSTER)
     assert sent(asked[0]) == ("GET", ONE, None)
     assert "authorization" not in asked[0].headers
 
 
 def test_the_example_is_updated() -> None:
     client, asked = answering(CLUSTER)
-    client.update(CLUSTER["id"], UpdateRequest(UPDATE))
+    client.update_cluster(CLUSTER["id"], UpdateRequest(UPDATE))
     assert sent(asked[0]) == ("PUT", ONE, UPDATE)
     assert asked[0].headers["content-type"] == "application/json"
 
 
 def test_the_example_is_deleted() -> None:
     client, asked = answering({"message": "Cluster deleted"})
-    client.delete(CLUSTER["id"])
+    client.delete_cluster(CLUSTER["id"])
     assert sent(asked[0]) == ("DELETE", ONE, None)
 
 
 @pytest.mark.parametrize(("envelope", "body"), [("raw", QUERY), ("wrapped", {"query": QUERY})])
 def test_the_example_query_is_sent_in_either_envelope(envelope: Any, body: Any) -> None:
     client, asked = answering([CLUSTER, {**CLUSTER, "id": "small", "gpus": {"count": 1}}])
-    found = client.query(QUERY, envelope)
+    found = client.query_clusters(QUERY, envelope)
     assert [each.id for each in found] == [CLUSTER["id"]]
     assert sent(asked[0]) == ("POST", f"{URL}/query", body)
 
 
 def test_a_record_that_cannot_be_read_is_no_trouble_of_others() -> None:
     client, _ = answering([{"regionId": "nowhere"}, CLUSTER, {"id": "x", "nodes": 7}, "text"])
-    assert [each.id for each in client.shared_clusters().all()] == [CLUSTER["id"]]
+    assert [each.id for each in client.get_shared_listing().all()] == [CLUSTER["id"]]
     with pytest.raises(ServerError, match="unexpected form"):
-        client.query({})
+        client.query_clusters({})
 
 
 def test_a_filter_that_cannot_be_checked_is_not_sent() -> None:
     client, asked = answering([])
     with pytest.raises(GpuformError, match=r"filter\.a\.\$regex"):
-        client.query({"a": {"$regex": "x"}})
+        client.query_clusters({"a": {"$regex": "x"}})
     assert asked == []
 
 
@@ -119,13 +119,13 @@ def test_what_500_means_is_in_its_message(message: str, definite: bool) -> None:
 def test_a_record_that_is_not_there() -> None:
     client, _ = answering({"error": "Cluster not found"}, 404)
     with pytest.raises(NotFound, match="Cluster not found"):
-        client.cluster("west")
+        client.get_cluster("west")
 
 
 def test_without_an_address_it_says_which_one_is_missing() -> None:
     client = client_for(Settings(environ={"AIOS_PARSER_URL": "http://parser.test"}))
     with pytest.raises(MissingCredentials, match="set AIOS_REGISTRY_URL") as caught:
-        client.cluster("west")
+        client.get_cluster("west")
     assert "aios:registryUrl" in str(caught.value)
     client = client_for(Settings(environ={"AIOS_REGISTRY_URL": "http://registry.test"}))
     with pytest.raises(MissingCredentials, match="set AIOS_PARSER_URL"):

@@ -177,14 +177,14 @@ def test_the_values_of_a_node_that_moved_meanwhile_are_put_back(
     second.up(node(SECOND))
     third.up(node({**SECOND, "id": "node-3"}, memory=333))
     client = client_for(Settings())
-    update = client.update
+    update = client.update_cluster
 
     def late(cluster_id: str, request: Any) -> Any:
         if request.placed and registry.record(ID)["nodes"]["nodeData"][0]["id"] == "node-1":
             registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
         return update(cluster_id, request)
 
-    monkeypatch.setattr(client, "update", late)
+    monkeypatch.setattr(client, "update_cluster", late)
     assert second.up(node(SECOND, memory=7)) == ["memory"]
     assert second.state["ready"] is False
     reason = second.state["not_ready_reason"]
@@ -208,7 +208,7 @@ def test_an_entry_that_a_change_made_behind_the_last_node_is_removed(
     for at, thing in enumerate(things):
         thing.up(node({**SECOND, "id": f"node-{at}"}))
     client = client_for(Settings())
-    update = client.update
+    update = client.update_cluster
 
     def late(cluster_id: str, request: Any) -> Any:
         if request.placed:
@@ -216,7 +216,7 @@ def test_an_entry_that_a_change_made_behind_the_last_node_is_removed(
             registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": gone}})
         return update(cluster_id, request)
 
-    monkeypatch.setattr(client, "update", late)
+    monkeypatch.setattr(client, "update_cluster", late)
     things[2].up(node({**SECOND, "id": "node-2"}, memory=7))
     assert f"node-2 of cluster {ID} is not changed" in things[2].state["not_ready_reason"]
     record = registry.record(ID)

@@ -10,7 +10,7 @@ import pytest
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.aios.cluster import ClusterLifecycle
-from gpuform.providers.aios.records import SENT, compared
+from gpuform.providers.aios.records import SENT_EVIDENCE, compare_properties
 from gpuform.providers.context import use_context
 from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.errors import GpuformError
@@ -362,8 +362,8 @@ def test_a_parser_that_only_takes_posts_is_there(registry: LaggingRegistry, clos
 
 def test_a_record_that_lacks_what_was_sent_was_made_by_somebody_else() -> None:
     sent = {"cluster_metadata": {"name": "west", "additional_info": {"join": "token"}}}
-    assert compared({**sent, "tags": ["more"]}, sent) == SENT
-    assert compared({"cluster_metadata": {"name": "west"}}, sent) != SENT
+    assert compare_properties({**sent, "tags": ["more"]}, sent) == SENT_EVIDENCE
+    assert compare_properties({"cluster_metadata": {"name": "west"}}, sent) != SENT_EVIDENCE
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from aios_document import DECLARED
 from simulated_scheduler import Simulated
 
-from gpuform.providers.aios import taking
+from gpuform.providers.aios import entry_removal
 from gpuform.providers.context import use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
@@ -23,7 +23,7 @@ FIRST = NODES[0]
 def scheduler(registry: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     clock = SimpleNamespace(now=lambda: registry.admin("GET", "clock")["now"])
     made = Simulated(clock, NODES)
-    monkeypatch.setattr(taking, "declared_scheduler", lambda *_: made)
+    monkeypatch.setattr(entry_removal, "create_declared_scheduler", lambda *_: made)
     return made
 
 

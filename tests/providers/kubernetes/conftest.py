@@ -17,7 +17,7 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.emulator.together import ADMIN_KEY
-from gpuform.providers.kubernetes.client import KubernetesClient, client_by
+from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 
 CLUSTER = {
@@ -40,7 +40,7 @@ class Cluster:
 
     @property
     def client(self) -> KubernetesClient:
-        return client_by(self.kubeconfig, "train")
+        return get_kubernetes_client(self.kubeconfig, "train")
 
     @property
     def scheduler(self) -> KubernetesScheduler:
@@ -48,11 +48,11 @@ class Cluster:
 
     @property
     def names(self) -> list[str]:
-        return [node.name for node in self.scheduler.nodes()]
+        return [node.name for node in self.scheduler.list_nodes()]
 
     def jobs(self) -> dict[str, str]:
         """The node of each job."""
-        return {job.id: node.name for node in self.scheduler.nodes() for job in node.jobs}
+        return {job.id: node.name for node in self.scheduler.list_nodes() for job in node.jobs}
 
     def control(self, method: str, path: str, body: object = None) -> Any:
         return asked(self.server, method, f"/_emulator{path}", body)

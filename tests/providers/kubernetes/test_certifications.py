@@ -46,7 +46,7 @@ class World:
         return {**named, "categories": [*(categories or (ALONE,))], **fields}
 
     def nodes(self) -> list[str]:
-        return [each["metadata"]["name"] for each in self.client.list("/api/v1/nodes")]
+        return [each["metadata"]["name"] for each in self.client.list_objects("/api/v1/nodes")]
 
     def create(self, declared: Mapping[str, Any], **host: Any) -> Any:
         call = self.call()
@@ -67,7 +67,7 @@ class World:
         self.cluster.control("POST", "/kubernetes/settings", settings)
 
     def certification(self) -> Any:
-        return self.client.get(FOLDER + at("fabric"))
+        return self.client.get_object(FOLDER + at("fabric"))
 
     def verdicts(self) -> list[Any]:
         return Verdicts(self._records).of(self.cluster.id)
@@ -147,7 +147,7 @@ def test_a_broken_node_is_named_and_the_rest_of_its_group_is_not_tested(world: W
 
 def test_a_cordoned_node_is_not_proven(world: World) -> None:
     left_out = world.nodes()[0]
-    world.client.patch("/api/v1/nodes" + at(left_out), {"spec": {"unschedulable": True}})
+    world.client.patch_object("/api/v1/nodes" + at(left_out), {"spec": {"unschedulable": True}})
     made = world.create(world.declared())
     assert f"node {left_out}: not tested" in made.outs["not_ready_reason"]
     assert left_out not in proven(made.outs)
@@ -167,7 +167,7 @@ def test_other_tests_drivers_and_machines_make_it_stale(world: World) -> None:
     made = world.create(world.declared())
     node = world.nodes()[0]
     label = {"nvidia.com/cuda.driver-version.full": "570.1"}
-    world.client.patch("/api/v1/nodes" + at(node), {"metadata": {"labels": label}})
+    world.client.patch_object("/api/v1/nodes" + at(node), {"metadata": {"labels": label}})
     seen = world.read(made)
     told = [(each["node"], each["because"]) for each in seen.outs["gaps"]]
     assert told == [(node, "driver 560 -> 570.1")]
@@ -184,7 +184,9 @@ def test_other_tests_drivers_and_machines_make_it_stale(world: World) -> None:
 def test_a_test_of_somebody_else_is_never_taken(world: World) -> None:
     spec = {"target": {"nodeNames": world.nodes()}, "categories": [ALL_REDUCE]}
     metadata = {"name": "fabric", "namespace": "default"}
-    world.client.create(FOLDER, {"kind": "Certification", "metadata": metadata, "spec": spec})
+    world.client.create_object(
+        FOLDER, {"kind": "Certification", "metadata": metadata, "spec": spec}
+    )
     with pytest.raises(GpuformError, match="did not make"):
         world.create(world.declared())
     assert world.certification()["spec"] == spec
@@ -208,24 +210,24 @@ def test_what_is_not_shown_does_not_pass(world: World, lie: str) -> None:
     folder = FOLDER.rpartition("/")[0]
     if lie in {"no figure", "NaN"}:
         figure = {"sizeBytes": 1, "busBW": "NaN" if lie == "NaN" else "", "algBW": "", "samples": 1}
-        for each in world.client.list(f"{folder}/bandwidthmeasurements"):
+        for each in world.client.list_objects(f"{folder}/bandwidthmeasurements"):
             path = f"{folder}/bandwidthmeasurements" + at(each["metadata"]["name"])
             changed = {**each["status"], "results": [figure]}
-            world.client.patch(f"{path}/status", {"status": changed})
+            world.client.patch_object(f"{path}/status", {"status": changed})
     elif lie == "no status":
         status = {**world.certification()["status"], "categoryStatuses": []}
-        world.client.patch(FOLDER + at("fabric") + "/status", {"status": status})
+        world.client.patch_object(FOLDER + at("fabric") + "/status", {"status": status})
     else:
         maps = "/api/v1/namespaces/default/configmaps"
-        for each in world.client.list(maps):
+        for each in world.client.list_objects(maps):
             name = each["metadata"]["name"]
             if name.startswith("group-nodes"):
                 path = maps + at(name)
                 if lie == "no list":
-                    world.client.delete(path, {})
+                    world.client.delete_object(path, {})
                 else:
                     data = {"group-nodes.json.gz": base64.b64encode(b"no gzip").decode()}
-                    world.client.patch(path, {"binaryData": data})
+                    world.client.patch_object(path, {"binaryData": data})
     lost = {**made.outs, "evidence": [], "run": None}  # as after a kill before the state was kept
     made.outs.clear()
     made.outs.update(lost)
@@ -238,10 +240,12 @@ def test_a_list_that_is_too_large_is_no_list(world: World) -> None:
     made = world.create(world.declared())
     huge = base64.b64encode(gzip.compress(json.dumps("x" * 20_000_000).encode())).decode()
     maps = "/api/v1/namespaces/default/configmaps"
-    for each in world.client.list(maps):
+    for each in world.client.list_objects(maps):
         name = each["metadata"]["name"]
         if name.startswith("group-nodes"):
-            world.client.patch(maps + at(name), {"binaryData": {"group-nodes.json.gz": huge}})
+            world.client.patch_object(
+                maps + at(name), {"binaryData": {"group-nodes.json.gz": huge}}
+            )
     made.outs.update(evidence=[], run=None)
     again = world.update(made, world.declared())
     assert "larger than" in again.outs["not_ready_reason"]
@@ -252,7 +256,7 @@ def test_deleting_it_removes_the_test_and_what_is_held_against_nodes(world: Worl
     made = world.create(world.declared())
     with use_context(world.call()):
         world.lifecycle.delete(made.id, made.outs)
-    assert world.client.list(FOLDER) == ()
+    assert world.client.list_objects(FOLDER) == ()
     assert world.verdicts() == []
 
 
@@ -283,10 +287,10 @@ def test_a_killed_run_is_gone_on_with_and_never_doubled(
     monkeypatch.undo()
     for name, value in environment(world.cluster.server.url).items():
         monkeypatch.setenv(name, value)
-    began = [each["metadata"]["uid"] for each in world.client.list(FOLDER)]
+    began = [each["metadata"]["uid"] for each in world.client.list_objects(FOLDER)]
     made = world.create(declared)
     assert made.outs["ready"] is True
-    ended = [each["metadata"]["uid"] for each in world.client.list(FOLDER)]
+    ended = [each["metadata"]["uid"] for each in world.client.list_objects(FOLDER)]
     assert len(ended) == 1
     assert not began or began == ended
     assert "DELETE" not in [each["method"] for each in world.cluster.requests()]
@@ -323,7 +327,7 @@ def test_a_host_that_cannot_store_what_is_not_ready_hears_an_error(world: World)
     for _ in range(2):  # and the second time it is tested anew
         with pytest.raises(GpuformError, match="250 GB/s, and the floor is 300 GB/s"):
             world.create(world.declared(), can_store_unready=False)
-        assert world.client.list(FOLDER) == ()
+        assert world.client.list_objects(FOLDER) == ()
     assert len(world.verdicts()) == 1
     world.set(slow_nodes={})
     assert world.create(world.declared(), can_store_unready=False).outs["ready"] is True

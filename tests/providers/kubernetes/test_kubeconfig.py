@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.kubernetes.client import KubernetesClient
-from gpuform.providers.kubernetes.kubeconfig import access_by, flattened
+from gpuform.providers.kubernetes.kubeconfig import flatten_kubeconfig, load_access
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.stacks.access.kubeconfig import Credential
 from gpuform.stacks.access.kubeconfig_text import Mark
@@ -33,7 +33,7 @@ def config(user: dict[str, Any], **at: Any) -> str:
 
 
 def test_a_token_signs_in() -> None:
-    access = access_by(config({"token": "s3cret"}), "train")
+    access = load_access(config({"token": "s3cret"}), "train")
     assert access.server == "http://127.0.0.1/x"
     assert access.headers()["Authorization"] == "Bearer s3cret"
     assert "s3cret" in access.secrets
@@ -41,7 +41,7 @@ def test_a_token_signs_in() -> None:
 
 
 def test_a_password_signs_in() -> None:
-    access = access_by(config({"username": "me", "password": "s3cret"}), "train")
+    access = load_access(config({"username": "me", "password": "s3cret"}), "train")
     expected = base64.b64encode(b"me:s3cret").decode()
     assert access.headers()["Authorization"] == f"Basic {expected}"
 
@@ -62,7 +62,7 @@ def test_a_password_signs_in() -> None:
 )
 def test_what_cannot_be_used_is_refused_and_never_shown(text: str) -> None:
     with pytest.raises(GpuformError, match="train") as refused:
-        access_by(text, "train")
+        load_access(text, "train")
     assert "s3cret" not in str(refused.value)
 
 
@@ -85,7 +85,7 @@ def test_more_than_a_way_to_sign_in_is_refused(user: dict[str, Any], tmp_path: P
     text = config(user)
     mark = Mark("id", "urn", "/state")
     for read in (
-        lambda: access_by(text, "train"),
+        lambda: load_access(text, "train"),
         lambda: Credential.read("train", mark, SecretStr(text)),
     ):
         with pytest.raises((GpuformError, EngineError), match="train") as refused:
@@ -108,7 +108,7 @@ def test_more_than_a_way_to_sign_in_is_refused(user: dict[str, Any], tmp_path: P
 def test_an_address_is_one_of_https_or_http(at: dict[str, Any]) -> None:
     text = config({"token": "t"}, **at)
     with pytest.raises(GpuformError, match="train") as refused:
-        access_by(text, "train")
+        load_access(text, "train")
     assert "s3cret" not in str(refused.value)
 
 
@@ -140,29 +140,29 @@ def test_files_that_the_users_own_names_are_read(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("PEM")
     own = yaml.safe_load(config({"tokenFile": "token"}, **{"certificate-authority": "ca.pem"}))
     own["users"].append({"name": "gone", "user": {"tokenFile": "not-there"}})
-    made = flattened(own, tmp_path)
+    made = flatten_kubeconfig(own, tmp_path)
     assert made["users"][0]["user"] == {"token": "s3cret"}
-    assert access_by(yaml.safe_dump(made), "train").headers()["Authorization"] == "Bearer s3cret"
+    assert load_access(yaml.safe_dump(made), "train").headers()["Authorization"] == "Bearer s3cret"
     own["contexts"][0]["context"]["user"] = "gone"
     with pytest.raises(FileNotFoundError):
-        flattened(own, tmp_path)
+        flatten_kubeconfig(own, tmp_path)
 
 
 def test_the_authority_of_a_kubeconfig_is_what_is_trusted(cluster: Any) -> None:
     whole = yaml.safe_load(cluster.kubeconfig)
     del whole["clusters"][0]["cluster"]["certificate-authority-data"]
-    access = access_by(yaml.safe_dump(whole), "train")
+    access = load_access(yaml.safe_dump(whole), "train")
     with (
         closing(KubernetesClient(access, "train")) as client,
         pytest.raises(GpuformError, match="no connection"),
     ):
-        KubernetesScheduler(client).nodes()
+        KubernetesScheduler(client).list_nodes()
     whole["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
-    access = access_by(yaml.safe_dump(whole), "train")
+    access = load_access(yaml.safe_dump(whole), "train")
     assert access.tls is not None
     assert access.tls.verify_mode is ssl.CERT_NONE
     with closing(KubernetesClient(access, "train")) as client:
-        assert len(KubernetesScheduler(client).nodes()) == 3
+        assert len(KubernetesScheduler(client).list_nodes()) == 3
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_the_authority_of_a_kubeconfig_is_what_is_trusted(cluster: Any) -> None:
 @pytest.mark.parametrize("user", [{"token": "s3cret"}, {"username": "ada", "password": "s3cret"}])
 def test_no_credential_goes_to_another_machine_over_http(server: str, user: dict[str, Any]) -> None:
     with pytest.raises(MissingCredentials, match="signs in over http") as refused:
-        access_by(config(user, server=server), "train")
+        load_access(config(user, server=server), "train")
     assert "s3cret" not in str(refused.value)
 
 
@@ -179,8 +179,8 @@ def test_no_credential_goes_to_another_machine_over_http(server: str, user: dict
     "server", ["http://127.0.0.1:8001", "http://[::1]:8001", "http://localhost", "https://k.test"]
 )
 def test_a_credential_goes_to_this_machine_and_over_https(server: str) -> None:
-    assert "s3cret" in access_by(config({"token": "s3cret"}, server=server), "train").secrets
+    assert "s3cret" in load_access(config({"token": "s3cret"}, server=server), "train").secrets
 
 
 def test_nobody_signs_in_over_http_without_a_credential() -> None:
-    assert access_by(config({}, server="http://k.test"), "train").tls is None
+    assert load_access(config({}, server="http://k.test"), "train").tls is None

@@ -9,8 +9,13 @@ from gpuform.providers.draining import Scheduler
 from gpuform.providers.errors import AuthError, GpuformError, ServerError
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient
-from gpuform.providers.kubernetes.kubeconfig import access_by
-from gpuform.providers.kubernetes.scheduler import MARK, KubernetesScheduler, is_job, is_worker
+from gpuform.providers.kubernetes.kubeconfig import load_access
+from gpuform.providers.kubernetes.scheduler import (
+    OWNER_ANNOTATION,
+    KubernetesScheduler,
+    is_job,
+    is_worker,
+)
 from gpuform.schemas.policies.drain import RunningJob
 
 
@@ -82,17 +87,17 @@ def test_one_look_takes_two_requests_and_shows_the_jobs_alone(cluster: Any) -> N
     cluster.add_pod("done", node=cluster.names[1], runs_for=0)
     cluster.control("DELETE", "/requests")
     scheduler: Scheduler = cluster.scheduler
-    nodes = scheduler.nodes()
+    nodes = scheduler.list_nodes()
     assert [node.jobs for node in nodes] == [(), (RunningJob(id="default/a", name="a"),), ()]
-    assert [node.since is not None and node.since > 0 for node in nodes] == [True] * 3
-    assert not any(node.is_failed or node.is_cordoned or node.mark for node in nodes)
+    assert [node.joined_at is not None and node.joined_at > 0 for node in nodes] == [True] * 3
+    assert not any(node.is_failed or node.is_cordoned or node.owner_label for node in nodes)
     assert len(cluster.requests()) == 2
 
 
 def test_a_failed_node_is_told(cluster: Any) -> None:
     name = cluster.names[2]
     cluster.control("POST", f"/kubernetes/{cluster.id}/nodes/{name}", {"ready": False})
-    assert [node.is_failed for node in cluster.scheduler.nodes()] == [False, False, True]
+    assert [node.is_failed for node in cluster.scheduler.list_nodes()] == [False, False, True]
 
 
 def test_a_cordon_is_marked_repeated_without_effect_and_undone_by_its_mark(cluster: Any) -> None:
@@ -100,33 +105,35 @@ def test_a_cordon_is_marked_repeated_without_effect_and_undone_by_its_mark(clust
     scheduler = cluster.scheduler
     for _ in range(2):
         scheduler.cordon([first, second], "run-1")
-    assert [node.mark for node in scheduler.nodes()] == ["run-1", "run-1", None]
-    assert [node.is_cordoned for node in scheduler.nodes()] == [True, True, False]
+    assert [node.owner_label for node in scheduler.list_nodes()] == ["run-1", "run-1", None]
+    assert [node.is_cordoned for node in scheduler.list_nodes()] == [True, True, False]
     scheduler.uncordon([first, second], "another run")
-    assert [node.is_cordoned for node in scheduler.nodes()] == [True, True, False]
+    assert [node.is_cordoned for node in scheduler.list_nodes()] == [True, True, False]
     scheduler.uncordon([first, second, "gone"], "run-1")
-    assert [(node.is_cordoned, node.mark) for node in scheduler.nodes()] == [(False, None)] * 3
+    assert [(node.is_cordoned, node.owner_label) for node in scheduler.list_nodes()] == [
+        (False, None)
+    ] * 3
 
 
 def test_what_somebody_else_cordoned_stays_as_it_is(cluster: Any) -> None:
     name = cluster.names[0]
-    cluster.client.patch(f"/api/v1/nodes{at(name)}", {"spec": {"unschedulable": True}})
+    cluster.client.patch_object(f"/api/v1/nodes{at(name)}", {"spec": {"unschedulable": True}})
     cluster.scheduler.cordon([name], "run-1")
     cluster.scheduler.uncordon([name], "run-1")
-    node = cluster.scheduler.nodes()[0]
-    assert (node.is_cordoned, node.mark) == (True, None)
+    node = cluster.scheduler.list_nodes()[0]
+    assert (node.is_cordoned, node.owner_label) == (True, None)
 
 
 def test_a_cordon_is_repeated_while_others_write(cluster: Any) -> None:
     cluster.fault(method="PATCH", path="/nodes/", status=409, count=3)
     cluster.scheduler.cordon([cluster.names[0]], "run-1")
-    assert cluster.scheduler.nodes()[0].mark == "run-1"
+    assert cluster.scheduler.list_nodes()[0].owner_label == "run-1"
 
 
 def test_a_cordon_whose_answer_was_lost_is_done_once_more(cluster: Any) -> None:
     cluster.fault(method="PATCH", path="/nodes/", drop="after")
     cluster.scheduler.cordon([cluster.names[0]], "run-1")
-    assert cluster.scheduler.nodes()[0].mark == "run-1"
+    assert cluster.scheduler.list_nodes()[0].owner_label == "run-1"
 
 
 def test_an_eviction_ends_jobs_in_their_grace_period_and_leaves_daemons(cluster: Any) -> None:
@@ -146,7 +153,7 @@ def test_an_eviction_ends_jobs_in_their_grace_period_and_leaves_daemons(cluster:
 def test_an_eviction_that_a_budget_forbids_is_not_now(cluster: Any) -> None:
     name = cluster.names[0]
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
-    cluster.client.create(
+    cluster.client.create_object(
         "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
         {"metadata": {"name": "b"}, "spec": spec},
     )
@@ -165,20 +172,20 @@ def test_a_short_outage_is_waited_out_and_a_long_one_is_an_error(
     cluster: Any, fault: dict[str, Any]
 ) -> None:
     cluster.fault(path="/pods", count=2, **fault)
-    assert len(cluster.scheduler.nodes()) == 3
+    assert len(cluster.scheduler.list_nodes()) == 3
     cluster.fault(path="/pods", count=None, **fault)
     with pytest.raises(GpuformError, match="Kubernetes of cluster train"):
-        cluster.scheduler.nodes()
+        cluster.scheduler.list_nodes()
 
 
 def test_a_wrong_token_is_said_without_it(cluster: Any) -> None:
     token = cluster.kubeconfig.rpartition("token: ")[2].strip()
-    access = access_by(cluster.kubeconfig.replace(token, "another-token"), "train")
+    access = load_access(cluster.kubeconfig.replace(token, "another-token"), "train")
     with (
         closing(KubernetesClient(access, "train")) as client,
         pytest.raises(AuthError, match="cluster train") as refused,
     ):
-        KubernetesScheduler(client).nodes()
+        KubernetesScheduler(client).list_nodes()
     assert "another-token" not in str(refused.value)
     assert "another-token" not in repr(access)
 
@@ -186,10 +193,10 @@ def test_a_wrong_token_is_said_without_it(cluster: Any) -> None:
 def test_an_answer_of_another_form_is_an_error(cluster: Any) -> None:
     cluster.fault(path="/pods", status=500, body={"message": "etcdserver: no leader"})
     with pytest.raises(ServerError, match="no leader"):
-        cluster.scheduler.nodes()
+        cluster.scheduler.list_nodes()
 
 
 def test_the_mark_is_an_annotation_that_people_can_look_for(cluster: Any) -> None:
     cluster.scheduler.cordon([cluster.names[0]], "run-1")
-    node = cluster.client.get(f"/api/v1/nodes{at(cluster.names[0])}")
-    assert node["metadata"]["annotations"][MARK] == "run-1"
+    node = cluster.client.get_object(f"/api/v1/nodes{at(cluster.names[0])}")
+    assert node["metadata"]["annotations"][OWNER_ANNOTATION] == "run-1"

@@ -9,7 +9,7 @@ from hostile.fakes.answers import Call
 from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving
 
 from gpuform.providers.errors import ForeignAnswer
-from gpuform.providers.kubernetes.client import KubernetesClient, client_by
+from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 
 PODS = "/api/v1/pods"
@@ -28,16 +28,19 @@ def fake() -> Kubernetes:
 
 @pytest.fixture
 def client(fake: Kubernetes) -> Iterator[KubernetesClient]:
-    with serving(fake) as address, closing(client_by(kubeconfig(address), "train")) as made:
+    with (
+        serving(fake) as address,
+        closing(get_kubernetes_client(kubeconfig(address), "train")) as made,
+    ):
         yield made
 
 
 def busy_nodes(client: KubernetesClient) -> list[str]:
-    return [node.name for node in KubernetesScheduler(client).nodes() if node.jobs]
+    return [node.name for node in KubernetesScheduler(client).list_nodes() if node.jobs]
 
 
 def names(client: KubernetesClient) -> list[str]:
-    return [pod["metadata"]["name"] for pod in client.list(PODS)]
+    return [pod["metadata"]["name"] for pod in client.list_objects(PODS)]
 
 
 ALL = ["proxy-0", "proxy-1", "proxy-2", "train"]
@@ -59,7 +62,7 @@ def test_an_expired_token_begins_the_list_again(fake: Kubernetes, client: Kubern
 def test_tokens_that_always_expire_are_an_error(fake: Kubernetes, client: KubernetesClient) -> None:
     fake.manners.page_size, fake.manners.expired_tokens = 2, 99
     with pytest.raises(ForeignAnswer, match=r"incomplete after 3 readings: .*token has expired"):
-        client.list(PODS)
+        client.list_objects(PODS)
 
 
 @pytest.mark.parametrize("kind", ["NodeList", "Pod", "List", "PodMetricsList"])
@@ -68,7 +71,7 @@ def test_a_list_of_another_kind_is_an_error(
 ) -> None:
     fake.manners.wrong_kind = kind
     with pytest.raises(ForeignAnswer, match="kind"):
-        client.list(PODS)
+        client.list_objects(PODS)
 
 
 def test_a_list_that_ends_before_its_announced_end_is_an_error(
@@ -76,7 +79,7 @@ def test_a_list_that_ends_before_its_announced_end_is_an_error(
 ) -> None:
     fake.manners.page_size, fake.manners.drops_continue = 3, True
     with pytest.raises(ForeignAnswer, match="it ends after 3 of 4 objects"):
-        client.list(PODS)
+        client.list_objects(PODS)
 
 
 def test_pages_of_different_moments_are_read_again(
@@ -102,7 +105,7 @@ def test_an_object_that_comes_twice_is_an_error(
     fake.manners.page_size = 2
     setattr(fake.manners, fault, True)
     with pytest.raises(ForeignAnswer, match="twice"):
-        client.list(PODS)
+        client.list_objects(PODS)
 
 
 @pytest.mark.parametrize("item", [None, 5, {}, {"metadata": None}, {"metadata": {"name": 5}}])
@@ -111,4 +114,4 @@ def test_an_object_without_a_name_is_an_error(
 ) -> None:
     fake._shown = lambda *_: [item]  # type: ignore[method-assign, assignment, list-item]
     with pytest.raises(ForeignAnswer, match=r"metadata\.name"):
-        client.list(PODS)
+        client.list_objects(PODS)

@@ -66,11 +66,11 @@ class LyingWorld(World):
 
     def change(self, plural: str, status: Callable[[dict[str, Any]], object]) -> None:
         """Changes the status of every object of the engine's kind."""
-        for each in self.client.list(f"{ROOT}/{plural}"):
+        for each in self.client.list_objects(f"{ROOT}/{plural}"):
             path = f"{ROOT}/{plural}{at(each['metadata']['name'])}/status"
             changed = json.loads(json.dumps(each["status"]))
             status(changed)
-            self.client.patch(path, {"status": changed})
+            self.client.patch_object(path, {"status": changed})
 
     def measure(self, told: object) -> None:
         figure = {"sizeBytes": SIZE, "busBW": told, "algBW": told, "samples": 65}
@@ -92,21 +92,23 @@ class LyingWorld(World):
 
     def list_failed(self, packed: bytes) -> None:
         data = {"failed-nodes.json.gz": base64.b64encode(packed).decode()}
-        self.client.create(MAPS, {"metadata": {"name": "failed-nodes-x"}, "binaryData": data})
+        self.client.create_object(
+            MAPS, {"metadata": {"name": "failed-nodes-x"}, "binaryData": data}
+        )
         self.categories(failedNodesRef={"kind": "ConfigMap", "name": "failed-nodes-x"})
 
     def list_succeeded(self, *names: str) -> None:
         packed = base64.b64encode(gzip.compress(",".join(names).encode())).decode()
         data = {"succeeded-nodes.csv.gz": packed}
-        self.client.create(MAPS, {"metadata": {"name": "succeeded-x"}, "binaryData": data})
+        self.client.create_object(MAPS, {"metadata": {"name": "succeeded-x"}, "binaryData": data})
         self.categories(succeededNodesRef={"kind": "ConfigMap", "name": "succeeded-x"})
 
     def list_groups(self, packed: bytes) -> None:
-        for each in self.client.list(MAPS):
+        for each in self.client.list_objects(MAPS):
             name = each["metadata"]["name"]
             if name.startswith("group-nodes"):
                 data = {"group-nodes.json.gz": base64.b64encode(packed).decode()}
-                self.client.patch(MAPS + at(name), {"binaryData": data})
+                self.client.patch_object(MAPS + at(name), {"binaryData": data})
 
     def groups(self) -> bytes:
         told = {f"group-{number}": [name] for number, name in enumerate(self.nodes())}
@@ -247,21 +249,23 @@ def test_what_a_search_neither_clears_nor_confirms_is_not_proven(world: LyingWor
 def test_a_figure_of_an_earlier_run_is_none(world: LyingWorld) -> None:
     """Jobs of a later run have the same names; what an earlier one has left may still be there."""
     made = world.create(world.declared())
-    kept = world.client.list(f"{ROOT}/bandwidthmeasurements")
+    kept = world.client.list_objects(f"{ROOT}/bandwidthmeasurements")
     for each in kept:
         metadata = {"name": f"old-{each['metadata']['name']}"}
         path = f"{ROOT}/bandwidthmeasurements"
         body = {"kind": each["kind"], "metadata": metadata, "spec": each["spec"]}
-        world.client.create(path, body)
-        world.client.patch(path + at(metadata["name"]) + "/status", {"status": each["status"]})
+        world.client.create_object(path, body)
+        world.client.patch_object(
+            path + at(metadata["name"]) + "/status", {"status": each["status"]}
+        )
     world.cluster.server.clock.advance(60)
     made.outs.update(evidence=[])
 
     def forget() -> None:
-        for each in world.client.list(f"{ROOT}/bandwidthmeasurements"):
+        for each in world.client.list_objects(f"{ROOT}/bandwidthmeasurements"):
             if not each["metadata"]["name"].startswith("old-"):
                 path = f"{ROOT}/bandwidthmeasurements{at(each['metadata']['name'])}"
-                world.client.delete(path, {})
+                world.client.delete_object(path, {})
 
     again = world.update_with(forget, made)
     assert (again.outs["ready"], proven(again.outs)) == (False, [])
@@ -279,7 +283,7 @@ def test_a_test_that_nobody_judged_proves_no_other_driver(world: LyingWorld) -> 
     made.outs.update(evidence=[], run=None)
     for name in world.nodes():
         label = {"nvidia.com/cuda.driver-version.full": "570.1"}
-        world.client.patch("/api/v1/nodes" + at(name), {"metadata": {"labels": label}})
+        world.client.patch_object("/api/v1/nodes" + at(name), {"metadata": {"labels": label}})
     world.set(slow_nodes=dict.fromkeys(world.nodes(), 100))
     again = world.update(made, world.declared())
     assert (again.outs["ready"], proven(again.outs)) == (False, [])
@@ -287,7 +291,7 @@ def test_a_test_that_nobody_judged_proves_no_other_driver(world: LyingWorld) -> 
 
 def _cordon(world: World, *names: str) -> None:
     for name in names:
-        world.client.patch("/api/v1/nodes" + at(name), {"spec": {"unschedulable": True}})
+        world.client.patch_object("/api/v1/nodes" + at(name), {"spec": {"unschedulable": True}})
 
 
 def test_one_node_alone_proves_nothing_between_nodes(world: LyingWorld) -> None:
@@ -306,7 +310,7 @@ def test_who_stood_by_and_was_left_out_stays_proven(world: LyingWorld) -> None:
     declared = world.declared({**ALL_REDUCE, "floor": 300})
     made = world.create(declared)
     label = {"nvidia.com/cuda.driver-version.full": "570.1"}
-    world.client.patch("/api/v1/nodes" + at(new), {"metadata": {"labels": label}})
+    world.client.patch_object("/api/v1/nodes" + at(new), {"metadata": {"labels": label}})
     _cordon(world, beside)
     again = world.update(made, declared)
     assert (again.outs["ready"], proven(again.outs)) == (False, [beside, other])
@@ -327,14 +331,16 @@ def test_a_resource_of_another_name_tests_and_removes_what_it_made(world: LyingW
     """A program gives a certification another name, with an alias."""
     made = world.create(world.declared())
     label = {"nvidia.com/cuda.driver-version.full": "570.1"}
-    world.client.patch("/api/v1/nodes" + at(world.nodes()[0]), {"metadata": {"labels": label}})
+    world.client.patch_object(
+        "/api/v1/nodes" + at(world.nodes()[0]), {"metadata": {"labels": label}}
+    )
     renamed = "urn:pulumi:dev::project::type::proof"
     with use_context(world.call(renamed)):
         again = world.lifecycle.update(made.id, made.outs, world.declared())
     assert again.outs["ready"] is True, again.outs
     with use_context(world.call(f"{renamed}-2")):
         world.lifecycle.delete(made.id, again.outs)
-    assert world.client.list(FOLDER) == ()
+    assert world.client.list_objects(FOLDER) == ()
 
 
 def test_nothing_is_held_against_nodes_of_a_certification_that_is_gone(world: LyingWorld) -> None:

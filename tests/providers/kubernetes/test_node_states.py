@@ -8,8 +8,8 @@ from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving, written
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.context import use_context as serving_call
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.kubernetes.nodes import node_states
+from gpuform.providers.kubernetes.client import get_kubernetes_client
+from gpuform.providers.kubernetes.nodes import list_node_states
 
 NOW = 1_780_000_000.0
 HOUR = 3600.0
@@ -41,8 +41,8 @@ def test_a_time_outside_of_the_nodes_life_is_not_believed(
     fake.add_node("w0", ready=False, created=created, since=since)
     with (
         serving(fake) as address,
-        closing(client_by(kubeconfig(address), "train")) as client,
+        closing(get_kubernetes_client(kubeconfig(address), "train")) as client,
         serving_call(ProviderContext(clock=clock)),
     ):
-        state = node_states(client)["w0"]
-    assert (state.is_ready, state.since) == (False, since if is_believed else "")
+        state = list_node_states(client)["w0"]
+    assert (state.is_ready, state.not_ready_since) == (False, since if is_believed else "")

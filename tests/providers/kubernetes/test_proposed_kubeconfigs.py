@@ -14,8 +14,8 @@ import yaml
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.kubeconfig import declared_kubeconfig
-from gpuform.providers.slurm import declared_scheduler
+from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
+from gpuform.providers.slurm import create_declared_scheduler
 from gpuform.schemas.policies.drain import KubernetesInputs, ScheduledDrainInputs
 
 SECRET = "planted-secret-of-the-machine"
@@ -91,7 +91,7 @@ def test_no_file_is_sent_to_the_server_of_a_projects_kubeconfig(
     with listening() as (server, heard), use_context(ProviderContext()):
         write(machine / place, {"tokenFile": str(machine / "home" / "token")}, server)
         with pytest.raises(GpuformError, match=r"\(tokenFile\), and comes with the project"):
-            declared_scheduler(wanted, "pool train").nodes()
+            create_declared_scheduler(wanted, "pool train").list_nodes()
     assert heard == []
 
 
@@ -109,13 +109,13 @@ def test_neither_files_nor_programs_may_be_named(user: dict[str, Any]) -> None:
     write(Path("kubeconfig"), user)
     Path("token").write_text(SECRET)
     with pytest.raises(GpuformError, match="comes with the project") as refused:
-        declared_kubeconfig(KubernetesInputs(kubeconfig="kubeconfig"))
+        load_declared_kubeconfig(KubernetesInputs(kubeconfig="kubeconfig"))
     assert "--flatten" in (refused.value.hint or "")
 
 
 def test_its_own_content_may_be_used() -> None:
     write(Path("kubeconfig"), {"token": "t"})
-    assert "token: t" in declared_kubeconfig(KubernetesInputs(kubeconfig="kubeconfig"))
+    assert "token: t" in load_declared_kubeconfig(KubernetesInputs(kubeconfig="kubeconfig"))
 
 
 @pytest.mark.parametrize("declared", [None, "~/.kube/config", "~/.kube/train", "{root}/etc/train"])
@@ -123,13 +123,13 @@ def test_the_users_own_reads_its_files(machine: Path, declared: str | None) -> N
     name = (declared or "~/.kube/config").format(root=machine)
     write(Path(name).expanduser(), {"tokenFile": str(machine / "home" / "token")})
     inputs = KubernetesInputs(kubeconfig=None if declared is None else name)
-    assert SECRET in declared_kubeconfig(inputs)
+    assert SECRET in load_declared_kubeconfig(inputs)
 
 
 def test_the_users_own_may_lie_in_a_repository_of_the_home_directory(machine: Path) -> None:
     (machine / "home" / ".git").mkdir()
     write(machine / "home" / ".kube" / "config", {"tokenFile": str(machine / "home" / "token")})
-    assert SECRET in declared_kubeconfig(KubernetesInputs())
+    assert SECRET in load_declared_kubeconfig(KubernetesInputs())
 
 
 def test_one_that_kubeconfig_lists_is_the_users_own(
@@ -141,19 +141,19 @@ def test_one_that_kubeconfig_lists_is_the_users_own(
     monkeypatch.setenv("KUBECONFIG", f"{own}:{projects}")
     for path in (own, projects):
         write(path, {"tokenFile": str(machine / "home" / "token")})
-    assert SECRET in declared_kubeconfig(KubernetesInputs(kubeconfig=str(own)))
+    assert SECRET in load_declared_kubeconfig(KubernetesInputs(kubeconfig=str(own)))
     with pytest.raises(GpuformError, match="comes with the project"):
-        declared_kubeconfig(KubernetesInputs(kubeconfig=str(projects)))
+        load_declared_kubeconfig(KubernetesInputs(kubeconfig=str(projects)))
 
 
 def test_a_link_out_of_the_project_is_no_way_around(machine: Path) -> None:
     write(machine / "clone" / "evil", {"tokenFile": str(machine / "home" / "token")})
     (machine / "home" / "link").symlink_to(machine / "clone" / "evil")
     with pytest.raises(GpuformError, match="comes with the project"):
-        declared_kubeconfig(KubernetesInputs(kubeconfig=str(machine / "home" / "link")))
+        load_declared_kubeconfig(KubernetesInputs(kubeconfig=str(machine / "home" / "link")))
 
 
 def test_a_path_that_a_person_types_may_be_in_the_project(machine: Path) -> None:
     write(Path("kubeconfig"), {"tokenFile": str(machine / "home" / "token")})
     inputs = KubernetesInputs(kubeconfig="kubeconfig")
-    assert SECRET in declared_kubeconfig(inputs, "--", is_typed=True)
+    assert SECRET in load_declared_kubeconfig(inputs, "--", is_typed=True)

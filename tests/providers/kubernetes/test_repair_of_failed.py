@@ -53,7 +53,7 @@ class Managed:
     def refresh(self) -> list[Any]:
         with use_context(self._call()):
             self.outs = dict(self._lifecycle.read(self.id, self.outs).outs)
-        return list(self._lifecycle.decide_repairs(self.outs, self.declared).due)
+        return list(self._lifecycle.decide_repairs(self.outs, self.declared).due_repairs)
 
     def update(self) -> None:
         with use_context(self._call()):

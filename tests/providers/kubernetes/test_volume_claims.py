@@ -45,7 +45,7 @@ def local(cluster: Any, **fields: Any) -> dict[str, Any]:
 
 
 def kept(cluster: Any, name: str) -> Any:
-    return cluster.client.get(FOLDER + at(name))
+    return cluster.client.get_object(FOLDER + at(name))
 
 
 def test_a_claim_has_the_form_of_the_reference_and_says_whose_it_is(
@@ -88,7 +88,7 @@ def test_a_claim_of_somebody_else_is_never_taken(
         "volumeName": "data",
         "resources": {"requests": {"storage": "1Gi"}},
     }
-    cluster.client.create(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
+    cluster.client.create_object(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
     before = kept(cluster, "shared")
     with pytest.raises(NameTaken, match=f"{cluster.id}/default/shared"):
         lifecycle.create(shared(cluster))
@@ -104,7 +104,7 @@ def test_a_claim_that_took_the_name_while_ours_was_sent_is_not_adopted(
         lifecycle.create(shared(cluster))
     cluster.control("DELETE", "/faults")
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    cluster.client.create(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
+    cluster.client.create_object(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
     with pytest.raises(NameTaken):
         lifecycle.create(shared(cluster))
 
@@ -113,9 +113,9 @@ def test_one_made_anew_by_somebody_else_is_left_alone(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:
     made = lifecycle.create(shared(cluster))
-    cluster.client.delete(FOLDER + at("shared"), {})
+    cluster.client.delete_object(FOLDER + at("shared"), {})
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    cluster.client.create(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
+    cluster.client.create_object(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
     assert lifecycle.read(made.id, made.outs).id == ""
     with pytest.raises(GpuformError, match="is gone from the cluster"):
         lifecycle.update(made.id, made.outs, shared(cluster, storage="20Gi"))
@@ -146,7 +146,7 @@ def test_a_claim_that_pods_use_goes_when_they_have_ended(
     made = lifecycle.create(shared(cluster))
     cluster.add_pod("job", claims=["shared"], runs_for=60)
     lifecycle.delete(made.id, made.outs)
-    assert cluster.client.list(FOLDER) == ()
+    assert cluster.client.list_objects(FOLDER) == ()
     made = lifecycle.create(shared(cluster))
     cluster.add_pod("server", claims=["shared"])
     with pytest.raises(GpuformError, match="used by server"):
@@ -166,7 +166,7 @@ def test_a_claim_is_gone_with_its_cluster(cluster: Any, lifecycle: VolumeClaimLi
 
 def test_labels_of_others_stay(cluster: Any, lifecycle: VolumeClaimLifecycle) -> None:
     made = lifecycle.create(shared(cluster, labels={"team": "a", "old": "x"}))
-    cluster.client.patch(FOLDER + at("shared"), {"metadata": {"labels": {"theirs": "y"}}})
+    cluster.client.patch_object(FOLDER + at("shared"), {"metadata": {"labels": {"theirs": "y"}}})
     changed = lifecycle.update(made.id, made.outs, shared(cluster, labels={"team": "b"}))
     assert changed.outs["ready"] is True
     assert kept(cluster, "shared")["metadata"]["labels"] == {"team": "b", "theirs": "y"}

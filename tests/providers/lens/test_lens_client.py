@@ -47,9 +47,11 @@ def test_the_documented_requests() -> None:
         return httpx.Response(200, json=found.get(last, page))
 
     lens = client(answer)
-    assert typed(shown(lens.overview())) == typed(OVERVIEW["data"])
-    assert lens.heatmap().temperature.unit == "℃"
-    assert typed([shown(each) for each in lens.consumers()]) == typed(CONSUMERS["data"]["data"])
+    assert typed(shown(lens.get_overview())) == typed(OVERVIEW["data"])
+    assert lens.get_heatmap().temperature.unit == "℃"
+    assert typed([shown(each) for each in lens.list_consumers()]) == typed(
+        CONSUMERS["data"]["data"]
+    )
     assert asked == [
         f"{URL}/api/clusters/overview",
         f"{URL}/api/clusters/gpuHeatmap",
@@ -69,7 +71,9 @@ def test_all_pages_are_read(number: int, size: int, requests: int) -> None:
         data = {"data": everyone[(page - 1) * size : page * size], "total": number}
         return httpx.Response(200, json={"code": 0, "data": data})
 
-    assert [each.uid for each in client(answer).consumers(size)] == [str(n) for n in range(number)]
+    assert [each.uid for each in client(answer).list_consumers(size)] == [
+        str(n) for n in range(number)
+    ]
     assert len(asked) == requests
 
 
@@ -85,7 +89,7 @@ def test_all_pages_are_read(number: int, size: int, requests: int) -> None:
 )
 def test_an_error_has_the_trace(content: Any, status: int, kind: type, said: str) -> None:
     with pytest.raises(kind) as caught:
-        client(always(content, status)).overview()
+        client(always(content, status)).get_overview()
     assert said in caught.value.message  # type: ignore[attr-defined]
     assert caught.value.request_id == "trace-abc123"  # type: ignore[attr-defined]
     assert "traceId trace-abc123" in str(caught.value)
@@ -94,7 +98,7 @@ def test_an_error_has_the_trace(content: Any, status: int, kind: type, said: str
 @pytest.mark.parametrize("content", ["<html>", ["planted"], {"traceId": {"planted": 1}}])
 def test_an_error_of_another_form_tells_nothing_of_it(content: Any) -> None:
     with pytest.raises(ServerError) as caught:
-        client(always(content, 500)).overview()
+        client(always(content, 500)).get_overview()
     assert "planted" not in str(caught.value)
     assert caught.value.request_id is None
 
@@ -107,24 +111,24 @@ def test_a_token_is_sent_and_never_told() -> None:
         return httpx.Response(200, json={**ERROR, "message": f"{TOKEN} is not known"})
 
     with pytest.raises(ServerError, match=r"code 500: \[secret\] is not known") as caught:
-        client(answer, TOKEN).overview()
+        client(answer, TOKEN).get_overview()
     assert sent == [f"Bearer {TOKEN}"]
     assert TOKEN not in repr(vars(caught.value))
     with pytest.raises(ServerError):
-        client(answer).overview()
+        client(answer).get_overview()
     assert sent[1] is None
 
 
 def test_where_it_is() -> None:
     assert not is_configured(Settings(environ={}))
     with pytest.raises(MissingCredentials, match="set LENS_URL") as caught:
-        client_for(Settings(environ={})).overview()
+        client_for(Settings(environ={})).get_overview()
     assert "lens:url" in str(caught.value)
     for url in (URL, f"{URL}/", f"{URL}/api", f"{URL}/api/"):
         with mount_transport(URL, httpx.MockTransport(always(OVERVIEW))):
             settings = Settings(config={"lens:url": url}.get, environ={})
             assert is_configured(settings)
-            assert client_for(settings).overview().total_nodes == 10
+            assert client_for(settings).get_overview().total_nodes == 10
 
 
 def test_programs_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:

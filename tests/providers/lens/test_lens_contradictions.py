@@ -198,7 +198,7 @@ def test_a_code_that_is_not_the_number_zero_is_no_success(code: str) -> None:
         httpx.MockTransport(lambda _: httpx.Response(200, content=body(code))),
     )
     with pytest.raises(GpuformError):
-        client.overview()
+        client.get_overview()
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "true", '"9"'])

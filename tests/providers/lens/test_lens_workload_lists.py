@@ -15,7 +15,7 @@ from .lens_stand_in import LensStandIn, Step, success, workload
 
 
 def names(lens: LensStandIn, page_size: int = 2) -> list[str]:
-    return [each.name for each in lens.client().consumers(page_size)]
+    return [each.name for each in lens.client().list_consumers(page_size)]
 
 
 def starts(name: str) -> Step:
@@ -104,7 +104,7 @@ def test_a_lens_that_caps_its_pages_is_read_to_the_end() -> None:
         return success({"data": lens.consumers[at : at + 2], "total": 5})
 
     client = LensClient("http://lens.test/api", None, httpx.MockTransport(capped))
-    assert [each.name for each in client.consumers(100)] == list("abcde")
+    assert [each.name for each in client.list_consumers(100)] == list("abcde")
 
 
 def test_a_lens_that_answers_every_page_with_the_first_is_refused() -> None:

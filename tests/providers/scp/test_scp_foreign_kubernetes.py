@@ -11,7 +11,7 @@ import pytest
 from hostile.fakes.kubernetes import Kubernetes, kubeconfig, serving
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.client import get_kubernetes_client
 
 DELETE = "DELETE /v1/gpu-nodes"
 NAMES = ["train-001", "train-002", "train-003"]
@@ -24,7 +24,7 @@ def fake(environment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     with serving(made) as address:
         text = kubeconfig(address)
         (tmp_path / "kubeconfig").write_text(text)
-        with closing(client_by(text, "pool train")):
+        with closing(get_kubernetes_client(text, "pool train")):
             yield made
 
 

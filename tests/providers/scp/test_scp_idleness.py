@@ -83,15 +83,15 @@ class Watched:
         self.monkeypatch.setattr(SCHEDULER, lambda *_: self.scheduler)
         self.monkeypatch.setattr(idleness, "client_for", lambda _: self)
 
-    def heatmap(self, retry: object) -> GpuHeatmap:
+    def get_heatmap(self, retry: object) -> GpuHeatmap:
         if isinstance(self.told, GpuformError):
             raise self.told
         return self.told
 
-    def overview(self, retry: object) -> Overview:
+    def get_overview(self, retry: object) -> Overview:
         return self.overview_
 
-    def consumers(self, retry: object) -> list[Consumer]:
+    def list_consumers(self, retry: object) -> list[Consumer]:
         if isinstance(self.workloads, GpuformError):
             raise self.workloads
         return self.workloads

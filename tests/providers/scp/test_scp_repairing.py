@@ -20,7 +20,7 @@ from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import draining, repairs
-from gpuform.providers.slurm import Condition
+from gpuform.providers.slurm import NodeCondition
 
 Properties = dict[str, Any]
 
@@ -34,16 +34,16 @@ class Conditions:
     """What the scheduler says of nodes, beside their jobs."""
 
     def __init__(self) -> None:
-        self.told = {name: Condition() for name in NAMES}
+        self.told = {name: NodeCondition() for name in NAMES}
         self.is_silent = False
 
-    def __call__(self, *_: Any) -> dict[str, Condition]:
+    def __call__(self, *_: Any) -> dict[str, NodeCondition]:
         if self.is_silent:
             raise Unreachable("nobody answers")
         return dict(self.told)
 
     def not_ready(self, name: str, since: str = "") -> None:
-        self.told[name] = Condition("NotReady: kubelet stopped posting (Kubernetes)", since)
+        self.told[name] = NodeCondition("NotReady: kubelet stopped posting (Kubernetes)", since)
 
 
 def an_hour_ago(environment: Any) -> str:
@@ -62,14 +62,14 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     made = Simulated(environment.clock, NAMES)
-    monkeypatch.setattr(draining, "declared_scheduler", lambda *_: made)
+    monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: made)
     return made
 
 
 @pytest.fixture
 def conditions(monkeypatch: pytest.MonkeyPatch) -> Conditions:
     made = Conditions()
-    monkeypatch.setattr(repairs, "declared_conditions", made)
+    monkeypatch.setattr(repairs, "list_node_conditions", made)
     return made
 
 
@@ -324,7 +324,7 @@ class TestNotReady:
         assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
         mended = environment.update(pool)
         assert remade(pool, mended) == ["train-002"]
-        conditions.told["train-002"] = Condition()
+        conditions.told["train-002"] = NodeCondition()
         assert environment.list_changes(environment.refresh(mended)) == {}
 
     def test_for_a_moment_is_none(
@@ -379,7 +379,7 @@ class TestNotReady:
     ) -> None:
         conditions.not_ready("train-002", an_hour_ago(environment))
         pool = environment.refresh(pool)
-        conditions.told["train-002"] = Condition()
+        conditions.told["train-002"] = NodeCondition()
         assert ids(environment.update(pool)) == ids(pool)
         assert "node train-002 can be used again: it is left as it is" in environment.messages
 
@@ -587,10 +587,10 @@ def test_whatever_is_broken_the_bounds_hold(
     policy = {"approve": "automatic", "max_parallel": parallel, "max_unhealthy": most}
     decision = NodePoolLifecycle.decide_repairs({"gpu_nodes": nodes}, {"repair": policy})
     bound = most if isinstance(most, int) else max(1, 12 * int(most[:-1]) // 100)
-    assert {each.instance for each in decision.due} == (
+    assert {each.instance for each in decision.due_repairs} == (
         {f"i{at}" for at in failed} if len(failed) <= bound else set()
     )
-    assert decision.parallel == parallel
+    assert decision.max_parallel == parallel
 
 
 class Killed(BaseException):

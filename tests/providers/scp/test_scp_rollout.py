@@ -21,7 +21,7 @@ NAMES = ["train-001", "train-002", "train-003", "train-004"]
 @pytest.fixture
 def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     made = Simulated(environment.clock, NAMES)
-    monkeypatch.setattr(draining, "declared_scheduler", lambda *_: made)
+    monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: made)
     return made
 
 

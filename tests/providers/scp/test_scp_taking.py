@@ -22,7 +22,7 @@ ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
 def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     """In the place of the Kubernetes that runs on the servers; the platform knows none."""
     made = Simulated(environment.clock, [f"train-00{number}" for number in range(1, 5)])
-    monkeypatch.setattr(draining, "declared_scheduler", lambda *_: made)
+    monkeypatch.setattr(draining, "create_declared_scheduler", lambda *_: made)
     return made
 
 

@@ -11,7 +11,7 @@ from slurm_emulated import SlurmCluster, slurm_cluster
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
-from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.together.client import client_for
@@ -46,7 +46,7 @@ def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCl
     for name, value in environment(server.url).items():
         monkeypatch.setenv(name, value)
     made = slurm_cluster(server)
-    with closing(client_by(made.kubeconfig, "train")), closing(client_for(Settings())):
+    with closing(get_kubernetes_client(made.kubeconfig, "train")), closing(client_for(Settings())):
         yield made
 
 

@@ -7,15 +7,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.slurm import Batch, BatchJobs, BatchRun, exit_code_of, result_of, results
-from gpuform.providers.slurm.processes import LocalCommands
-from gpuform.providers.slurm.reading import read_exit_codes, read_runs
+from gpuform.providers.slurm import (
+    BatchJob,
+    BatchQueue,
+    SlurmJob,
+    parse_exit_code,
+    results,
+    search_result,
+)
+from gpuform.providers.slurm.parsing import parse_batch_jobs, parse_exit_codes
+from gpuform.providers.slurm.processes import LocalCommandRunner
 
 PATTERN = r"busbw: (\S+)"
 
 
-def read(*records: str) -> dict[str, BatchRun]:
-    return read_runs("".join(f"\x1e{each}\n" for each in records), uid=7, names=["a", "b"])
+def read(*records: str) -> dict[str, SlurmJob]:
+    return parse_batch_jobs(
+        "".join(f"\x1e{each}\n" for each in records), uid=7, job_names=["a", "b"]
+    )
 
 
 def test_the_newest_job_of_our_user_and_name_counts() -> None:
@@ -26,11 +35,11 @@ def test_the_newest_job_of_our_user_and_name_counts() -> None:
         "12|7|RUNNING|w3||None|c",
         "13_[1-9%2]|7|PENDING|||None|b",
         "14+1|7|RUNNING|w3||None|b",
-    ) == {"a": BatchRun("10", "PENDING", ("w0", "w1"), "ReqNodeNotAvail, UnavailableNodes:w1")}
+    ) == {"a": SlurmJob("10", "PENDING", ("w0", "w1"), "ReqNodeNotAvail, UnavailableNodes:w1")}
 
 
 def test_no_jobs() -> None:
-    assert read_runs("", uid=7, names=["a"]) == {}
+    assert parse_batch_jobs("", uid=7, job_names=["a"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -40,24 +49,24 @@ def test_no_jobs() -> None:
 )  # fmt: skip
 def test_anything_unexpected_is_no_job(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no|no hostlist"):
-        read_runs(text, uid=7, names=["a"])
+        parse_batch_jobs(text, uid=7, job_names=["a"])
 
 
 @given(st.text(st.sampled_from("\x1e|17RUNING\n_[],aw0 "), max_size=80))
 def test_a_text_is_read_or_refused(text: str) -> None:
     try:
-        runs = read_runs(text, uid=7, names=["a"])
+        runs = parse_batch_jobs(text, uid=7, job_names=["a"])
     except ValueError:
         return
     assert set(runs) <= {"a"}
 
 
 def test_exit_codes_are_written_as_slurm_writes_them() -> None:
-    assert read_exit_codes("1   768  \n2   0\n3   9\n4   3:0\n") == {
+    assert parse_exit_codes("1   768  \n2   0\n3   9\n4   3:0\n") == {
         "1": "3:0", "2": "0:0", "3": "0:9", "4": "3:0"
     }  # fmt: skip
     with pytest.raises(ValueError, match="is no exit code"):
-        read_exit_codes("1 N/A\n")
+        parse_exit_codes("1 N/A\n")
 
 
 @pytest.mark.parametrize(
@@ -66,8 +75,8 @@ def test_exit_codes_are_written_as_slurm_writes_them() -> None:
      ("COMPLETED", True, True), ("TIMEOUT", True, False), ("NODE_FAIL", True, False)],
 )  # fmt: skip
 def test_which_runs_have_ended(state: str, ended: bool, ok: bool) -> None:
-    run = BatchRun("1", state)
-    assert (run.ended, run.ok) == (ended, ok)
+    run = SlurmJob("1", state)
+    assert (run.has_ended, run.has_succeeded) == (ended, ok)
 
 
 @pytest.mark.parametrize(
@@ -75,15 +84,15 @@ def test_which_runs_have_ended(state: str, ended: bool, ok: bool) -> None:
 )
 def test_a_name_that_is_none(name: str) -> None:
     with pytest.raises(GpuformError, match="is no name of a batch job"):
-        Batch(name, "#!/bin/sh\n", ["w0"])
+        BatchJob(name, "#!/bin/sh\n", ["w0"])
     with pytest.raises(GpuformError, match="is no name of a batch job"):
-        BatchJobs(LocalCommands()).output(name)
+        BatchQueue(LocalCommandRunner()).read_output(name)
 
 
 @pytest.mark.parametrize("nodes", [[], ["w0", "w0"], ["w[0-3]"], ["w0,w1"], ["-x"], [""]])
 def test_nodes_that_are_none(nodes: list[str]) -> None:
     with pytest.raises(GpuformError, match=r"no node|a node twice|is no name of a node"):
-        Batch("a", "#!/bin/sh\n", nodes)
+        BatchJob("a", "#!/bin/sh\n", nodes)
 
 
 @pytest.mark.parametrize(
@@ -99,24 +108,24 @@ def test_nodes_that_are_none(nodes: list[str]) -> None:
 )  # fmt: skip
 def test_a_script_that_cannot_be_one_job(script: str, why: str) -> None:
     with pytest.raises(GpuformError, match="the script of job a") as caught:
-        Batch("a", script, ["w0"])
+        BatchJob("a", script, ["w0"])
     assert why in str(caught.value)
 
 
 def test_what_follows_a_command_is_no_option() -> None:
-    Batch("a", "#!/bin/sh\n#SBATCH --comment=x # --array=1\necho\n#SBATCH --array=1-3\n", ["w0"])
+    BatchJob("a", "#!/bin/sh\n#SBATCH --comment=x # --array=1\necho\n#SBATCH --array=1-3\n", ["w0"])
 
 
 @pytest.mark.parametrize("folder", ["out", "/a%j", "/a\nb", "~/x", "/a\\b"])
 def test_a_folder_that_is_none(folder: str) -> None:
     with pytest.raises(GpuformError, match="is no folder"):
-        BatchJobs(LocalCommands(), folder=folder)
+        BatchQueue(LocalCommandRunner(), folder=folder)
 
 
 @pytest.mark.parametrize("job_id", ["", "7_1", "-u", "7 8", "٣"])
 def test_an_id_that_is_none(job_id: str) -> None:
     with pytest.raises(GpuformError, match="is no id of a job"):
-        BatchJobs(LocalCommands()).cancel([job_id])
+        BatchQueue(LocalCommandRunner()).cancel([job_id])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +135,7 @@ def test_an_id_that_is_none(job_id: str) -> None:
      ("says gpuform: exit code 0\n", None)],
 )  # fmt: skip
 def test_the_exit_code_is_at_the_end(output: str, code: int | None) -> None:
-    assert exit_code_of(output) == code
+    assert parse_exit_code(output) == code
 
 
 @pytest.mark.slow
@@ -136,43 +145,43 @@ def test_the_exit_code_is_at_the_end(output: str, code: int | None) -> None:
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4))
 def test_the_last_figure_counts(figures: list[float]) -> None:
     output = "".join(f"# busbw: {figure!r}\r\nnoise\n" for figure in figures)
-    assert result_of(output, PATTERN) == figures[-1]
+    assert search_result(output, PATTERN) == figures[-1]
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(max_size=50))
 def test_a_result_is_finite_or_none(text: str) -> None:
-    found = result_of(f"busbw: {text}", "busbw: (?s:(.*))")
+    found = search_result(f"busbw: {text}", "busbw: (?s:(.*))")
     assert found is None or math.isfinite(found)
 
 
 @pytest.mark.parametrize("told", ["nan", "inf", "1e999", "1_000", "1,000", "fast", "٣", "0x10"])
 def test_what_is_no_finite_number_is_no_result(told: str) -> None:
-    assert result_of(f"busbw: 3\nbusbw: {told}\n", PATTERN) is None
+    assert search_result(f"busbw: 3\nbusbw: {told}\n", PATTERN) is None
 
 
 def test_nothing_matches() -> None:
-    assert result_of("", PATTERN) is None
-    assert result_of("busbw:\n5", PATTERN) is None
-    assert result_of("busbw: 3", r"busbw: (?:(x)|\d)") is None
+    assert search_result("", PATTERN) is None
+    assert search_result("busbw:\n5", PATTERN) is None
+    assert search_result("busbw: 3", r"busbw: (?:(x)|\d)") is None
 
 
 def test_a_group_called_value_comes_before_the_first() -> None:
-    assert result_of("8 GiB at 312.5 1.0", r"(\d+) GiB at (?P<value>[\d.]+)") == 312.5
+    assert search_result("8 GiB at 312.5 1.0", r"(\d+) GiB at (?P<value>[\d.]+)") == 312.5
 
 
 def test_of_several_in_a_line_the_last_counts_and_very_long_lines_are_cut() -> None:
-    assert result_of("busbw: 1 busbw: 2", PATTERN) == 2
-    assert result_of("busbw: 1\n" + " " * 20_000 + "busbw: 2\n", PATTERN) == 1
+    assert search_result("busbw: 1 busbw: 2", PATTERN) == 2
+    assert search_result("busbw: 1\n" + " " * 20_000 + "busbw: 2\n", PATTERN) == 1
 
 
 @pytest.mark.parametrize("pattern", ["(", "busbw", "(?:x)", "(a){99999999999}", "*"])
 def test_a_pattern_that_is_none(pattern: str) -> None:
     with pytest.raises(GpuformError, match=r"regular expression|no group"):
-        result_of("busbw: 1", pattern)
+        search_result("busbw: 1", pattern)
 
 
 def test_a_pattern_that_takes_for_ever_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "_SECONDS", 0.2)
+    monkeypatch.setattr(results, "_PATTERN_TIMEOUT_S", 0.2)
     with pytest.raises(GpuformError, match="takes longer than"):
-        result_of("a" * 60 + "b", "((a+)+)$")
+        search_result("a" * 60 + "b", "((a+)+)$")

@@ -12,9 +12,9 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.slurm import Condition, declared_conditions
-from gpuform.providers.slurm.processes import LocalCommands, Output
+from gpuform.providers.kubernetes.client import get_kubernetes_client
+from gpuform.providers.slurm import NodeCondition, list_node_conditions
+from gpuform.providers.slurm.processes import CommandOutput, LocalCommandRunner
 from gpuform.schemas.policies.drain import ScheduledDrainInputs
 
 WORKERS = [f"train-worker-{number}" for number in range(3)]
@@ -34,18 +34,18 @@ def cluster(
     (tmp_path / "kubeconfig").write_text(made.kubeconfig)
     monkeypatch.chdir(tmp_path)
 
-    def run(_: object, command: Sequence[str], *, is_change: bool = False) -> Output:
-        return Output(*made.run(*command))
+    def run(_: object, command: Sequence[str], *, is_change: bool = False) -> CommandOutput:
+        return CommandOutput(*made.run(*command))
 
-    monkeypatch.setattr(LocalCommands, "run", run)
-    with closing(client_by(made.kubeconfig, "nodes")):
+    monkeypatch.setattr(LocalCommandRunner, "run", run)
+    with closing(get_kubernetes_client(made.kubeconfig, "nodes")):
         yield made
 
 
-def conditions(cluster: SlurmCluster, **schedulers: Any) -> dict[str, Condition]:
+def conditions(cluster: SlurmCluster, **schedulers: Any) -> dict[str, NodeCondition]:
     with closing(EmulatorClock(cluster.url)) as clock, use_context(ProviderContext(clock=clock)):
         wanted = ScheduledDrainInputs.model_validate(schedulers)
-        return declared_conditions(wanted, "nodes")
+        return list_node_conditions(wanted, "nodes")
 
 
 KUBERNETES = {"kubeconfig": "kubeconfig"}
@@ -55,12 +55,12 @@ SLURM = {"via": "local"}
 def test_kubernetes_tells_since_when(cluster: SlurmCluster) -> None:
     assert {
         each: conditions(cluster, kubernetes=KUBERNETES)[each] for each in WORKERS
-    } == dict.fromkeys(WORKERS, Condition())
+    } == dict.fromkeys(WORKERS, NodeCondition())
     cluster.control("POST", f"/kubernetes/{cluster.id}/nodes/{WORKERS[1]}", {"ready": False})
     found = conditions(cluster, kubernetes=KUBERNETES)
-    assert found[WORKERS[1]].trouble == "NotReady: Kubelet stopped posting status (Kubernetes)"
-    assert found[WORKERS[1]].since.startswith("20")
-    assert found[WORKERS[0]] == Condition()
+    assert found[WORKERS[1]].problem == "NotReady: Kubelet stopped posting status (Kubernetes)"
+    assert found[WORKERS[1]].problem_since.startswith("20")
+    assert found[WORKERS[0]] == NodeCondition()
 
 
 def test_slurm_tells_why_alone(cluster: SlurmCluster) -> None:
@@ -68,22 +68,22 @@ def test_slurm_tells_why_alone(cluster: SlurmCluster) -> None:
     assert cluster.run(*command)[2] == 0
     found = conditions(cluster, slurm=SLURM)
     assert found == {
-        NODES[0]: Condition(),
-        NODES[1]: Condition("DOWN, bad NIC (Slurm)"),
-        NODES[2]: Condition(),
+        NODES[0]: NodeCondition(),
+        NODES[1]: NodeCondition("DOWN, bad NIC (Slurm)"),
+        NODES[2]: NodeCondition(),
     }
 
 
 def test_a_drained_node_can_be_used(cluster: SlurmCluster) -> None:
     cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=ours")
-    assert conditions(cluster, slurm=SLURM)[NODES[1]] == Condition()
+    assert conditions(cluster, slurm=SLURM)[NODES[1]] == NodeCondition()
 
 
 def test_both_are_asked_where_both_are_declared(cluster: SlurmCluster) -> None:
     cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
     found = conditions(cluster, kubernetes=KUBERNETES, slurm=SLURM)
     assert {*WORKERS, *NODES} <= {*found}
-    assert found[NODES[1]].trouble.endswith("(Slurm)")
+    assert found[NODES[1]].problem.endswith("(Slurm)")
 
 
 def test_who_cannot_be_asked_is_an_error(cluster: SlurmCluster) -> None:

@@ -10,11 +10,11 @@ from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import UnknownOutcome, Unreachable
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.slurm import Batch, BatchJobs, exit_code_of, result_of
-from gpuform.providers.slurm.batch import nodes_of
-from gpuform.providers.slurm.pods import PodCommands
-from gpuform.providers.slurm.processes import Output
+from gpuform.providers.kubernetes.client import get_kubernetes_client
+from gpuform.providers.slurm import BatchJob, BatchQueue, parse_exit_code, search_result
+from gpuform.providers.slurm.batch import parse_job_nodes
+from gpuform.providers.slurm.pods import PodCommandRunner
+from gpuform.providers.slurm.processes import CommandOutput
 from gpuform.schemas.slurm import SlurmInputs
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gpus-per-node=8 --time=10\nsrun all_reduce_perf -b 8G | tail -5\n"
@@ -25,13 +25,15 @@ PATTERN = r"Avg bus bandwidth\s*:\s*(?P<value>[\d.]+)"
 def cluster() -> Iterator[SlurmCluster]:
     with serve(seed="slurm") as server:
         made = slurm_cluster(server)
-        with closing(client_by(made.kubeconfig, "train")):
+        with closing(get_kubernetes_client(made.kubeconfig, "train")):
             yield made
 
 
 @pytest.fixture
-def jobs(cluster: SlurmCluster) -> BatchJobs:
-    return BatchJobs(PodCommands(SlurmInputs(), cluster.kubeconfig, "train"), folder="/shared")
+def jobs(cluster: SlurmCluster) -> BatchQueue:
+    return BatchQueue(
+        PodCommandRunner(SlurmInputs(), cluster.kubeconfig, "train"), folder="/shared"
+    )
 
 
 def measure(cluster: SlurmCluster, **wanted: object) -> None:
@@ -39,85 +41,90 @@ def measure(cluster: SlurmCluster, **wanted: object) -> None:
 
 
 def test_a_job_runs_by_the_clock_and_prints_a_figure(
-    cluster: SlurmCluster, jobs: BatchJobs
+    cluster: SlurmCluster, jobs: BatchQueue
 ) -> None:
-    job_id = jobs.submit(Batch("certify", SCRIPT, NODES[:2]))
-    run = jobs.find(["certify", "other"])["certify"]
-    assert (run.job_id, run.state, run.nodes, run.ended) == (job_id, "RUNNING", NODES[:2], False)
-    assert jobs.output("certify") == ""
+    job_id = jobs.submit(BatchJob("certify", SCRIPT, NODES[:2]))
+    run = jobs.find_jobs(["certify", "other"])["certify"]
+    assert (run.job_id, run.state, run.nodes, run.has_ended) == (
+        job_id,
+        "RUNNING",
+        NODES[:2],
+        False,
+    )
+    assert jobs.read_output("certify") == ""
     cluster.advance(60)
-    assert jobs.find(["certify"])["certify"].state == "COMPLETING"
+    assert jobs.find_jobs(["certify"])["certify"].state == "COMPLETING"
     cluster.advance(6)
-    run = jobs.find(["certify"])["certify"]
-    assert (run.state, run.exit_code, run.ok) == ("COMPLETED", "0:0", True)
+    run = jobs.find_jobs(["certify"])["certify"]
+    assert (run.state, run.exit_code, run.has_succeeded) == ("COMPLETED", "0:0", True)
     last = f"gpuform: exit code 0 on {NODES[0]},{NODES[1]}\n"
-    assert jobs.output("certify") == f"# Avg bus bandwidth    : 487.87\n{last}"
-    assert nodes_of(jobs.output("certify")) == NODES[:2]
-    assert result_of(jobs.output("certify"), PATTERN) == 487.87
+    assert jobs.read_output("certify") == f"# Avg bus bandwidth    : 487.87\n{last}"
+    assert parse_job_nodes(jobs.read_output("certify")) == NODES[:2]
+    assert search_result(jobs.read_output("certify"), PATTERN) == 487.87
 
 
-def test_the_lowest_node_decides(cluster: SlurmCluster, jobs: BatchJobs) -> None:
+def test_the_lowest_node_decides(cluster: SlurmCluster, jobs: BatchQueue) -> None:
     measure(cluster, figure=400.0, runs_for=5)
     measure(cluster, node=NODES[1], figure=312.5, runs_for=5)
     for name, nodes in (("without", NODES[::2]), ("with", NODES)):
-        jobs.submit(Batch(name, SCRIPT, nodes))
+        jobs.submit(BatchJob(name, SCRIPT, nodes))
         cluster.advance(30)
-        assert jobs.find([name])[name].ok
-    assert result_of(jobs.output("without"), PATTERN) == 400
-    assert result_of(jobs.output("with"), PATTERN) == 312.5
+        assert jobs.find_jobs([name])[name].has_succeeded
+    assert search_result(jobs.read_output("without"), PATTERN) == 400
+    assert search_result(jobs.read_output("with"), PATTERN) == 312.5
 
 
-def test_a_node_on_which_it_fails(cluster: SlurmCluster, jobs: BatchJobs) -> None:
+def test_a_node_on_which_it_fails(cluster: SlurmCluster, jobs: BatchQueue) -> None:
     measure(cluster, node=NODES[2], exit_code=3, text="NCCL failure")
-    jobs.submit(Batch("certify", SCRIPT, NODES))
+    jobs.submit(BatchJob("certify", SCRIPT, NODES))
     cluster.advance(70)
-    run = jobs.find(["certify"])["certify"]
+    run = jobs.find_jobs(["certify"])["certify"]
     assert (run.state, run.reason, run.exit_code) == ("FAILED", "NonZeroExitCode", "3:0")
-    assert exit_code_of(jobs.output("certify")) == 3
+    assert parse_exit_code(jobs.read_output("certify")) == 3
 
 
 def test_what_has_ended_long_ago_is_known_by_its_output(
-    cluster: SlurmCluster, jobs: BatchJobs
+    cluster: SlurmCluster, jobs: BatchQueue
 ) -> None:
-    jobs.submit(Batch("certify", SCRIPT, NODES))
+    jobs.submit(BatchJob("certify", SCRIPT, NODES))
     cluster.advance(600)
-    assert jobs.find(["certify"]) == {}
-    assert exit_code_of(jobs.output("certify")) == 0
+    assert jobs.find_jobs(["certify"]) == {}
+    assert parse_exit_code(jobs.read_output("certify")) == 0
 
 
-def test_a_drained_node_is_waited_for_and_told(cluster: SlurmCluster, jobs: BatchJobs) -> None:
+def test_a_drained_node_is_waited_for_and_told(cluster: SlurmCluster, jobs: BatchQueue) -> None:
     cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=fan 3")
-    job_id = jobs.submit(Batch("certify", SCRIPT, NODES))
-    run = jobs.find(["certify"])["certify"]
+    job_id = jobs.submit(BatchJob("certify", SCRIPT, NODES))
+    run = jobs.find_jobs(["certify"])["certify"]
     assert (run.state, run.nodes) == ("PENDING", NODES)
     assert run.reason == f"ReqNodeNotAvail, UnavailableNodes:{NODES[1]}"
     jobs.cancel([job_id])
-    assert jobs.find(["certify"])["certify"].state == "CANCELLED"
-    assert jobs.output("certify") == ""
+    assert jobs.find_jobs(["certify"])["certify"].state == "CANCELLED"
+    assert jobs.read_output("certify") == ""
 
 
 def test_jobs_of_others_are_waited_for_and_never_taken_for_ours(
-    cluster: SlurmCluster, jobs: BatchJobs
+    cluster: SlurmCluster, jobs: BatchQueue
 ) -> None:
     other = cluster.submit(name="certify", user="ada", nodes=NODES[:1], runs_for=50)
-    assert jobs.find(["certify"]) == {}
-    jobs.submit(Batch("certify", SCRIPT, NODES))
-    assert jobs.find(["certify"])["certify"].state == "PENDING"
+    assert jobs.find_jobs(["certify"]) == {}
+    jobs.submit(BatchJob("certify", SCRIPT, NODES))
+    assert jobs.find_jobs(["certify"])["certify"].state == "PENDING"
     assert cluster.states()[other] == "RUNNING"
     cluster.advance(56)
-    assert jobs.find(["certify"])["certify"].state == "RUNNING"
+    assert jobs.find_jobs(["certify"])["certify"].state == "RUNNING"
 
 
 class Losing:
     """The pod's commands, with an answer to sbatch that gets lost on its way back."""
 
     def __init__(self, cluster: SlurmCluster) -> None:
-        self._pod = PodCommands(SlurmInputs(), cluster.kubeconfig, "train")
-        self.place = self._pod.place
+        self._pod = PodCommandRunner(SlurmInputs(), cluster.kubeconfig, "train")
+        self.place = self._pod.label
 
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
-    ) -> Output:
+    ) -> CommandOutput:
         output = self._pod.run(command, is_change=is_change, as_user=as_user)
         if command[0] == "sbatch":
             raise UnknownOutcome("the connection broke")
@@ -125,35 +132,35 @@ class Losing:
 
 
 def test_a_lost_answer_never_leads_to_two_jobs(cluster: SlurmCluster) -> None:
-    jobs = BatchJobs(Losing(cluster))
+    jobs = BatchQueue(Losing(cluster))
     with use_context(ProviderContext(clock=FakeClock())):
-        job_id = jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
-    assert jobs.find(["certify"])["certify"].job_id == job_id
+        job_id = jobs.submit(BatchJob("certify", SCRIPT, NODES[:1]))
+    assert jobs.find_jobs(["certify"])["certify"].job_id == job_id
     assert len(cluster.slurm("GET", "/jobs")) == 1
 
 
 def test_a_job_that_is_not_seen_is_never_submitted_again(
-    cluster: SlurmCluster, jobs: BatchJobs
+    cluster: SlurmCluster, jobs: BatchQueue
 ) -> None:
     cluster.control("POST", "/faults", {"path": "/exec", "status": 503})
     with (
         use_context(ProviderContext(clock=FakeClock())),
         pytest.raises(UnknownOutcome, match="nobody knows"),
     ):
-        jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
+        jobs.submit(BatchJob("certify", SCRIPT, NODES[:1]))
     assert cluster.slurm("GET", "/jobs") == []
 
 
-def test_a_controller_that_does_not_answer(cluster: SlurmCluster, jobs: BatchJobs) -> None:
+def test_a_controller_that_does_not_answer(cluster: SlurmCluster, jobs: BatchQueue) -> None:
     cluster.slurm("POST", "/controller", {"is_answering": False})
     with pytest.raises(Unreachable):
-        jobs.find(["certify"])
+        jobs.find_jobs(["certify"])
     with pytest.raises(Unreachable):
-        jobs.submit(Batch("certify", SCRIPT, NODES))
-    assert jobs.output("certify") == ""
+        jobs.submit(BatchJob("certify", SCRIPT, NODES))
+    assert jobs.read_output("certify") == ""
 
 
-def test_the_longest_script_fits(cluster: SlurmCluster, jobs: BatchJobs) -> None:
-    jobs.submit(Batch("certify", "#!/bin/sh\n" + "echo 1234567890123456789\n" * 1300, NODES))
+def test_the_longest_script_fits(cluster: SlurmCluster, jobs: BatchQueue) -> None:
+    jobs.submit(BatchJob("certify", "#!/bin/sh\n" + "echo 1234567890123456789\n" * 1300, NODES))
     cluster.advance(70)
-    assert jobs.find(["certify"])["certify"].ok
+    assert jobs.find_jobs(["certify"])["certify"].has_succeeded

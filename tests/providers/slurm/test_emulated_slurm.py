@@ -11,8 +11,8 @@ from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.errors import AuthError, GpuformError, UnknownOutcome, Unreachable
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.slurm import slurm_scheduler
+from gpuform.providers.kubernetes.client import get_kubernetes_client
+from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.schemas.slurm import SlurmInputs
 
 MARK = "scale-down of training/dev"
@@ -27,13 +27,13 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def cluster(server: Server) -> Iterator[SlurmCluster]:
     made = slurm_cluster(server)
-    with closing(client_by(made.kubeconfig, "train")):
+    with closing(get_kubernetes_client(made.kubeconfig, "train")):
         yield made
 
 
 def asked(cluster: SlurmCluster, **inputs: object) -> Scheduler:
     given = SlurmInputs.model_validate(inputs)
-    return slurm_scheduler(given, kubeconfig=cluster.kubeconfig, cluster="train")
+    return create_slurm_scheduler(given, kubeconfig=cluster.kubeconfig, cluster="train")
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def scheduler(cluster: SlurmCluster) -> Scheduler:
 
 
 def jobs(scheduler: Scheduler) -> dict[str, list[str]]:
-    return {node.name: [job.id for job in node.jobs] for node in scheduler.nodes()}
+    return {node.name: [job.id for job in node.jobs] for node in scheduler.list_nodes()}
 
 
 def test_jobs_are_waited_for_requeued_and_come_back(
     cluster: SlurmCluster, scheduler: Scheduler
 ) -> None:
     nodes = [ScheduledNode(name, addresses=(name, name)) for name in NODES]
-    assert list(scheduler.nodes()) == nodes
+    assert list(scheduler.list_nodes()) == nodes
     long = cluster.submit(name="pre | train", user="ada", nodes=NODES[:2], count=2)
     short = cluster.submit(nodes=NODES[2:], runs_for=600)
     assert jobs(scheduler) == dict(zip(NODES, [[long], [long], [short]], strict=True))
@@ -94,7 +94,7 @@ def test_nodes_that_the_platform_removes_leave_slurm(
 def test_a_controller_that_does_not_answer(cluster: SlurmCluster, scheduler: Scheduler) -> None:
     cluster.slurm("POST", "/controller", {"is_answering": False})
     with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
-        scheduler.nodes()
+        scheduler.list_nodes()
 
 
 def test_an_unknown_node_is_named(scheduler: Scheduler) -> None:
@@ -104,18 +104,18 @@ def test_an_unknown_node_is_named(scheduler: Scheduler) -> None:
 
 def test_no_pod_of_slurm(cluster: SlurmCluster) -> None:
     with pytest.raises(GpuformError, match="no pod of Slurm runs in cluster train") as caught:
-        asked(cluster, namespace="hpc").nodes()
+        asked(cluster, namespace="hpc").list_nodes()
     assert "pod_selector" in str(caught.value)
 
 
 def test_the_login_pod_does_as_well(cluster: SlurmCluster) -> None:
     login = asked(cluster, pod_selector="app.kubernetes.io/name=login", container="login")
-    assert len(login.nodes()) == 3
+    assert len(login.list_nodes()) == 3
 
 
 def test_a_container_that_is_not_there(cluster: SlurmCluster) -> None:
     with pytest.raises(Unreachable, match="exec in pod slurm-controller-0 of cluster train") as no:
-        asked(cluster, container="sssd").nodes()
+        asked(cluster, container="sssd").list_nodes()
     assert "400" in str(no.value)
 
 
@@ -123,8 +123,8 @@ def test_a_wrong_token_is_never_shown(cluster: SlurmCluster) -> None:
     document = yaml.safe_load(cluster.kubeconfig)
     document["users"][0]["user"]["token"] = "not-the-token"
     text = yaml.safe_dump(document)
-    with closing(client_by(text, "other")), pytest.raises(AuthError) as caught:
-        slurm_scheduler(SlurmInputs(), kubeconfig=text, cluster="other").nodes()
+    with closing(get_kubernetes_client(text, "other")), pytest.raises(AuthError) as caught:
+        create_slurm_scheduler(SlurmInputs(), kubeconfig=text, cluster="other").list_nodes()
     assert "not-the-token" not in str(caught.value)
 
 
@@ -135,15 +135,15 @@ def test_a_lost_answer_to_a_change_is_an_unknown_outcome(
     with pytest.raises(UnknownOutcome):
         scheduler.cordon(NODES[:1], MARK)
     scheduler.cordon(NODES[:1], MARK)
-    assert scheduler.nodes()[0].mark == MARK
+    assert scheduler.list_nodes()[0].owner_label == MARK
 
 
 @pytest.mark.parametrize("text", ["{", "clusters: 3", base64.b64encode(b"x").decode(), "[]"])
 def test_a_kubeconfig_that_is_none(text: str) -> None:
     with pytest.raises(GpuformError, match="kubeconfig"):
-        slurm_scheduler(SlurmInputs(), kubeconfig=text).nodes()
+        create_slurm_scheduler(SlurmInputs(), kubeconfig=text).list_nodes()
 
 
 def test_no_kubeconfig_yet() -> None:
     with pytest.raises(GpuformError, match="no kubeconfig yet"):
-        slurm_scheduler(SlurmInputs(), kubeconfig="")
+        create_slurm_scheduler(SlurmInputs(), kubeconfig="")

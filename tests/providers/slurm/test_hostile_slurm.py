@@ -7,14 +7,14 @@ import pytest
 from fake_clock import FakeClock
 from hostile.fakes.slurm import Slurm
 
-from gpuform.providers.certifying import Certifying, Machine
-from gpuform.providers.certifying.running import Wanted
+from gpuform.providers.certifying import CertificationRunner, Machine
+from gpuform.providers.certifying.runs import CertificationRequest
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.draining import DrainedObject, Draining, NodeEviction, Worker
+from gpuform.providers.draining import DrainOperation, DrainTarget, NodeEviction, Worker
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.records import BatchRecords, FolderRecords, Intents
-from gpuform.providers.slurm import BatchJobs, SlurmTester
+from gpuform.providers.slurm import BatchQueue, SlurmTester
 from gpuform.providers.slurm.scheduler import SlurmScheduler
 from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.policies.drain import DrainInputs
@@ -39,17 +39,23 @@ def call(slurm: Slurm, tmp_path: Path) -> ProviderContext:
 
 
 def make_tester(call: ProviderContext, slurm: Slurm, category: CategoryInputs) -> SlurmTester:
-    jobs, records = BatchJobs(slurm, folder="/shared"), BatchRecords.beside(call.intents)
+    jobs, records = BatchQueue(slurm, folder="/shared"), BatchRecords.beside(call.intents)
     return SlurmTester(jobs, records, "default/fabric", "fabric", [category], {})
 
 
 def certify(call: ProviderContext, slurm: Slurm, *, nodes: str = "each") -> Any:
     category = category_of(nodes)
     tester = make_tester(call, slurm, category)
-    wanted = Wanted(what="fabric", categories=[category], every=True, limit=3600, number=3)
+    wanted = CertificationRequest(
+        label="fabric",
+        categories=[category],
+        tests_all_nodes=True,
+        timeout_s=3600,
+        declared_count=3,
+    )
     machines = [Machine(name, f"machine-{name}") for name in NODES]
     with use_context(call):
-        return Certifying(call, tester, wanted, lambda: machines, call.clock.now).run()
+        return CertificationRunner(call, tester, wanted, lambda: machines, call.clock.now).certify()
 
 
 def proven(outputs: Any) -> list[str]:
@@ -148,10 +154,10 @@ def test_jobs_that_the_queue_shows_late_are_cancelled_with_their_certification(
     slurm.manners.lag_s = 5.0
     certify_and_die(call, slurm, monkeypatch, 3)
     tester = make_tester(call, slurm, category_of("each"))
-    run = tester.find()
+    run = tester.find_run()
     assert run is not None
     with use_context(call):
-        tester.remove(run)
+        tester.remove_run(run)
     assert [job.state for job in slurm.jobs] == ["CANCELLED"] * 3
 
 
@@ -164,22 +170,22 @@ def test_the_name_of_a_node_is_no_figure(call: ProviderContext, slurm: Slurm) ->
     category = CategoryInputs.model_validate(
         {"domain": "d", "variant": "v", "floor": 300, "job": JOB_OF_ANY}
     )
-    jobs, records = BatchJobs(slurm, folder="/shared"), BatchRecords.beside(call.intents)
+    jobs, records = BatchQueue(slurm, folder="/shared"), BatchRecords.beside(call.intents)
     tester = SlurmTester(jobs, records, "default/x", "x", [category], {"w450": "w450"})
     with use_context(call):
-        tester.begin(["w450"], "test")
+        tester.begin_run(["w450"], "test")
         call.sleep(120)
-        run = tester.find()
+        run = tester.find_run()
         assert run is not None
-        (job,) = tester.jobs(run)
-    assert job.measured == 100.0
+        (job,) = tester.read_results(run)
+    assert job.measured_value == 100.0
 
 
 def drain(call: ProviderContext, slurm: Slurm, *names: str, **wanted: Any) -> Any:
-    subject = DrainedObject("p1", "pool train", [Worker(name) for name in NODES])
+    subject = DrainTarget("p1", "pool train", [Worker(name) for name in NODES])
     scheduler = SlurmScheduler(slurm)
-    draining = Draining(call, subject, lambda: scheduler, DrainInputs(**wanted))
-    return draining.clear(NodeEviction(dict.fromkeys(names, "deleted")))
+    draining = DrainOperation(call, subject, lambda: scheduler, DrainInputs(**wanted))
+    return draining.drain_nodes(NodeEviction(dict.fromkeys(names, "deleted")))
 
 
 @pytest.mark.parametrize("hidden", [{"w1"}, {*NODES}])
@@ -224,7 +230,7 @@ def test_a_node_of_another_name_is_known_by_its_address(
     slurm.nodes["gpu-a"] = {**slurm.nodes.pop("w1"), "address": "10.0.0.1"}
     slurm.start("gpu-a", "train", 600)
     workers = [Worker("w0"), Worker("w1", addresses=("10.0.0.1",)), Worker("w2")]
-    subject, scheduler = DrainedObject("p1", "pool train", workers), SlurmScheduler(slurm)
-    draining = Draining(call, subject, lambda: scheduler, DrainInputs(on_busy="fail"))
+    subject, scheduler = DrainTarget("p1", "pool train", workers), SlurmScheduler(slurm)
+    draining = DrainOperation(call, subject, lambda: scheduler, DrainInputs(on_busy="fail"))
     with pytest.raises(GpuformError, match="jobs run on w1: 1 train"):
-        draining.clear(NodeEviction({"w1": "deleted"}))
+        draining.drain_nodes(NodeEviction({"w1": "deleted"}))

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuform.providers.slurm.reading import expanded, read_ending, read_jobs, read_nodes
+from gpuform.providers.slurm.parsing import (
+    expand_hostlist,
+    parse_jobs,
+    parse_nodes,
+    parse_running_jobs,
+)
 from gpuform.schemas.policies.drain import RunningJob
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -21,7 +26,7 @@ def one(state: str, *lines: str) -> str:
 
 
 def test_nodes_as_a_real_slurm_told_them() -> None:
-    nodes = {node.name: node for node in read_nodes(recorded("nodes"))}
+    nodes = {node.name: node for node in parse_nodes(recorded("nodes"))}
     assert sorted(nodes) == ["w0", "w1", "w2", "w3", "w4"]
     assert [name for name, node in nodes.items() if node.is_drained] == ["w0", "w2", "w4"]
     assert [name for name, node in nodes.items() if node.is_failed] == ["w4"]
@@ -32,7 +37,7 @@ def test_nodes_as_a_real_slurm_told_them() -> None:
 
 
 def test_jobs_as_a_real_slurm_told_them() -> None:
-    assert read_jobs(recorded("jobs")) == {
+    assert parse_jobs(recorded("jobs")) == {
         "w0": [RunningJob(id="1", name="pre | train", user="root")],
         "w1": [
             RunningJob(id="1", name="pre | train", user="root"),
@@ -47,13 +52,18 @@ def test_jobs_as_a_real_slurm_told_them() -> None:
             RunningJob(id="4+1", name="wrap", user="root"),
         ],
     }
-    assert read_jobs(recorded("no_jobs")) == {}
+    assert parse_jobs(recorded("no_jobs")) == {}
 
 
 def test_which_jobs_can_be_requeued() -> None:
-    assert read_ending(recorded("ending")) == {"1": True, "2_0": False, "2_1": False, "4": True}
-    assert read_ending("7+0 1 0\n7+1 1 1\n") == {"7": False}
-    assert read_ending("") == {}
+    assert parse_running_jobs(recorded("ending")) == {
+        "1": True,
+        "2_0": False,
+        "2_1": False,
+        "4": True,
+    }
+    assert parse_running_jobs("7+0 1 0\n7+1 1 1\n") == {"7": False}
+    assert parse_running_jobs("") == {}
 
 
 @pytest.mark.parametrize(
@@ -79,13 +89,13 @@ def test_which_jobs_can_be_requeued() -> None:
     ],
 )
 def test_states(state: str, drained: bool, failed: bool, busy: bool) -> None:
-    (node,) = read_nodes(one(state))
+    (node,) = parse_nodes(one(state))
     assert (node.is_drained, node.is_failed, node.is_busy) == (drained, failed, busy)
 
 
 def test_nodes_of_the_future_are_none() -> None:
-    assert read_nodes(one("FUTURE")) == []
-    assert read_nodes("No nodes in the system\n") == []
+    assert parse_nodes(one("FUTURE")) == []
+    assert parse_nodes("No nodes in the system\n") == []
 
 
 @pytest.mark.parametrize(
@@ -104,13 +114,13 @@ def test_nodes_of_the_future_are_none() -> None:
 )
 def test_what_is_no_list_of_nodes_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        read_nodes(text)
+        parse_nodes(text)
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_a_cut_off_list_of_jobs_is_refused(cut: int) -> None:
     with pytest.raises(ValueError):
-        read_jobs("\x1e12_3|w[0-1]|ada"[:cut])
+        parse_jobs("\x1e12_3|w[0-1]|ada"[:cut])
 
 
 @pytest.mark.parametrize(
@@ -119,17 +129,17 @@ def test_a_cut_off_list_of_jobs_is_refused(cut: int) -> None:
 )
 def test_what_is_no_list_of_jobs_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        read_jobs(text)
+        parse_jobs(text)
 
 
 @pytest.mark.parametrize("text", ["x 1 1", "12 1", "12 1 2", "12 1 1 1", "12; 1 1"])
 def test_what_does_not_say_how_jobs_end_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        read_ending(text)
+        parse_running_jobs(text)
 
 
 def test_a_name_may_be_anything() -> None:
-    assert read_jobs("\x1e7|w0|ada|a|b\n8|w1|bob|c\n\x1e9|w1|bob|\n") == {
+    assert parse_jobs("\x1e7|w0|ada|a|b\n8|w1|bob|c\n\x1e9|w1|bob|\n") == {
         "w0": [RunningJob(id="7", name="a|b 8|w1|bob|c", user="ada")],
         "w1": [RunningJob(id="9", name="", user="bob")],
     }
@@ -147,7 +157,7 @@ def test_a_name_may_be_anything() -> None:
     ],
 )
 def test_hostlists(hostlist: str, names: list[str]) -> None:
-    assert expanded(hostlist) == names
+    assert expand_hostlist(hostlist) == names
 
 
 @pytest.mark.parametrize(
@@ -155,20 +165,20 @@ def test_hostlists(hostlist: str, names: list[str]) -> None:
 )
 def test_what_is_no_hostlist_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        expanded(text)
+        expand_hostlist(text)
 
 
 @given(st.lists(st.integers(0, 1200), min_size=1, unique=True), st.integers(1, 4))
 @example([9, 10], 2)
 def test_every_name_of_a_hostlist_is_found(numbers: list[int], width: int) -> None:
     written = ",".join(f"{number:0{width}}" for number in numbers)
-    assert expanded(f"w[{written}]") == [f"w{number:0{width}}" for number in numbers]
+    assert expand_hostlist(f"w[{written}]") == [f"w{number:0{width}}" for number in numbers]
 
 
 @given(st.text("w[]0123,-x.", max_size=12))
 def test_a_hostlist_is_read_or_refused(text: str) -> None:
     try:
-        names = expanded(text)
+        names = expand_hostlist(text)
     except ValueError:
         return
     assert all(name and "[" not in name for name in names)

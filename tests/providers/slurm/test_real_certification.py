@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from real_slurm import Slurm
 
-from gpuform.providers.certifying import Certifying, Machine, Wanted
+from gpuform.providers.certifying import CertificationRequest, CertificationRunner, Machine
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import NotReady
 from gpuform.providers.records import BatchRecords, FolderRecords
-from gpuform.providers.slurm import BatchJobs, SlurmTester
-from gpuform.providers.slurm.processes import LocalCommands
+from gpuform.providers.slurm import BatchQueue, SlurmTester
+from gpuform.providers.slurm.processes import LocalCommandRunner
 from gpuform.schemas.policies.certification import CategoryInputs
 
 pytestmark = pytest.mark.slow
@@ -36,25 +36,33 @@ CATEGORY = CategoryInputs.model_validate(
 
 @pytest.fixture
 def certifying(slurm: Slurm, tmp_path: Path) -> Any:
-    def made(known: Any = None, limit: float = 60.0, nodes: list[str] = NODES) -> Certifying:
+    def made(
+        known: Any = None, limit: float = 60.0, nodes: list[str] = NODES
+    ) -> CertificationRunner:
         tester = SlurmTester(
-            BatchJobs(LocalCommands(), folder=str(tmp_path)),
+            BatchQueue(LocalCommandRunner(), folder=str(tmp_path)),
             BatchRecords(FolderRecords(tmp_path / "records")),
             "default/fabric",
             "fabric",
             [CATEGORY],
             {f"host-{name}": name for name in NODES},
         )
-        want = Wanted(what="fabric", categories=[CATEGORY], every=False, limit=limit, number=1)
+        want = CertificationRequest(
+            label="fabric",
+            categories=[CATEGORY],
+            tests_all_nodes=False,
+            timeout_s=limit,
+            declared_count=1,
+        )
         machines = [Machine(f"host-{name}", f"machine-{name}") for name in nodes]
         call = ProviderContext(stored_properties=known or {})
-        return Certifying(call, tester, want, lambda: machines, call.clock.now)
+        return CertificationRunner(call, tester, want, lambda: machines, call.clock.now)
 
     return made
 
 
 def test_the_slow_node_is_named_with_its_figure(certifying: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("gpuform.providers.certifying.running.INTERVAL", 0.5)
+    monkeypatch.setattr("gpuform.providers.certifying.runs.POLL_INTERVAL_S", 0.5)
     outputs = certifying().run()
     assert outputs.not_ready_reason == (
         "node host-w1: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB/s less 10%"
@@ -66,7 +74,7 @@ def test_the_slow_node_is_named_with_its_figure(certifying: Any, monkeypatch: An
 def test_a_drained_node_is_waited_for_and_its_job_is_found_again(
     certifying: Any, slurm: Slurm, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("gpuform.providers.certifying.running.INTERVAL", 0.5)
+    monkeypatch.setattr("gpuform.providers.certifying.runs.POLL_INTERVAL_S", 0.5)
     slurm.run("scontrol", "update", "NodeName=w2", "State=DRAIN", "Reason=disk")
     with pytest.raises(NotReady, match="1 of 2 jobs have ended"):
         certifying(limit=6.0, nodes=["w0", "w2"]).run()

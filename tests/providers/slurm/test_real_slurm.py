@@ -5,8 +5,8 @@ from real_slurm import Slurm, until
 
 from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.errors import GpuformError, Unreachable
-from gpuform.providers.slurm import slurm_scheduler
-from gpuform.providers.slurm.reading import expanded
+from gpuform.providers.slurm import create_slurm_scheduler
+from gpuform.providers.slurm.parsing import expand_hostlist
 from gpuform.schemas.slurm import SlurmInputs
 
 pytestmark = pytest.mark.slow
@@ -16,7 +16,7 @@ MARK = "scale-down of training/dev"
 
 @pytest.fixture
 def scheduler(slurm: Slurm) -> Scheduler:
-    return slurm_scheduler(SlurmInputs(via="local"))
+    return create_slurm_scheduler(SlurmInputs(via="local"))
 
 
 HERE = ("127.0.0.1", "localhost")
@@ -24,7 +24,7 @@ HERE = ("127.0.0.1", "localhost")
 
 
 def node(scheduler: Scheduler, name: str) -> ScheduledNode:
-    return next(each for each in scheduler.nodes() if each.name == name)
+    return next(each for each in scheduler.list_nodes() if each.name == name)
 
 
 def job_ids(scheduler: Scheduler, name: str) -> list[str]:
@@ -32,7 +32,9 @@ def job_ids(scheduler: Scheduler, name: str) -> list[str]:
 
 
 def test_idle_nodes_have_no_jobs(scheduler: Scheduler, slurm: Slurm) -> None:
-    assert list(scheduler.nodes()) == [ScheduledNode(name, addresses=HERE) for name in slurm.nodes]
+    assert list(scheduler.list_nodes()) == [
+        ScheduledNode(name, addresses=HERE) for name in slurm.nodes
+    ]
 
 
 def test_a_drain_lets_the_job_run_to_its_end(scheduler: Scheduler, slurm: Slurm) -> None:
@@ -42,9 +44,9 @@ def test_a_drain_lets_the_job_run_to_its_end(scheduler: Scheduler, slurm: Slurm)
 
     looked = node(scheduler, "w0")
     assert looked.is_cordoned
-    assert looked.mark == MARK
+    assert looked.owner_label == MARK
     assert [(each.id, each.name) for each in looked.jobs] == [(job.id, "big | red 7|w2|x|y")]
-    assert sum(bool(each.jobs) for each in scheduler.nodes()) == 2
+    assert sum(bool(each.jobs) for each in scheduler.list_nodes()) == 2
     waiting = slurm.submit(node="w0")
     assert job.runs()
     job.end()
@@ -55,7 +57,7 @@ def test_a_drain_lets_the_job_run_to_its_end(scheduler: Scheduler, slurm: Slurm)
 def test_cordoning_again_changes_nothing(scheduler: Scheduler, slurm: Slurm) -> None:
     scheduler.cordon(["w0", "w1"], MARK)
     scheduler.cordon(["w0"], "another")
-    assert node(scheduler, "w0").mark == MARK
+    assert node(scheduler, "w0").owner_label == MARK
     scheduler.uncordon(["w0"], "another")
     assert node(scheduler, "w0").is_cordoned
     scheduler.uncordon(["w0", "w1", "long-gone"], MARK)
@@ -68,7 +70,7 @@ def test_the_drain_of_somebody_else_stays(scheduler: Scheduler, slurm: Slurm) ->
     scheduler.cordon(["w0", "w1"], MARK)
     assert slurm.reason("w1") == "fan 3 is loud"
     assert node(scheduler, "w1").is_cordoned
-    assert node(scheduler, "w1").mark is None
+    assert node(scheduler, "w1").owner_label is None
     scheduler.uncordon(["w0", "w1"], MARK)
     assert "DRAIN" in slurm.state("w1")
     assert "DRAIN" not in slurm.state("w0")
@@ -90,7 +92,7 @@ def test_a_node_that_was_down_stays_down(scheduler: Scheduler, slurm: Slurm) -> 
     slurm.run("scontrol", "update", "NodeName=w2", "State=DOWN", "Reason=bad DIMM")
     assert node(scheduler, "w2").is_failed
     scheduler.cordon(["w2"], MARK)
-    assert node(scheduler, "w2").mark == MARK
+    assert node(scheduler, "w2").owner_label == MARK
     scheduler.uncordon(["w2"], MARK)
     assert slurm.state("w2").startswith("DOWN")
     assert "DRAIN" not in slurm.state("w2")
@@ -141,7 +143,7 @@ def test_a_job_of_several_parts_is_one(scheduler: Scheduler, slurm: Slurm) -> No
     until(lambda: job_ids(scheduler, "w1") == [f"{job.id}+1"], "the second part")
     scheduler.cordon(["w1"], MARK)
     scheduler.evict(["w1"])
-    until(lambda: not any(each.jobs for each in scheduler.nodes()), "nodes without jobs")
+    until(lambda: not any(each.jobs for each in scheduler.list_nodes()), "nodes without jobs")
     assert slurm.is_known(f"{job.id}+0", "PENDING")
 
 
@@ -173,11 +175,11 @@ def test_a_controller_that_stops_answering(scheduler: Scheduler, slurm: Slurm) -
     slurm.stop("slurmctld")
     try:
         with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
-            scheduler.nodes()
+            scheduler.list_nodes()
     finally:
         slurm.start_controller()
     until(lambda: job.id in job_ids(scheduler, "w0"), "the job again")
-    assert node(scheduler, "w0").mark == MARK
+    assert node(scheduler, "w0").owner_label == MARK
     job.end()
 
 
@@ -185,4 +187,4 @@ def test_a_controller_that_stops_answering(scheduler: Scheduler, slurm: Slurm) -
     "hostlist", ["w[0-2,7]", "w[008-011]", "a,gpu-[1-2],b[3]", "r[1-2]n[03-4]"]
 )
 def test_hostlists_are_read_as_slurm_reads_them(slurm: Slurm, hostlist: str) -> None:
-    assert expanded(hostlist) == slurm.run("scontrol", "show", "hostnames", hostlist).split()
+    assert expand_hostlist(hostlist) == slurm.run("scontrol", "show", "hostnames", hostlist).split()

@@ -11,10 +11,10 @@ from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents, Verdicts
-from gpuform.providers.slurm import BatchJobs
+from gpuform.providers.slurm import BatchQueue
 from gpuform.providers.together.certification import CertificationLifecycle
 from gpuform.providers.together.client import client_for
 
@@ -62,7 +62,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
         made = slurm_cluster(server)
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
-        with closing(client_by(made.kubeconfig, "train")):
+        with closing(get_kubernetes_client(made.kubeconfig, "train")):
             yield World(made, tmp_path)
         client_for(Settings()).close()
 
@@ -133,19 +133,19 @@ def test_a_killed_run_sends_no_job_twice(
 ) -> None:
     """Killed after its n-th job was sent: the next run sends the others, and waits for all."""
     sent: list[str] = []
-    submit = BatchJobs.submit
+    submit = BatchQueue.submit
 
-    def counted(jobs: BatchJobs, batch: Any) -> str:
+    def counted(jobs: BatchQueue, batch: Any) -> str:
         if len(sent) == lost:
             raise Killed
         sent.append(batch.name)
         return submit(jobs, batch)
 
-    monkeypatch.setattr(BatchJobs, "submit", counted)
+    monkeypatch.setattr(BatchQueue, "submit", counted)
     if lost < 3:
         with pytest.raises(Killed):
             world.create()
-        monkeypatch.setattr(BatchJobs, "submit", submit)
+        monkeypatch.setattr(BatchQueue, "submit", submit)
     made = world.create()
     assert made.outs["ready"] is True
     assert len(world.jobs()) == 3

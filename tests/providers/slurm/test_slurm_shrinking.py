@@ -9,10 +9,10 @@ from slurm_emulated import SlurmCluster
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import Server
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drains
-from gpuform.providers.slurm import slurm_scheduler
+from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.schemas.slurm import SlurmInputs
 
@@ -33,9 +33,9 @@ def workers(outs: Properties) -> list[str]:
 
 
 def open_everywhere(cluster: SlurmCluster) -> bool:
-    slurm = slurm_scheduler(SlurmInputs(), kubeconfig=cluster.kubeconfig, cluster="train")
-    kubernetes = KubernetesScheduler(client_by(cluster.kubeconfig, "train"))
-    return not any(node.is_cordoned for node in (*slurm.nodes(), *kubernetes.nodes()))
+    slurm = create_slurm_scheduler(SlurmInputs(), kubeconfig=cluster.kubeconfig, cluster="train")
+    kubernetes = KubernetesScheduler(get_kubernetes_client(cluster.kubeconfig, "train"))
+    return not any(node.is_cordoned for node in (*slurm.list_nodes(), *kubernetes.list_nodes()))
 
 
 def test_the_node_without_a_job_of_slurm_goes(call: ProviderContext, cluster: SlurmCluster) -> None:
@@ -80,5 +80,5 @@ def test_what_cannot_end_in_time_stays(call: ProviderContext, cluster: SlurmClus
 
 
 def slurm_names(cluster: SlurmCluster) -> list[str]:
-    slurm = slurm_scheduler(SlurmInputs(), kubeconfig=cluster.kubeconfig, cluster="train")
-    return [node.name for node in slurm.nodes()]
+    slurm = create_slurm_scheduler(SlurmInputs(), kubeconfig=cluster.kubeconfig, cluster="train")
+    return [node.name for node in slurm.list_nodes()]

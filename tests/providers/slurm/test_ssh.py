@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from real_sshd import Sshd
 
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
-from gpuform.providers.slurm.processes import SshCommands
+from gpuform.providers.slurm.processes import SshCommandRunner
 from gpuform.providers.slurm.scheduler import SlurmScheduler
 from gpuform.schemas.slurm import SlurmInputs
 
@@ -43,13 +43,13 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield daemon
 
 
-def commands(sshd: Sshd, **inputs: object) -> SshCommands:
+def commands(sshd: Sshd, **inputs: object) -> SshCommandRunner:
     given = SlurmInputs.model_validate({"via": "ssh", "port": sshd.port, **inputs})
-    return SshCommands(given, options=("-F", str(sshd.configuration)))
+    return SshCommandRunner(given, options=("-F", str(sshd.configuration)))
 
 
 def test_the_scheduler_reads_through_ssh(sshd: Sshd) -> None:
-    (node,) = SlurmScheduler(commands(sshd)).nodes()
+    (node,) = SlurmScheduler(commands(sshd)).list_nodes()
     assert node.name == "w0"
     assert node.jobs == ()
 
@@ -59,7 +59,7 @@ def test_the_scheduler_reads_through_ssh(sshd: Sshd) -> None:
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))))
 def test_every_word_arrives_as_it_is(sshd: Sshd, words: list[str]) -> None:
     output = commands(sshd).run(["printf", "%s\\036", *words])
-    assert output.code == 0
+    assert output.exit_code == 0
     assert output.stdout == "".join(f"{word}\x1e" for word in words or [""])
 
 
@@ -75,13 +75,13 @@ def test_changes_alone_go_through_sudo(sshd: Sshd) -> None:
 
 def test_the_exit_code_is_that_of_the_command(sshd: Sshd) -> None:
     output = commands(sshd).run(["sh", "-c", "echo out; echo err >&2; exit 3"])
-    assert (output.stdout, output.stderr.strip(), output.code) == ("out\n", "err", 3)
+    assert (output.stdout, output.stderr.strip(), output.exit_code) == ("out\n", "err", 3)
 
 
 def test_a_command_that_is_not_there(sshd: Sshd) -> None:
     scheduler = SlurmScheduler(commands(sshd))
     with pytest.raises(GpuformError, match="not installed there"):
-        scheduler._read(("nosuch",), str)
+        scheduler._run_and_parse(("nosuch",), str)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_an_unknown_host_key_is_not_accepted(
     strangers.write_text(
         sshd.configuration.read_text().replace(str(sshd.known_hosts), str(tmp_path / "none"))
     )
-    ssh = SshCommands(
+    ssh = SshCommandRunner(
         SlurmInputs(via="ssh", port=sshd.port, user="ada"), options=("-F", str(strangers))
     )
     with pytest.raises(kind, match="Host key verification failed") as caught:

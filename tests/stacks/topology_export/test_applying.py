@@ -16,7 +16,7 @@ from slurm_emulated import SlurmCluster, slurm_cluster
 
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.client import KubernetesClient, client_by
+from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.records import FolderRecords
 from gpuform.stacks.topology_export.applying import (
     Change,
@@ -87,7 +87,7 @@ def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
         settings.retries = False
         with client.ApiClient(settings) as api:
             records = WrittenRecords(FolderRecords(tmp_path / "records"))
-            own = client_by(cluster.kubeconfig, "train")
+            own = get_kubernetes_client(cluster.kubeconfig, "train")
             yield Kube(cluster, api, records, own)
             own.close()
 
@@ -173,7 +173,7 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
 ) -> None:
     kube.label(WORKERS[1], fabric="theirs")
     kube.apply(*fabric(KEY, "old", WORKERS[0]))
-    left, patch, keep = writes, KubernetesClient.patch, WrittenRecords.keep
+    left, patch, keep = writes, KubernetesClient.patch_object, WrittenRecords.keep
     kept: list[Any] = []
 
     def dying(self: KubernetesClient, path: str, body: Any) -> Any:
@@ -189,7 +189,7 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
         kept.append(written)
 
     with monkeypatch.context() as patched, suppress(Killed):
-        patched.setattr(KubernetesClient, "patch", dying)
+        patched.setattr(KubernetesClient, "patch_object", dying)
         patched.setattr(WrittenRecords, "keep", keep_once)
         carried_out(kube.target(), fabric(KEY, "a", *WORKERS))
     assert len(kept) == 2
@@ -199,7 +199,7 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
 
 
 def test_a_write_in_between_is_seen(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
-    patch = KubernetesClient.patch
+    patch = KubernetesClient.patch_object
     interfered: list[str] = []
 
     def meddled(self: KubernetesClient, path: str, body: Any) -> Any:
@@ -208,7 +208,7 @@ def test_a_write_in_between_is_seen(kube: Kube, monkeypatch: pytest.MonkeyPatch)
             kube.label(WORKERS[0], fabric="theirs")
         return patch(self, path, body)
 
-    monkeypatch.setattr(KubernetesClient, "patch", meddled)
+    monkeypatch.setattr(KubernetesClient, "patch_object", meddled)
     assert kube.apply(*fabric(KEY, "a", WORKERS[0])) == [("conflict", WORKERS[0])]
     assert kube.labels(WORKERS[0]) == {KEY: "theirs"}
 

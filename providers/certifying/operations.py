@@ -1,0 +1,224 @@
+"""Implement the operations of a certification for every platform.
+
+`lifecycle` calls them; Together and Samsung subclass `CertificationOperations`. The resource is the
+evidence, not the test: the test may be removed, and the evidence holds for the machines, drivers
+and operating systems that it names.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from gpuform.providers.certifying.runs import (
+    CertificationRequest,
+    CertificationRunner,
+    NodeTester,
+    parse_known_outputs,
+    remove_run,
+    update_gaps,
+)
+from gpuform.providers.certifying.verdicts import Machine
+from gpuform.providers.context import ProviderContext
+from gpuform.providers.errors import Cancelled, GpuformError, NotReady
+from gpuform.providers.operations import Observed, Settings
+from gpuform.providers.records import Verdict, Verdicts
+from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.models import Problem
+from gpuform.schemas.policies.certification import (
+    DEFAULT_WAIT_MINUTES,
+    CertificationOutputs,
+    CertificationPolicy,
+)
+
+DAY_S: Final = 86400.0
+
+InputsT = TypeVar("InputsT", bound=CertificationPolicy)
+ObservedCertification = Observed[CertificationOutputs]
+
+
+@dataclass(frozen=True)
+class NodeAccess:
+    """Functions that ask for the nodes of a certification; they raise only GpuformErrors.
+
+    `get_time` returns the platform's time, in unix seconds.
+    """
+
+    list_machines: Callable[[], Sequence[Machine]]
+    create_tester: Callable[[], NodeTester]
+    get_time: Callable[[], float]
+
+
+class CertificationOperations(ABC, Generic[InputsT]):
+    """The operations that all platforms share; a platform implements how its nodes are reached."""
+
+    inputs: ClassVar[type[CertificationPolicy]]
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @abstractmethod
+    def _get_id(self, inputs: InputsT) -> str:
+        """Return the id of the resource."""
+
+    @abstractmethod
+    def _parse_id(self, object_id: str) -> Mapping[str, Any]:
+        """Return the inputs that an id contains.
+
+        Raises:
+            GpuformError: the text is no id of a certification.
+        """
+
+    @abstractmethod
+    def _get_verdict_owner(self, inputs: InputsT) -> str:
+        """Return the key under which the nodes' failures are recorded for repairs."""
+
+    @abstractmethod
+    def _count_declared_nodes(self, inputs: InputsT) -> int:
+        """Return how many nodes are declared."""
+
+    @abstractmethod
+    def _find_nodes(
+        self, context: ProviderContext, object_id: str, inputs: InputsT
+    ) -> NodeAccess | None:
+        """Return access to the nodes; None, with a warning, if the object of the nodes is gone.
+
+        Raises:
+            NotReady: the nodes cannot be reached yet.
+        """
+
+    def planning_problems(
+        self,
+        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
+        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
+    ) -> Iterator[Problem]:
+        """Return no problems: the nodes may not exist yet."""
+        return iter(())
+
+    def create(self, context: ProviderContext, inputs: InputsT) -> str:
+        """Return the id, after checking that the nodes can be tested; tests begin with the wait."""
+        object_id = self._get_id(inputs)
+        # Fails here, before other resources are created, if the tester is missing or its name is
+        # taken.
+        self._require_nodes(context, object_id, inputs).create_tester().find_run()
+        return object_id
+
+    def wait_until_ready(
+        self, context: ProviderContext, object_id: str, inputs: InputsT
+    ) -> ObservedCertification:
+        """Test the nodes without evidence and return the outputs; not ready while a node has none.
+
+        Failures of single nodes are recorded, so that a repair of the nodes can use them.
+
+        Raises:
+            NotReady: the tests take too long. The error has the outputs as they were before.
+        """
+        nodes = self._require_nodes(context, object_id, inputs)
+        request = CertificationRequest(
+            label=f"certification {inputs.name}",
+            categories=inputs.categories,
+            tests_all_nodes=inputs.nodes == "all",
+            timeout_s=60.0 * (inputs.wait_minutes or DEFAULT_WAIT_MINUTES),
+            declared_count=self._count_declared_nodes(inputs),
+        )
+        try:
+            runner = CertificationRunner(
+                context, nodes.create_tester(), request, nodes.list_machines, nodes.get_time
+            )
+            outputs = runner.certify()
+        except NotReady as error:
+            last_outputs = error.last or parse_known_outputs(context.stored_properties)
+            raise type(error)(error.reason, last=Observed({}, last_outputs)) from None
+        # The state keeps no outputs of a failed create: without its run, the next attempt tests
+        # again.
+        if not outputs.ready and not context.can_store_unready:
+            _remove_last_run(context, runner.tester, request.label)
+        failures = [failure.model_dump() for failure in outputs.failures if failure.is_alone]
+        Verdicts.beside(context.intents).record(
+            Verdict(self._get_verdict_owner(inputs), object_id, tuple(failures))
+        )
+        return Observed({}, outputs)
+
+    def read(
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> ObservedCertification | None:
+        """Return the evidence of the state, and which nodes of today it does not cover.
+
+        None if the object of the nodes is gone. Nodes that cannot be reached leave the outputs
+        unchanged.
+        """
+        outputs = parse_known_outputs(context.stored_properties)
+        if not known_inputs:
+            return self._import(context, object_id)
+        inputs = self._parse_inputs(known_inputs)
+        try:
+            nodes = self._find_nodes(context, object_id, inputs)
+            if nodes is None:
+                return None
+            outputs = update_gaps(outputs, nodes.list_machines(), inputs.categories)
+        except Cancelled:
+            raise
+        except GpuformError as error:
+            # A refresh of the whole stack must not fail because one cluster does not answer.
+            context.on_skipped_check(f"nodes of certification {inputs.name}: {error.message}")
+        return Observed({}, outputs)
+
+    def _import(self, context: ProviderContext, object_id: str) -> ObservedCertification | None:
+        """Return an imported certification, without evidence; None if the id is invalid."""
+        try:
+            inputs = self._parse_id(object_id)
+        except GpuformError as error:
+            context.on_warning(str(error))  # the id of somebody's import; nothing has it
+            return None
+        return Observed(inputs, CertificationOutputs(ready=False, not_ready_reason="never tested"))
+
+    def update(
+        self,
+        context: ProviderContext,
+        object_id: str,
+        inputs: InputsT,
+        changes: Sequence[FieldChange],
+    ) -> None:
+        """Send nothing: the wait after an update tests the nodes without evidence."""
+
+    def delete(
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
+        """Remove the last run and the recorded failures of the nodes."""
+        inputs = self._parse_inputs(known_inputs)
+        Verdicts.beside(context.intents).forget(self._get_verdict_owner(inputs), object_id)
+        try:
+            nodes = self._find_nodes(context, object_id, inputs)
+            if nodes is None:
+                return
+            tester = nodes.create_tester()
+            run = tester.find_run()
+        except Cancelled:
+            raise
+        except GpuformError as error:
+            # A cluster that is gone or silent must not prevent the delete of its certification.
+            context.on_warning(f"certification {inputs.name} is forgotten, not removed: {error}")
+            return
+        if run is not None:
+            remove_run(context, tester, f"certification {inputs.name}", run)
+
+    def _parse_inputs(self, known: Mapping[str, Any]) -> InputsT:
+        return self.inputs.model_validate(known)  # type: ignore[return-value]
+
+    def _require_nodes(
+        self, context: ProviderContext, object_id: str, inputs: InputsT
+    ) -> NodeAccess:
+        nodes = self._find_nodes(context, object_id, inputs)
+        if nodes is None:
+            raise GpuformError(
+                f"what certification {inputs.name} is of is gone, or is being deleted",
+                hint="give the id of what is there: {{ clusters.NAME.id }}",
+            )
+        return nodes
+
+
+def _remove_last_run(context: ProviderContext, tester: NodeTester, label: str) -> None:
+    """Remove the last run, because no state knows that its results were judged."""
+    run = tester.find_run()
+    if run is not None:
+        remove_run(context, tester, label, run)

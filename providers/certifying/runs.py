@@ -1,0 +1,336 @@
+"""Run the tests of a certification and turn their results into outputs.
+
+`operations` calls `CertificationRunner`; `verdicts` judges the results. A run is recognized by its
+purpose, a digest of machines and categories: after a kill the next run waits for the old one and
+begins none beside it. No run is judged twice.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+
+from gpuform.providers.certifying.verdicts import (
+    JobResult,
+    Machine,
+    UnreadableResult,
+    compute_categories_digest,
+    find_evidence_gaps,
+    format_gaps,
+    judge_nodes,
+    select_current_evidence,
+)
+from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
+from gpuform.providers.errors import NotReady
+from gpuform.providers.lifetime import written
+from gpuform.providers.records import digest
+from gpuform.schemas.policies.certification import (
+    CategoryInputs,
+    CertificationOutputs,
+    Gap,
+    NodeEvidence,
+)
+
+POLL_INTERVAL_S: Final = 20.0
+"""Seconds between two polls of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificationRun:
+    """A run of the tests as the tester reports it now.
+
+    `id` differs for each run. `purpose` is the digest that the run was begun with, empty for a run
+    that is being removed. `progress` is for people. `problem` is a failure of the run as a whole.
+    """
+
+    id: str
+    purpose: str
+    progress: str
+    has_ended: bool = False
+    ended_at: str = ""
+    problem: str = ""
+
+
+class NodeTester(Protocol):
+    """The system that tests nodes: the Cluster Readiness Engine, or Slurm.
+
+    Methods raise only GpuformErrors.
+    """
+
+    @property
+    def name_of_tester(self) -> str:
+        """The tester's name for messages and outputs."""
+
+    def find_run(self) -> CertificationRun | None:
+        """Return the certification's own run, or None.
+
+        Raises:
+            GpuformError: somebody else has made a run of this name.
+        """
+
+    def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
+        """Begin a run on these nodes."""
+
+    def resume_run(self, run: CertificationRun) -> None:
+        """Begin the missing part of a run whose begin was interrupted."""
+
+    def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
+        """Return the job results of a run that has ended.
+
+        Raises:
+            UnreadableResult: the results are missing or have an unexpected form.
+        """
+
+    def remove_run(self, run: CertificationRun) -> None:
+        """End a run and begin to remove its objects."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificationRequest:
+    """What to certify. With `tests_all_nodes` one node without evidence has all nodes tested again.
+
+    `declared_count` is how many nodes are declared; `label` names the certification in messages.
+    """
+
+    label: str
+    categories: Sequence[CategoryInputs]
+    tests_all_nodes: bool
+    timeout_s: float
+    declared_count: int
+
+
+@dataclass(frozen=True)
+class CertificationRunner:
+    """Tests the nodes of one certification; `get_time` returns the platform's unix time."""
+
+    context: ProviderContext
+    tester: NodeTester
+    request: CertificationRequest
+    list_machines: Callable[[], Sequence[Machine]]
+    get_time: Callable[[], float]
+
+    def certify(self) -> CertificationOutputs:
+        """Test the nodes without evidence, wait for the result, and return the outputs.
+
+        `context.stored_properties` has the evidence of the state.
+
+        Raises:
+            NotReady: the run takes too long; `last` has the evidence so far.
+            Cancelled: the run of gpuform was interrupted.
+        """
+        known = parse_known_outputs(self.context.stored_properties)
+        machines = self.list_machines()
+        gaps = find_evidence_gaps(machines, known.evidence, self.request.categories, known.failures)
+        try:
+            if gaps:
+                return self._test_nodes(known, machines, {gap.node for gap in gaps})
+        except NotReady as error:
+            gap_outputs = {
+                "gaps": gaps,
+                "status": _format_status(select_current_evidence(known.evidence, machines), gaps),
+            }
+            last_outputs = known.model_copy(
+                update={**_build_readiness(error.reason), **gap_outputs}
+            )
+            raise type(error)(error.reason, last=last_outputs) from None
+        evidence = select_current_evidence(known.evidence, machines)
+        evidence_outputs = {
+            "evidence": evidence,
+            "gaps": [],
+            "failures": [],
+            "status": _format_status(evidence, []),
+        }
+        missing_nodes = self._explain_missing_nodes(machines)
+        return known.model_copy(update={**_build_readiness(missing_nodes), **evidence_outputs})
+
+    def _test_nodes(
+        self, known: CertificationOutputs, machines: Sequence[Machine], uncertified: Collection[str]
+    ) -> CertificationOutputs:
+        request = self.request
+        chosen = _choose_machines(machines, uncertified, request)
+        run = self._wait_until_run_ended(chosen, known.run)
+        try:
+            jobs = self.tester.read_results(run)
+        except UnreadableResult as error:  # the next run tests anew
+            gaps = find_evidence_gaps(machines, known.evidence, request.categories, known.failures)
+            gap_outputs = {
+                "gaps": gaps,
+                "status": _format_status(select_current_evidence(known.evidence, machines), gaps),
+            }
+            return known.model_copy(
+                update={**_build_readiness(error.message), **gap_outputs, "run": run.id}
+            )
+        machines_now, ended_at = self.list_machines(), run.ended_at or written(self.get_time())
+        # A machine that was exchanged meanwhile is not the one that was tested.
+        unchanged = {(machine.node, machine.machine) for machine in machines_now}
+        tested = [machine for machine in chosen if (machine.node, machine.machine) in unchanged]
+        if len(chosen) > 1:
+            jobs = [_reject_single_node_result(job) for job in jobs]
+        verdict = judge_nodes(request.categories, jobs, tested, ended_at)
+        # Who was tested beside others, and was left out, is as proven as before.
+        retested = {machine.node for machine in chosen} - (verdict.untested.keys() - uncertified)
+        earlier = select_current_evidence(known.evidence, machines_now, retested)
+        # What is said against the whole, and of no node, is said against each.
+        verdict_of_all = (
+            verdict
+            if len(tested) == len(chosen)
+            else judge_nodes(request.categories, jobs, chosen, ended_at)
+        )
+        is_unexplained = bool(run.problem and not verdict_of_all.problem)
+        new_evidence = [] if is_unexplained else verdict.evidence
+        evidence = sorted([*earlier, *new_evidence], key=lambda node_evidence: node_evidence.node)
+        gaps = find_evidence_gaps(machines_now, evidence, request.categories, verdict.failures)
+        reason = verdict.problem or run.problem or self._explain_missing_nodes(machines_now)
+        if not reason and gaps:
+            reason = f"not proven: {format_gaps(gaps)}"
+        return CertificationOutputs(
+            **_build_readiness(reason),
+            status=_format_status(evidence, gaps),
+            evidence=evidence,
+            results=list(verdict.results),
+            failures=list(verdict.failures),
+            gaps=gaps,
+            certified_at=ended_at,
+            run=run.id,
+            by=self.tester.name_of_tester,
+        )
+
+    def _explain_missing_nodes(self, machines: Sequence[Machine]) -> str:
+        """Return why not all declared nodes can be tested, or "" if they exist."""
+        declared_count = self.request.declared_count
+        if len(machines) >= declared_count:
+            return ""
+        return (
+            f"{len(machines)} of {declared_count} declared nodes are there: the others "
+            "cannot be tested"
+        )
+
+    def _wait_until_run_ended(
+        self, chosen: Sequence[Machine], judged_run_id: str | None
+    ) -> CertificationRun:
+        """Begin or resume the run of these machines, and return it when it has ended.
+
+        Raises:
+            NotReady: the run takes too long, or somebody has removed it.
+            Cancelled: the run of gpuform was interrupted.
+        """
+        context, tester, label = self.context, self.tester, self.request.label
+        purpose = _compute_purpose(chosen, self.request.categories)
+        existing_run = tester.find_run()
+        if existing_run is not None and (
+            existing_run.purpose != purpose or existing_run.id == judged_run_id
+        ):
+            remove_run(context, tester, label, existing_run)
+            existing_run = None
+        if existing_run is not None:
+            # A kill between two requests leaves a run that has begun in part.
+            tester.resume_run(existing_run)
+        else:
+            node_names = [machine.node for machine in chosen]
+            context.on_progress(
+                f"testing {len(node_names)} node{'s' * (len(node_names) > 1)} by "
+                f"{tester.name_of_tester}"
+            )
+            tester.begin_run(node_names, purpose)
+
+        def probe() -> PollResult[CertificationRun]:
+            run = tester.find_run()
+            if run is None or run.purpose != purpose:
+                raise NotReady(f"{label}: its run is gone: somebody has removed it")
+            return PollResult(run, run.progress, is_done=run.has_ended)
+
+        return wait_until_done(
+            context, probe, label=label, interval=POLL_INTERVAL_S, limit=self.request.timeout_s
+        )
+
+
+def parse_known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
+    """Return the outputs that a state has; without evidence if the state is damaged."""
+    # The state has the inputs, too, which the model of the outputs refuses.
+    names = CertificationOutputs.model_fields
+    try:
+        fields = {name: value for name, value in known.items() if name in names}
+        return CertificationOutputs.model_validate({"ready": False, **fields})
+    except ValidationError:
+        return CertificationOutputs(ready=False)
+
+
+def get_last_run_id(context: ProviderContext) -> str:
+    """Return the id of the run that the state knows, or ""."""
+    return parse_known_outputs(context.stored_properties).run or ""
+
+
+def _format_status(evidence: Sequence[NodeEvidence], gaps: Sequence[Gap]) -> str:
+    """Return a status such as `3 of 4 nodes proven`."""
+    uncovered = {gap.node for gap in gaps}
+    covered_count = sum(node_evidence.node not in uncovered for node_evidence in evidence)
+    total = covered_count + len(gaps)
+    return f"{covered_count} of {total} node{'s' * (total != 1)} proven"
+
+
+def _build_readiness(reason: str = "") -> dict[str, Any]:
+    return {"ready": not reason, "not_ready_reason": reason or None}
+
+
+def _choose_machines(
+    machines: Sequence[Machine], uncertified: Collection[str], request: CertificationRequest
+) -> tuple[Machine, ...]:
+    """Return the machines to test; a test of the network gets at least two."""
+    if request.tests_all_nodes or len(uncertified) == len(machines):
+        return tuple(machines)
+    chosen = [machine for machine in machines if machine.node in uncertified]
+    others = [machine for machine in machines if machine.node not in uncertified]
+    # One node alone has no network to measure.
+    if len(chosen) == 1 and any(map(_needs_several_nodes, request.categories)):
+        chosen.append(others[0])
+    return tuple(chosen)
+
+
+def _needs_several_nodes(category: CategoryInputs) -> bool:
+    """Return True if the category measures something between nodes."""
+    if category.job is not None:
+        return category.job.nodes == "all"
+    is_intra_node = (category.options or {}).get("testScale") == "intra-node"
+    return category.domain == "communication" and not is_intra_node
+
+
+def _reject_single_node_result(job: JobResult) -> JobResult:
+    """Return the job as failed if its category measures between nodes and it ran on one node."""
+    if len(job.nodes) > 1 or not (
+        job.has_passed and job.needs_figure and _needs_several_nodes(job.category)
+    ):
+        return job
+    reason = "it ran on one node alone, and nothing between nodes was measured"
+    return replace(job, has_passed=False, reason=reason, blames_single_node=False)
+
+
+def _compute_purpose(machines: Sequence[Machine], categories: Sequence[CategoryInputs]) -> str:
+    machine_lines = sorted("\n".join(astuple(machine)) for machine in machines)
+    return digest("\n".join((compute_categories_digest(categories), *machine_lines)))
+
+
+def remove_run(
+    context: ProviderContext, tester: NodeTester, label: str, run: CertificationRun
+) -> None:
+    """Remove a run, and wait until it is gone."""
+    tester.remove_run(run)
+
+    def probe() -> PollResult[object] | None:
+        remaining_run = tester.find_run()
+        return (
+            PollResult(None, "being removed")
+            if remaining_run is not None and remaining_run.id == run.id
+            else None
+        )
+
+    wait_until_gone(context, probe, label=f"earlier run of {label}", interval=POLL_INTERVAL_S)
+
+
+def update_gaps(
+    outputs: CertificationOutputs, machines: Sequence[Machine], categories: Sequence[CategoryInputs]
+) -> CertificationOutputs:
+    """Return the outputs with the nodes that their evidence does not cover now."""
+    gaps = find_evidence_gaps(machines, outputs.evidence, categories, outputs.failures)
+    status = _format_status(select_current_evidence(outputs.evidence, machines), gaps)
+    return outputs.model_copy(update={"gaps": gaps, "status": status})

@@ -1,0 +1,354 @@
+"""Judge by measurements which nodes have passed a certification, and which nodes evidence covers.
+
+`runs` calls it with the results of a tester. Only what is shown counts as passed: not a job without
+the figure that a floor needs, nor a node without a job, nor a figure that is no number. Pure.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.records import digest
+from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.policies.certification import (
+    CategoryInputs,
+    CategoryResult,
+    Gap,
+    NodeEvidence,
+    NodeFailure,
+)
+from gpuform.schemas.resource_facts import Notice, NoticeKind
+
+NEW_NODE: Final = "new"
+OTHER_MACHINE: Final = "another machine"
+OTHER_TESTS: Final = "other tests"
+FAILED: Final = "failed"
+_CHANGE_PATH: Final = "evidence"
+_MAX_NAMES_LISTED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node that exists now; facts that nobody reports are empty.
+
+    `machine` identifies the hardware: a restart keeps it, an exchange changes it.
+    """
+
+    node: str
+    machine: str = ""
+    driver: str = ""
+    image: str = ""
+
+
+def find_evidence_gaps(
+    machines: Iterable[Machine],
+    evidence: Iterable[NodeEvidence],
+    categories: Sequence[CategoryInputs],
+    failures: Iterable[NodeFailure] = (),
+) -> list[Gap]:
+    """Return the nodes that the evidence does not cover, each with the first reason.
+
+    A fact that is unknown now, or was unknown at the test, is no difference.
+    """
+    failed_machines = {(failure.node, failure.machine) for failure in failures}
+    evidence_by_node, categories_digest = (
+        {node_evidence.node: node_evidence for node_evidence in evidence},
+        compute_categories_digest(categories),
+    )
+    gaps = []
+    for machine in machines:
+        reason = _find_gap_reason(machine, evidence_by_node.get(machine.node), categories_digest)
+        # A failed node has no evidence either, but is not new.
+        if reason == NEW_NODE and (machine.node, machine.machine) in failed_machines:
+            reason = FAILED
+        if reason:
+            gaps.append(Gap(node=machine.node, because=reason))
+    return gaps
+
+
+def select_current_evidence(
+    evidence: Iterable[NodeEvidence],
+    machines: Iterable[Machine],
+    excluded_nodes: Iterable[str] = (),
+) -> list[NodeEvidence]:
+    """Return the evidence of nodes that exist, except for `excluded_nodes`."""
+    present = {machine.node for machine in machines} - {*excluded_nodes}
+    return [node_evidence for node_evidence in evidence if node_evidence.node in present]
+
+
+def compute_categories_digest(categories: Sequence[CategoryInputs]) -> str:
+    """Return a digest that is the same only for the same categories with the same options."""
+    return digest(json.dumps([category.dump_declared() for category in categories], sort_keys=True))
+
+
+def _find_gap_reason(
+    machine: Machine, node_evidence: NodeEvidence | None, categories_digest: str
+) -> str:
+    if node_evidence is None:
+        return NEW_NODE
+    if _has_changed(node_evidence.machine, machine.machine):
+        return OTHER_MACHINE
+    if _has_changed(node_evidence.driver, machine.driver):
+        return f"driver {node_evidence.driver} -> {machine.driver}"
+    if _has_changed(node_evidence.image, machine.image):
+        return f"image {node_evidence.image} -> {machine.image}"
+    return OTHER_TESTS if node_evidence.declared != categories_digest else ""
+
+
+def _has_changed(before: str, now: str) -> bool:
+    # An empty fact is unknown, not changed.
+    return bool(before and now and before != now)
+
+
+def format_gaps(gaps: Sequence[Gap]) -> str:
+    """Return gaps as `1 new node (train-worker-3), 2 nodes with driver 560 -> 570 (a, b)`."""
+    by_reason: dict[str, list[str]] = {}
+    for gap in gaps:
+        by_reason.setdefault(gap.because, []).append(gap.node)
+    return ", ".join(_format_gap_group(because, nodes) for because, nodes in by_reason.items())
+
+
+def _format_gap_group(reason: str, nodes: Sequence[str]) -> str:
+    noun = "nodes" if len(nodes) > 1 else "node"
+    names = ", ".join(nodes[:_MAX_NAMES_LISTED])
+    if len(nodes) > _MAX_NAMES_LISTED:
+        names += f" and {len(nodes) - _MAX_NAMES_LISTED} more"
+    if reason == NEW_NODE:
+        return f"{len(nodes)} new {noun} ({names})"
+    if reason == FAILED:
+        return f"{len(nodes)} {noun} that {'have' if len(nodes) > 1 else 'has'} failed ({names})"
+    if reason == OTHER_MACHINE:
+        predicate = "are other machines" if len(nodes) > 1 else "is another machine"
+        return f"{len(nodes)} {noun} that {predicate} by now ({names})"
+    return f"{len(nodes)} {noun} with {reason} ({names})"
+
+
+def build_due_certification_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
+    """Yield a notice of the tests that the next `up` runs, for commands that plan nothing."""
+    change = build_certify_again_change(outputs)
+    if change is not None:
+        yield Notice(kind=NoticeKind.CHANGED, text=f"the next `up` will {change.because}")
+
+
+def build_certify_again_change(
+    outputs: Mapping[str, Any], added_count: int = 0
+) -> FieldChange | None:
+    """Return the change `certify again` of a certification's outputs, or None without gaps.
+
+    `added_count` is how many nodes the same plan adds.
+    """
+    raw_gaps = outputs.get("gaps")
+    gaps = [Gap.model_validate(each) for each in raw_gaps] if isinstance(raw_gaps, list) else []
+    new_count = Counter(gap.because for gap in gaps)[NEW_NODE]
+    parts = [format_gaps(gaps)] if gaps else []
+    # The nodes that the same plan adds are not in the outputs yet.
+    if added_count > new_count:
+        extra_count = added_count - new_count
+        parts.insert(0, f"{extra_count} new node{'s' * (extra_count > 1)}")
+    if not parts:
+        return None
+    reason = f"certify again: {', '.join(parts)}"
+    evidence = outputs.get("evidence")
+    node_count = len(evidence) if isinstance(evidence, list) else 0
+    before = f"{node_count} node{'s' * (node_count != 1)} proven"
+    return FieldChange(_CHANGE_PATH, Action.UPDATE, before, "all nodes proven", because=reason)
+
+
+_MAX_NODES_SHOWN = 4
+
+
+class UnreadableResult(GpuformError):
+    """The results of a test cannot be understood, and reading them again would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedFailure:
+    """A node that the test itself reports as failed, with the test's reason.
+
+    `is_alone` is True if the node is the cause, and not the group that it was tested in.
+    """
+
+    node: str
+    reason: str
+    is_alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The result of one job of a category, and the nodes that the job ran on.
+
+    `has_passed` is the test's own report. `measured_value` is None without a figure; the job passes
+    without one only if `needs_figure` is False, because the test has checked the floor itself.
+    `reported_failures` are nodes that the test names. With `blames_single_node` a failed job on one
+    node proves that the node is at fault.
+    """
+
+    category: CategoryInputs
+    nodes: Sequence[str]
+    has_passed: bool
+    measured_value: float | None = None
+    reason: str = ""
+    reported_failures: Sequence[ReportedFailure] = ()
+    needs_figure: bool = True
+    ended_at: str = ""
+    blames_single_node: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CertificationVerdict:
+    """Which nodes have passed and failed.
+
+    `evidence` is for nodes that have passed all categories. `untested` are nodes without a job of
+    some category, with the name of the category.
+    """
+
+    results: Sequence[CategoryResult]
+    evidence: Sequence[NodeEvidence]
+    failures: Sequence[NodeFailure]
+    untested: Mapping[str, str]
+
+    @property
+    def problem(self) -> str:
+        """Everything that is wrong, with nodes and figures; empty if all nodes have passed."""
+        by_reason: dict[tuple[str, str], list[str]] = {}
+        for failure in self.failures:
+            by_reason.setdefault((failure.category, failure.because), []).append(failure.node)
+        sentences = [
+            f"{_format_nodes(nodes)}: {category}: {because}"
+            for (category, because), nodes in by_reason.items()
+        ]
+        if self.untested:
+            categories = ", ".join(sorted({*self.untested.values()}))
+            sentences.append(f"{_format_nodes(list(self.untested))}: not tested by {categories}")
+        return "; ".join(sentences)
+
+
+def judge_nodes(
+    categories: Sequence[CategoryInputs],
+    jobs: Sequence[JobResult],
+    machines: Sequence[Machine],
+    ended_at: str,
+) -> CertificationVerdict:
+    """Return what the job results prove of these machines.
+
+    `ended_at` is the time of jobs that report none themselves (ISO 8601).
+    """
+    by_node = {machine.node: machine for machine in machines}
+    failures: dict[tuple[str, str], NodeFailure] = {}
+    passed_categories: dict[str, set[str]] = {name: set() for name in by_node}
+    results = []
+    for job in jobs:
+        failure_by_node = {node_failure.node: node_failure for node_failure in _find_failures(job)}
+        if not by_node.keys().isdisjoint((*job.nodes, *failure_by_node)):
+            results.append(_to_category_result(job, not failure_by_node))
+        for node in dict.fromkeys((*job.nodes, *failure_by_node)):
+            machine = by_node.get(node)
+            # The node has left, or was exchanged, since the run began.
+            if machine is None:
+                continue
+            node_failure = failure_by_node.get(node)
+            if node_failure is None and job.has_passed:
+                passed_categories[node].add(job.category.name)
+            elif node_failure is not None:
+                # The first failure of a node in a category is the one that people see.
+                failures.setdefault(
+                    (node, job.category.name),
+                    NodeFailure(
+                        node=node,
+                        machine=machine.machine,
+                        category=job.category.name,
+                        because=node_failure.reason,
+                        is_alone=node_failure.is_alone,
+                        at=job.ended_at or ended_at,
+                    ),
+                )
+    category_names = list(dict.fromkeys(category.name for category in categories))
+    failed_nodes = {node for node, _ in failures}
+    untested = {
+        node: next(name for name in category_names if name not in passed_categories[node])
+        for node in by_node
+        if node not in failed_nodes and not passed_categories[node].issuperset(category_names)
+    }
+    categories_digest = compute_categories_digest(categories)
+    evidence = [
+        NodeEvidence(
+            node=machine.node,
+            machine=machine.machine,
+            driver=machine.driver,
+            image=machine.image,
+            categories=category_names,
+            declared=categories_digest,
+            at=ended_at,
+        )
+        for machine in machines
+        if machine.node not in failed_nodes and machine.node not in untested
+    ]
+    return CertificationVerdict(results, evidence, list(failures.values()), untested)
+
+
+def _find_failures(job: JobResult) -> Iterator[ReportedFailure]:
+    """Yield the nodes of a job that have not passed, with reasons.
+
+    If the test names failed nodes of a group and gives no other reason, the others are not failed.
+    """
+    is_single, shortfall = len(job.nodes) == 1, _explain_shortfall(job)
+    is_at_fault = is_single and (_is_measured(job) if shortfall else job.blames_single_node)
+    if shortfall and not is_single:
+        # A group's figure cannot tell which of its nodes is slow.
+        shortfall += f" (measured over {len(job.nodes)} nodes together)"
+    for failure in job.reported_failures:
+        reason_of_node = shortfall if shortfall and not failure.is_alone else failure.reason
+        yield ReportedFailure(failure.node, reason_of_node, failure.is_alone or is_at_fault)
+    reason = shortfall
+    if not reason and not job.has_passed and not job.reported_failures:
+        reason = job.reason or "it has failed, and says no reason"
+    reported_nodes = {failure.node for failure in job.reported_failures}
+    yield from (
+        ReportedFailure(node, reason, is_at_fault)
+        for node in job.nodes
+        if reason and node not in reported_nodes
+    )
+
+
+def _explain_shortfall(job: JobResult) -> str:
+    """Return why the figure does not reach the floor; empty if it does, or if there is no floor."""
+    required, floor, unit = job.category.required, job.category.floor, job.category.unit
+    if required is None or floor is None:
+        return ""
+    unit = f" {unit}" if unit else ""
+    measured_value = job.measured_value
+    if measured_value is None or not _is_measured(job):
+        return "nothing was measured" if job.needs_figure and job.has_passed else ""
+    if measured_value >= required:
+        return ""
+    tolerance = job.category.tolerance
+    tolerance_text = f" less {tolerance}" if tolerance and required != floor else ""
+    return f"{measured_value:g}{unit}, and the floor is {floor:g}{unit}{tolerance_text}"
+
+
+def _is_measured(job: JobResult) -> bool:
+    return job.measured_value is not None and math.isfinite(job.measured_value)
+
+
+def _to_category_result(job: JobResult, has_passed: bool) -> CategoryResult:
+    return CategoryResult(
+        category=job.category.name,
+        nodes=list(job.nodes),
+        measured=job.measured_value if _is_measured(job) else None,
+        unit=job.category.unit,
+        required=job.category.required,
+        passed=has_passed,
+        at=job.ended_at,
+    )
+
+
+def _format_nodes(nodes: Iterable[str]) -> str:
+    names = list(nodes)
+    listed = ", ".join(names[:_MAX_NODES_SHOWN])
+    if len(names) > _MAX_NODES_SHOWN:
+        listed += f" and {len(names) - _MAX_NODES_SHOWN} more"
+    return f"node{'s' * (len(names) > 1)} {listed}"

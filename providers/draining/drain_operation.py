@@ -1,0 +1,643 @@
+"""Drain nodes: choose, cordon, wait until idle, let the platform remove them, verify.
+
+Lifecycles use `DrainOperation` whenever they take GPUs away: they shrink, replace, stop, move or
+delete nodes, alone or with their cluster. The steps:
+
+1. List the nodes and jobs of the scheduler, and choose the nodes to remove. If the scheduler cannot
+   be asked, no node is removed.
+2. Store a durable record, then cordon. The next run finishes or undoes the drain by the record.
+3. Poll until no job runs on the nodes, right before the platform is asked. After a timeout or an
+   interruption the nodes are uncordoned: nothing has changed.
+4. Write into the record that the platform is asked, then ask: the answer may be lost.
+5. When the platform is done, uncordon the chosen nodes that still exist. If the platform removed
+   other nodes instead, raise an error that names them.
+
+A run with `--allow evict-jobs` evicts jobs whatever the policy is, and removes nodes even if their
+scheduler cannot be asked.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from gpuform.providers import permissions
+from gpuform.providers.context import PollResult, ProviderContext, format_duration, wait_until_done
+from gpuform.providers.draining.interruptible import UNDO_GRACE_S, call_interruptibly
+from gpuform.providers.draining.matching import match_nodes
+from gpuform.providers.draining.removals import (
+    NodeRemoval,
+    Worker,
+    choose_removals,
+    find_name_problems,
+)
+from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
+from gpuform.providers.errors import (
+    ApiError,
+    Cancelled,
+    GpuformError,
+    MissingCredentials,
+    NotReady,
+    Unreachable,
+)
+from gpuform.providers.evidence import (
+    NotEnoughEvidence,
+    Observation,
+    find_gaps,
+    require_evidence,
+)
+from gpuform.providers.evidence.decisions import REMOVE_NODE
+from gpuform.providers.permissions import Permission
+from gpuform.providers.records import Drain, Drains, digest
+from gpuform.schemas.policies.drain import (
+    DEFAULT_WAIT_MINUTES,
+    DrainInputs,
+    OnBusy,
+    RemovedNode,
+    RemovedNodes,
+)
+
+POLL_INTERVAL_S: Final = 15.0
+"""Seconds between two requests for the jobs of nodes."""
+
+CORDON_SETTLE_S: Final = 5.0
+"""Seconds after a cordon in which a scheduler may still start jobs that it placed before."""
+
+_MAX_SHOWN: Final = 10
+
+_ERRORS_BEFORE_SENDING: Final = (MissingCredentials, Unreachable, Cancelled)
+
+
+_UNKNOWN_NODE_HINT: Final = (
+    "declare the scheduler that gives these nodes their jobs, by a kubeconfig that may list all "
+    f"nodes and pods; if nobody does, --allow {Permission.EVICT_JOBS} takes them as they are"
+)
+
+
+class InvalidNodeNames(GpuformError):
+    """The declared names of nodes to remove do not fit the nodes of the object."""
+
+
+@dataclass(frozen=True)
+class NodeEviction:
+    """The nodes that a lifecycle removes: those in `reason_by_node`, and `count` others.
+
+    `reason_by_node` has what happens to each node, as `deleted`, by the platform's node name. The
+    others are the `requested_names`, or if there are none, the nodes that are missed least.
+    """
+
+    reason_by_node: Mapping[str, str] = field(default_factory=dict)
+    count: int = 0
+    requested_names: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.reason_by_node) or self.count > 0
+
+
+@dataclass(frozen=True)
+class DrainTarget:
+    """The object whose nodes are removed, as a cluster, a pool or one node.
+
+    `label` is its name for messages, as `cluster train`. `removes_cordoned` is True if the platform
+    itself picks the nodes to remove, from the cordoned ones.
+    """
+
+    id: str
+    label: str
+    workers: Sequence[Worker]
+    removes_cordoned: bool = False
+
+    @property
+    def owner_label(self) -> str:
+        """The label that a cordon writes on the nodes; the same for each attempt."""
+        return f"gpuform-scale-down-{digest(self.id)[:12]}"
+
+    def match_workers(self, nodes: Iterable[ScheduledNode]) -> list[Worker]:
+        """Return the workers of the object, each with its node among `nodes`."""
+        return match_nodes(self.workers, [*nodes])
+
+
+class DrainOperation:
+    """The drain of nodes of one object, in one call of its lifecycle.
+
+    `find_scheduler` returns the scheduler of the nodes, or raises GpuformError.
+    """
+
+    def __init__(
+        self,
+        context: ProviderContext,
+        target: DrainTarget,
+        find_scheduler: Callable[[], Scheduler],
+        policy: DrainInputs,
+    ) -> None:
+        self._context = context
+        self._target = target
+        self._find_scheduler = find_scheduler
+        self._inputs = policy
+        self._drains = Drains.beside(context.intents)
+        self._may_end_jobs = Permission.EVICT_JOBS in permissions.given()
+        self._listed_at = 0.0
+        self._names_ever_scheduled: set[str] = set()
+
+    def predict_removed_nodes(self, eviction: NodeEviction) -> RemovedNodes | None:
+        """Return the nodes that a removal would take now, for a plan; None if the scheduler fails.
+
+        Raises:
+            InvalidNodeNames: declared names do not fit the nodes of the object.
+        """
+        try:
+            workers = self._list_workers()
+            removals = self._choose_nodes(workers, eviction)
+            self._require_known_jobs(workers, removals)
+        except InvalidNodeNames:
+            raise
+        except GpuformError as error:
+            _report_unpredicted(self._context, self._target.label, error)
+            return None
+        self._warn_of_other_cordoned(workers, removals, self._context.on_skipped_check)
+        wait_minutes = (
+            0 if self._policy == "fail" else self._inputs.wait_minutes or DEFAULT_WAIT_MINUTES
+        )
+        return RemovedNodes(
+            scheduler=self._scheduler.name,
+            on_busy=self._policy,
+            wait_minutes=wait_minutes,
+            nodes=tuple(map(_to_leaving_node, removals)),
+        )
+
+    @contextmanager
+    def drain_during(self, eviction: NodeEviction) -> Iterator[None]:
+        """Drain the nodes, then run the block that asks the platform to remove them.
+
+        An error of the block that proves that the platform does nothing undoes the drain. After a
+        lost answer the record stays, and the next run finishes or undoes the removal.
+
+        Raises:
+            GpuformError: before the block, if the nodes must not be removed.
+        """
+        drain = self.drain_nodes(eviction)
+        try:
+            if drain is not None:
+                drain = self.record_request(drain)
+            yield
+        except GpuformError as error:
+            # After any other error the platform may be removing the nodes: the record has to stay.
+            is_refused = isinstance(error, ApiError) and error.is_definite
+            if drain is not None and (is_refused or isinstance(error, _ERRORS_BEFORE_SENDING)):
+                undo_drain(self._context, drain, self._find_scheduler)
+            raise
+
+    def drain_nodes(self, eviction: NodeEviction) -> Drain | None:
+        """Choose the nodes, cordon them and wait until no job runs on them.
+
+        Returns:
+            The durable record, or None if no scheduler could be asked and the run may end jobs.
+
+        Raises:
+            GpuformError: a job still runs, or the scheduler refuses. The cordon is undone, or
+                somebody is warned that it is not.
+            Cancelled: the run was interrupted; as above.
+        """
+        drain: Drain | None = None
+        try:
+            workers = self.observe_workers()
+            if workers is None:
+                return None
+            removals = self._choose_nodes(workers, eviction)
+            self._require_known_jobs(workers, removals)
+            self._warn_of_other_cordoned(workers, removals, self._context.on_warning)
+            if self._policy == "fail":
+                self._reject_busy_workers([removal.worker for removal in removals])
+            # Durable before the first cordon: after a kill, the next run knows which nodes to
+            # uncordon.
+            drain = self._record_drain([removal.worker for removal in removals])
+            drain = self._uncordon_unchosen(drain, removals)
+            self._cordon(drain)
+            with self._context.extend_deadline(self._inputs.job_wait_s):
+                drain = self._wait_until_idle(drain)
+        except GpuformError as error:
+            # An earlier attempt may have cordoned nodes before this one failed.
+            drain = drain or self._drains.find(self._target.id)
+            # Once the platform was asked, an uncordoned node could get jobs and then disappear.
+            if drain is not None and not drain.asked:
+                undo_drain(self._context, drain, self._find_scheduler)
+            raise self._build_not_removed_error(error) from None
+        return drain
+
+    def observe_workers(self) -> Sequence[Worker] | None:
+        """Return the workers with their jobs; None if the scheduler fails and the run may end jobs.
+
+        Raises:
+            GpuformError: the scheduler cannot be asked.
+        """
+        try:
+            return self._list_workers()
+        except Cancelled:
+            raise
+        except GpuformError as error:
+            if not self._may_end_jobs:
+                raise
+            warning = f"{self._target.label}: nobody tells its jobs: {_to_one_line(error)}"
+            self._context.on_warning(warning)
+            return None
+
+    def record_request(self, drain: Drain) -> Drain:
+        """Record that the platform is about to be asked, and return the new record."""
+        self._context.raise_if_cancelled()
+        requested_drain = replace(drain, asked=True)
+        # Durable before the request: if its answer is lost, the next run knows that nodes may be
+        # gone.
+        self._drains.record(requested_drain)
+        return requested_drain
+
+    @property
+    def _policy(self) -> OnBusy:
+        return "evict" if self._may_end_jobs else self._inputs.policy
+
+    @cached_property
+    def _scheduler(self) -> Scheduler:
+        return self._find_scheduler()
+
+    def _choose_nodes(self, workers: Sequence[Worker], eviction: NodeEviction) -> list[NodeRemoval]:
+        named_removals = [
+            NodeRemoval(worker, eviction.reason_by_node[worker.name])
+            for worker in workers
+            if worker.name in eviction.reason_by_node
+        ]
+        if not eviction.count:
+            return named_removals
+        others = [worker for worker in workers if worker.name not in eviction.reason_by_node]
+        return [
+            *self._choose_by_priority(others, eviction.count, eviction.requested_names),
+            *named_removals,
+        ]
+
+    def _require_known_jobs(
+        self, workers: Sequence[Worker], removals: Sequence[NodeRemoval]
+    ) -> None:
+        """Raise NotEnoughEvidence unless the scheduler reports the jobs of each node to remove.
+
+        A run that may end jobs removes unknown nodes as they are, with a warning.
+        """
+        observation = self._observe_jobs(workers, [removal.worker.name for removal in removals])
+        if not observation.missing:
+            return
+        if self._may_end_jobs:
+            self._context.on_warning(
+                f"{self._target.label}: {'; '.join(observation.missing)}: removed as it is, for "
+                f"--allow {Permission.EVICT_JOBS}"
+            )
+            return
+        require_evidence(REMOVE_NODE, self._target.label, observation, hint=_UNKNOWN_NODE_HINT)
+
+    def _observe_jobs(self, workers: Sequence[Worker], names: Collection[str]) -> Observation:
+        """Return which facts about the jobs of the named nodes the scheduler does not report.
+
+        A node that the platform calls failed may never have joined its scheduler. Nothing is
+        missing for such a node if the scheduler lists every other node of the object and has never
+        listed this one.
+        """
+        # A scheduler that misses other nodes, too, may have another reason than the node's failure.
+        others = [worker for worker in workers if not worker.is_failed]
+        is_complete = bool(others) and all(worker.scheduled_node for worker in others)
+        gaps = [
+            _describe_gap(worker)
+            for worker in workers
+            if worker.name in names
+            if worker.scheduled_node is not None
+            or worker.match_ambiguity
+            or worker.name in self._names_ever_scheduled
+            or not (worker.is_failed and is_complete)
+        ]
+        unknown = [gap for gap in gaps if gap]
+        more_text = [f"and {len(unknown) - _MAX_SHOWN} more"] if len(unknown) > _MAX_SHOWN else []
+        age = time.monotonic() - self._listed_at
+        return Observation(self._scheduler.name, (*unknown[:_MAX_SHOWN], *more_text), age)
+
+    def _choose_by_priority(
+        self, workers: Sequence[Worker], count: int, requested_names: Sequence[str]
+    ) -> list[NodeRemoval]:
+        # What cannot be cordoned cannot be told to a platform that picks by itself.
+        eligible = (
+            [worker for worker in workers if worker.scheduled_node]
+            if self._target.removes_cordoned
+            else workers
+        )
+        name_problems = [
+            str(problem) for problem in find_name_problems(eligible, count, requested_names)
+        ]
+        if name_problems:
+            raise InvalidNodeNames(f"{self._target.label}: {'; '.join(name_problems)}")
+        if len(eligible) < count:
+            missing = ", ".join(worker.name for worker in workers if not worker.scheduled_node)
+            raise GpuformError(
+                f"{count} nodes are to go, and {self._scheduler.name} knows "
+                f"{len(eligible)} of them: "
+                f"it does not know {missing}",
+                hint="wait until they have joined, or remove them on the platform's own pages",
+            )
+        # A node of which nobody tells the jobs is not an idle one.
+        with_known_jobs = [
+            worker
+            for worker in eligible
+            if not _describe_gap(worker) or (worker.is_failed and not worker.match_ambiguity)
+        ]
+        return choose_removals(
+            with_known_jobs if len(with_known_jobs) >= count and not requested_names else eligible,
+            count,
+            requested_names,
+        )
+
+    def _warn_of_other_cordoned(
+        self,
+        workers: Sequence[Worker],
+        removals: Sequence[NodeRemoval],
+        warn: Callable[[str], None],
+    ) -> None:
+        """Warn of nodes that somebody else cordoned: the platform could remove them instead."""
+        removed_names = {removal.worker.name for removal in removals}
+        others = [
+            worker.name
+            for worker in workers
+            if worker.is_cordoned
+            and worker.name not in removed_names
+            and worker.scheduled_node is not None
+            and worker.scheduled_node.owner_label != self._target.owner_label
+        ]
+        if others and self._target.removes_cordoned:
+            warn(
+                f"{', '.join(others)} of {self._target.label} is cordoned too: the platform could "
+                f"take it in place of {', '.join(sorted(removed_names))}; uncordon it to be sure"
+            )
+
+    def _record_drain(self, workers: Sequence[Worker]) -> Drain:
+        """Store and return the drain record, with nodes that an earlier attempt cordoned."""
+        earlier = self._drains.find(self._target.id)
+        names = [worker.scheduled_node.name for worker in workers if worker.scheduled_node]
+        drain = Drain(
+            id=self._target.id,
+            mark=self._target.owner_label,
+            chosen=tuple(worker.name for worker in workers),
+            cordoned=tuple(dict.fromkeys([*names, *(earlier.cordoned if earlier else ())])),
+            present=self._present_names,
+        )
+        self._drains.record(drain)
+        return drain
+
+    @property
+    def _present_names(self) -> tuple[str, ...]:
+        """All node names if the platform could remove other nodes than the chosen; else empty."""
+        return tuple(w.name for w in self._target.workers) if self._target.removes_cordoned else ()
+
+    def _uncordon_unchosen(self, drain: Drain, removals: Sequence[NodeRemoval]) -> Drain:
+        """Uncordon nodes that only an earlier attempt chose, and return the new record."""
+        names = [
+            removal.worker.scheduled_node.name
+            for removal in removals
+            if removal.worker.scheduled_node
+        ]
+        unchosen = [name for name in drain.cordoned if name not in names]
+        if not unchosen:
+            return drain
+        call_interruptibly(self._context, lambda: self._scheduler.uncordon(unchosen, drain.mark))
+        remaining_drain = replace(drain, cordoned=tuple(names))
+        self._drains.record(remaining_drain)
+        return remaining_drain
+
+    def _cordon(self, drain: Drain) -> None:
+        self._context.on_progress(f"cordoning {', '.join(drain.chosen)}")
+        call_interruptibly(
+            self._context, lambda: self._scheduler.cordon(drain.cordoned, drain.mark)
+        )
+
+    def _wait_until_idle(self, drain: Drain) -> Drain:
+        """Wait until no job runs on the chosen nodes, and return the record as of then."""
+        busy_workers: list[Worker] = []
+
+        def probe() -> PollResult[None]:
+            nonlocal drain
+            drain, busy_workers[:], result = self._poll_chosen_nodes(drain)
+            if result.is_done:
+                # One answer proves nothing: the scheduler may show what was some seconds ago.
+                self._context.sleep(CORDON_SETTLE_S)
+                drain, busy_workers[:], result = self._poll_chosen_nodes(drain)
+            return result
+
+        self._context.sleep(CORDON_SETTLE_S)
+        description, timeout_s = (
+            f"waiting for jobs on {', '.join(drain.chosen)}",
+            self._inputs.job_wait_s,
+        )
+        try:
+            wait_until_done(
+                self._context, probe, label=description, interval=POLL_INTERVAL_S, limit=timeout_s
+            )
+        except Cancelled:
+            raise
+        except NotReady as error:
+            message = (
+                f"after {format_duration(timeout_s)} jobs still run on {format_jobs(busy_workers)}"
+            )
+            raise GpuformError(
+                message if busy_workers else error.reason,
+                hint="run it again when they have ended; drain.wait_minutes waits longer, "
+                f"and --allow {Permission.EVICT_JOBS} ends them",
+            ) from None
+        return drain
+
+    def _poll_chosen_nodes(self, drain: Drain) -> tuple[Drain, Sequence[Worker], PollResult[None]]:
+        """Poll the scheduler once: return the record, the busy workers and the result."""
+        workers = self._list_workers()
+        observation, may_end_jobs = self._observe_jobs(workers, drain.chosen), self._may_end_jobs
+        if observation.missing and not may_end_jobs:
+            if self._policy == "fail":
+                require_evidence(
+                    REMOVE_NODE, self._target.label, observation, hint=_UNKNOWN_NODE_HINT
+                )
+            return (
+                drain,
+                (),
+                PollResult(None, f"{observation.source}: {'; '.join(observation.missing)}"),
+            )
+        busy_workers = self._find_busy_workers(workers, drain)
+        if any(worker.name in drain.chosen and _is_uncordoned(worker) for worker in workers):
+            # Somebody has uncordoned it meanwhile, or it was not known when it was chosen.
+            drain = self._record_joined_nodes(drain, workers)
+            self._cordon(drain)
+            return drain, busy_workers, PollResult(None, "cordoned again")
+        if not busy_workers:
+            # Jobs may have started since: an answer older than two minutes proves nothing.
+            is_proven = may_end_jobs or not find_gaps(REMOVE_NODE, observation)
+            return drain, (), PollResult(None, "no job runs on them", is_done=is_proven)
+        if self._policy == "fail":
+            self._reject_busy_workers(busy_workers)
+        # At each poll again: a disruption budget may allow only a few evictions at a time.
+        if self._policy == "evict":
+            call_interruptibly(self._context, lambda: self._scheduler.evict(drain.cordoned))
+        return drain, busy_workers, PollResult(None, f"waiting for {format_jobs(busy_workers)}")
+
+    def _record_joined_nodes(self, drain: Drain, workers: Sequence[Worker]) -> Drain:
+        """Return the record with the scheduler's names of chosen nodes that have joined since."""
+        names = [
+            worker.scheduled_node.name
+            for worker in workers
+            if worker.name in drain.chosen and worker.scheduled_node
+        ]
+        extended_drain = replace(drain, cordoned=tuple(dict.fromkeys([*drain.cordoned, *names])))
+        if extended_drain != drain:
+            self._drains.record(extended_drain)
+        return extended_drain
+
+    def _find_busy_workers(self, workers: Sequence[Worker], drain: Drain) -> list[Worker]:
+        """Return the workers with jobs among all that the platform may remove now.
+
+        A failed node does not report that its jobs have ended: with policy `evict` they no longer
+        count.
+        """
+        evicts = self._policy == "evict"
+
+        def may_be_removed(worker: Worker) -> bool:
+            if worker.name in drain.chosen:
+                # A node that is down cannot report that its jobs have ended.
+                is_dead = worker.scheduled_node is not None and worker.scheduled_node.is_failed
+                return not (is_dead and evicts)
+            return self._target.removes_cordoned and worker.is_cordoned
+
+        return [worker for worker in workers if worker.jobs and may_be_removed(worker)]
+
+    def _reject_busy_workers(self, workers: Sequence[Worker]) -> None:
+        busy = [worker for worker in workers if worker.jobs]
+        if busy:
+            raise GpuformError(
+                f"jobs run on {format_jobs(busy)}",
+                hint="run it again when they have ended; drain.on_busy wait waits for them, "
+                f"and --allow {Permission.EVICT_JOBS} ends them",
+            )
+
+    def _list_workers(self) -> list[Worker]:
+        # Taken before the request: the answer may be as old as the question.
+        self._listed_at = time.monotonic()
+        workers = self._target.match_workers(
+            call_interruptibly(self._context, self._scheduler.list_nodes)
+        )
+        self._names_ever_scheduled |= {worker.name for worker in workers if worker.scheduled_node}
+        return workers
+
+    def _build_not_removed_error(self, error: GpuformError) -> GpuformError:
+        message = f"nothing was taken from {self._target.label}: {error.message}"
+        if isinstance(error, Cancelled):
+            return Cancelled(message)
+        hints = [error.hint] if error.hint else []
+        if Permission.EVICT_JOBS not in (error.hint or ""):
+            hints.append(f"--allow {Permission.EVICT_JOBS} takes them as they are")
+        error_type = NotEnoughEvidence if isinstance(error, NotEnoughEvidence) else GpuformError
+        return error_type(message, hint="; ".join(hints))
+
+
+def undo_drain(
+    context: ProviderContext, drain: Drain, find_scheduler: Callable[[], Scheduler]
+) -> bool:
+    """Uncordon the nodes that have the record's label, and delete the record.
+
+    Returns:
+        False if the scheduler could not be asked: the record stays, and the user gets a warning.
+    """
+    try:
+        call_interruptibly(
+            context,
+            lambda: find_scheduler().uncordon(drain.cordoned, drain.mark),
+            grace_s=UNDO_GRACE_S,
+        )
+    except GpuformError as error:
+        context.on_warning(
+            f"{', '.join(drain.cordoned)}: may still be cordoned, for their scheduler could not "
+            f"be asked to uncordon ({_to_one_line(error)}); the next `up` or `refresh` does it"
+        )
+        return False
+    Drains.beside(context.intents).forget(drain.id)
+    return True
+
+
+def finish_drain(
+    context: ProviderContext,
+    drain: Drain,
+    find_scheduler: Callable[[], Scheduler],
+    present_names: Sequence[str],
+) -> None:
+    """Finish the record of a removal after the platform is done with it.
+
+    Args:
+        context: has the records and the warnings.
+        drain: the record.
+        find_scheduler: returns the scheduler of the nodes.
+        present_names: names of the nodes that the platform has now.
+
+    Raises:
+        GpuformError: the platform removed other nodes than the chosen ones, or nodes stay cordoned.
+    """
+    kept_names = [name for name in drain.chosen if name in present_names]
+    # A cordoned node that was removed needs no uncordon; more cordoned than chosen ones are left
+    # from an earlier attempt.
+    if not kept_names and len(drain.cordoned) <= len(drain.chosen):
+        Drains.beside(context.intents).forget(drain.id)
+        return
+    is_uncordoned = undo_drain(context, drain, find_scheduler)
+    other_names = [name for name in drain.present if name not in (*present_names, *drain.chosen)]
+    # A platform that picks nodes itself may have picked others than the cordoned ones.
+    if drain.asked and kept_names and other_names:
+        raise GpuformError(
+            f"the platform removed {', '.join(other_names)} in place of "
+            f"{', '.join(kept_names)}, which "
+            f"{'takes jobs again' if is_uncordoned else 'may still be cordoned'}: look "
+            "for jobs that ran "
+            f"on {', '.join(other_names)}"
+        )
+    if not is_uncordoned:
+        raise GpuformError(
+            f"{', '.join(drain.cordoned)} may still be cordoned", hint="run it again to uncordon"
+        )
+
+
+def _report_unpredicted(context: ProviderContext, label: str, error: GpuformError) -> None:
+    """Report in a plan why it does not name the nodes to remove."""
+    context.on_skipped_check(
+        f"which nodes of {label} go, and which jobs run on them: {_to_one_line(error)}. "
+        "Nothing is removed "
+        "before that can be told"
+    )
+
+
+def format_jobs(workers: Sequence[Worker]) -> str:
+    """Return the jobs of each worker as `train-worker-1: ml/train-0 (ada), ml/eval-3`."""
+    return "; ".join(f"{worker.name}: {_format_worker_jobs(worker)}" for worker in workers)
+
+
+def _format_worker_jobs(worker: Worker) -> str:
+    shown_jobs = [str(job) for job in worker.jobs[:_MAX_SHOWN]]
+    hidden_count = len(worker.jobs) - len(shown_jobs)
+    return ", ".join([*shown_jobs, *([f"and {hidden_count} more"] if hidden_count > 0 else [])])
+
+
+def _describe_gap(worker: Worker) -> str:
+    """Return which fact about a node's jobs is missing; empty if the scheduler reports all jobs."""
+    if worker.scheduled_node is not None:
+        doubt = worker.scheduled_node.incomplete_jobs_reason
+        return f"the jobs on {worker.name} cannot be told: {doubt}" if doubt else ""
+    if worker.match_ambiguity:
+        return f"nobody can tell which node is {worker.name}: {worker.match_ambiguity}"
+    return f"it knows no node with the name, an id or an address of {worker.name}"
+
+
+def _is_uncordoned(worker: Worker) -> bool:
+    return worker.scheduled_node is not None and not worker.is_cordoned
+
+
+def _to_leaving_node(removal: NodeRemoval) -> RemovedNode:
+    worker = removal.worker
+    return RemovedNode(name=worker.name, because=removal.reason, jobs=worker.jobs)
+
+
+def _to_one_line(error: GpuformError) -> str:
+    return " ".join(str(error).split())

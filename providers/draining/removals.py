@@ -1,0 +1,130 @@
+"""Choose which nodes of an object to remove, and check the names that users declare for it.
+
+`draining.drain_operation` calls it with workers that are matched to their scheduler's nodes. Pure.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpuform.providers.draining.schedulers import ScheduledNode
+from gpuform.schemas.models import Problem
+from gpuform.schemas.policies.drain import RunningJob
+
+NAMED_NODES_PATH: Final = "drain.nodes"
+
+_MAX_NAMES_SHOWN: Final = 20
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A node that could be removed, under its platform's name.
+
+    `aliases` are further names that a user or the scheduler may have for the node. `is_failed` is
+    the platform's report. `scheduled_node` is None if the scheduler does not know the node, or if
+    `match_ambiguity` says why several of its nodes could be this one.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    is_failed: bool = False
+    scheduled_node: ScheduledNode | None = None
+    match_ambiguity: str = ""
+
+    @property
+    def jobs(self) -> tuple[RunningJob, ...]:
+        """The jobs that run on the node."""
+        return self.scheduled_node.jobs if self.scheduled_node else ()
+
+    @property
+    def is_cordoned(self) -> bool:
+        """True if the scheduler gives the node no new jobs."""
+        return self.scheduled_node is not None and self.scheduled_node.is_cordoned
+
+    def has_name(self, name: str) -> bool:
+        return name == self.name or name in self.aliases
+
+
+@dataclass(frozen=True)
+class NodeRemoval:
+    """A node to remove, and why this one: `named`, `failed`, `cordoned`, `idle` or `newest`."""
+
+    worker: Worker
+    reason: str
+
+
+def choose_removals(
+    workers: Sequence[Worker], count: int, requested_names: Sequence[str] = ()
+) -> list[NodeRemoval]:
+    """Return the `count` nodes to remove: the requested ones, else those that are missed least.
+
+    Failed nodes come first, then cordoned, idle and the newest ones; among equals nodes without
+    jobs first, then the newest. A node without a join time counts as newer the later it stands in
+    `workers`.
+
+    Args:
+        workers: all nodes of the object.
+        count: how many nodes to remove.
+        requested_names: names that passed `find_name_problems`; empty: gpuform chooses.
+    """
+    if requested_names:
+        chosen = [worker for name in requested_names for worker in workers if worker.has_name(name)]
+        return [NodeRemoval(worker, "named") for worker in chosen]
+    ages = {
+        id(worker): (_get_join_time(worker), position) for position, worker in enumerate(workers)
+    }
+    newest = sorted(workers, key=lambda worker: ages[id(worker)], reverse=True)
+    ranked = sorted(
+        newest,
+        key=lambda worker: (
+            _REASONS_BY_PRIORITY.index(_get_removal_reason(worker)),
+            bool(worker.jobs),
+        ),
+    )
+    return [NodeRemoval(worker, _get_removal_reason(worker)) for worker in ranked[:count]]
+
+
+def find_name_problems(
+    present: Sequence[Worker], count: int, requested_names: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield the problems of the declared names of nodes to remove; none without names."""
+    known_names = ", ".join(worker.name for worker in present[:_MAX_NAMES_SHOWN])
+    known_names += ", ..." if len(present) > _MAX_NAMES_SHOWN else ""
+    previous_workers: list[Worker | None] = []
+    for position, name in enumerate(requested_names):
+        worker = next((candidate for candidate in present if candidate.has_name(name)), None)
+        if worker is None:
+            yield Problem(
+                f"{NAMED_NODES_PATH}[{position}]",
+                f"there is no node {name}; there are {known_names}",
+            )
+        elif worker in previous_workers:
+            yield Problem(
+                f"{NAMED_NODES_PATH}[{position}]", f"{name} is a node that is named before"
+            )
+        previous_workers.append(worker)
+    # Naming some nodes and leaving the others to gpuform would be ambiguous.
+    if requested_names and len(requested_names) != count:
+        nodes = "node goes" if count == 1 else "nodes go"
+        yield Problem(
+            NAMED_NODES_PATH,
+            f"names {len(requested_names)}, and {count} {nodes}: name as many, or none "
+            "to let them be chosen",
+        )
+
+
+_REASONS_BY_PRIORITY: Final = ("failed", "cordoned", "idle", "newest")
+
+
+def _get_removal_reason(worker: Worker) -> str:
+    if worker.is_failed or (worker.scheduled_node and worker.scheduled_node.is_failed):
+        return "failed"
+    if worker.is_cordoned:
+        return "cordoned"
+    return "newest" if worker.jobs else "idle"
+
+
+def _get_join_time(worker: Worker) -> float:
+    since = worker.scheduled_node.joined_at if worker.scheduled_node else None
+    return since or 0.0

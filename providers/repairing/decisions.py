@@ -1,0 +1,326 @@
+"""Decide which broken nodes a run repairs, and show the repairs as changes of a plan.
+
+Platforms call `choose_repairs` with faults that schedulers and their own APIs report. Pure, except
+for `--allow repair` and nodes that a person requests, which come from the run's permissions.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from gpuform.providers import permissions
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.evidence import Observation, find_gaps
+from gpuform.providers.evidence.decisions import REPAIR_NODE
+from gpuform.providers.permissions import Permission
+from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.policies.repair import FaultCause, NodeFault, NodeRepair, RepairPolicy
+from gpuform.schemas.resource_facts import Notice, NoticeKind
+from gpuform.schemas.values import contains_unknown
+
+Policy = TypeVar("Policy", bound=RepairPolicy)
+
+_CAUSES_BY_PRIORITY: Final = tuple(FaultCause)
+"""Which cause counts when several sources report the same node as broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The nodes of one object, and how its platform can repair a node.
+
+    `allowed_modes` are the modes that the policy permits, in the platform's words; the first is the
+    default. `all_modes` are all that the platform has. An approval cannot change a proposed repair
+    to one of `create_only_modes`. `unhealthy_names` are nodes that any source reports as unusable,
+    `repairing_names` nodes whose repair has begun. `instance_ids` has the platform's id of each
+    node.
+    """
+
+    node_names: Collection[str]
+    allowed_modes: Sequence[str]
+    all_modes: Collection[str]
+    create_only_modes: Collection[str] = ()
+    unhealthy_names: Collection[str] = ()
+    repairing_names: Collection[str] = ()
+    instance_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UnrepairedFault:
+    """A fault that this run does not repair, and the reason."""
+
+    fault: NodeFault
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepairDecision:
+    """The repairs that are due, in their order, and at most `max_parallel` at a time.
+
+    `node_names` are all nodes of the object.
+    """
+
+    due_repairs: Sequence[NodeRepair] = ()
+    unrepaired: Sequence[UnrepairedFault] = ()
+    max_parallel: int = 1
+    node_names: Collection[str] = ()
+
+
+def parse_repair_policy(inputs: Mapping[str, Any], policy_type: type[Policy]) -> Policy | None:
+    """Return the repair policy that inputs declare, or None if it is missing or not known yet."""
+    declared = inputs.get("repair")
+    if not isinstance(declared, Mapping) or contains_unknown(declared):
+        return None
+    return policy_type.model_validate(declared)
+
+
+def parse_faults(outputs: Mapping[str, Any]) -> list[NodeFault]:
+    """Return the node faults in a resource's outputs; none from states of older versions."""
+    raw_faults = outputs.get("faults")
+    try:
+        return (
+            [NodeFault.model_validate(raw_fault) for raw_fault in raw_faults]
+            if isinstance(raw_faults, list)
+            else []
+        )
+    except ValidationError:
+        return []
+
+
+def choose_repairs(
+    policy: RepairPolicy | None, faults: Sequence[NodeFault], fleet: Fleet
+) -> RepairDecision:
+    """Return which faults to repair now, and why the others are not.
+
+    A node that a person requests by name is repaired whatever the policy says, and only once. With
+    more than `max_unhealthy` unusable nodes only requested nodes are repaired.
+
+    Raises:
+        GpuformError: a person requests a repair mode that the platform does not have.
+    """
+    requested_modes = permissions.repairs_asked()
+    fault_by_node = _find_fault_by_node(policy, faults, fleet)
+    due_repairs: list[NodeRepair] = []
+    unrepaired: list[UnrepairedFault] = []
+    general_reason = _find_general_reason_against(
+        policy, {*fleet.unhealthy_names, *fault_by_node}, fleet
+    )
+    # A requested node has its own repair below: two requests for one node would be two repairs.
+    for fault in fault_by_node.values():
+        if fault.node in requested_modes:
+            continue
+        reason = _find_reason_against(policy, fault, fleet) or general_reason
+        if reason is not None:
+            unrepaired.append(UnrepairedFault(fault, reason))
+        else:
+            due_repairs.append(_to_node_repair(fault, _choose_mode(fault, fleet)))
+    requested_repairs = [
+        _build_requested_repair(name, mode, fault_by_node, fleet)
+        for name, mode in requested_modes.items()
+        if name in fleet.node_names and name not in fleet.repairing_names
+    ]
+    max_parallel = 1 if policy is None else policy.parallel
+    return RepairDecision(
+        (*requested_repairs, *due_repairs), unrepaired, max_parallel, fleet.node_names
+    )
+
+
+def _find_fault_by_node(
+    policy: RepairPolicy | None, faults: Sequence[NodeFault], fleet: Fleet
+) -> dict[str, NodeFault]:
+    """Return the main fault of each existing node that is not being repaired.
+
+    Causes in the policy come before others. If the platform proposes a repair for the node, the
+    main fault gets the id and mode of the proposal, so that approving the fault approves the
+    proposal.
+    """
+    causes = policy.causes if policy is not None else ()
+
+    def get_sort_key(fault: NodeFault) -> tuple[bool, int, str]:
+        return fault.cause not in causes, _get_cause_rank(fault), fault.node
+
+    fault_by_node: dict[str, NodeFault] = {}
+    for fault in sorted(faults, key=get_sort_key):
+        # A fault of a node that has left, or whose repair has begun, asks for no further repair.
+        if fault.node not in fleet.node_names or fault.node in fleet.repairing_names:
+            continue
+        main_fault = fault_by_node.setdefault(fault.node, fault)
+        if fault.id and not main_fault.id:
+            proposal = {"id": fault.id, "mode": fault.mode}
+            fault_by_node[fault.node] = main_fault.model_copy(update=proposal)
+    return fault_by_node
+
+
+def _get_cause_rank(fault: NodeFault) -> int:
+    return (
+        _CAUSES_BY_PRIORITY.index(FaultCause(fault.cause))
+        if fault.cause in set(FaultCause)
+        else len(_CAUSES_BY_PRIORITY)
+    )
+
+
+def _find_reason_against(policy: RepairPolicy | None, fault: NodeFault, fleet: Fleet) -> str | None:
+    """Return the reason against repairing this node alone, or None."""
+    if policy is None:
+        return "nothing is declared: `repair` would repair it"
+    if fault.cause not in policy.causes:
+        return f"repair.on has no {fault.cause}"
+    if not _choose_mode(fault, fleet):
+        return f"{fault.mode} is none of repair.modes"
+    if not policy.is_automatic and not _is_reviewed(fault):
+        return "it waits for a review of the plan"
+    return None
+
+
+def _is_reviewed(fault: NodeFault) -> bool:
+    # `--allow repair` approves every repair, a reviewed plan only the repairs that it shows.
+    if Permission.REPAIR in permissions.given():
+        return True
+    return permissions.repair_key(fault) in permissions.reviewed_repairs()
+
+
+def _find_general_reason_against(
+    policy: RepairPolicy | None, unhealthy_names: Collection[str], fleet: Fleet
+) -> str | None:
+    """Return the reason against repairing any node now, or None."""
+    if policy is None:
+        return None
+    broken_names, node_count = {*unhealthy_names, *fleet.repairing_names}, len(fleet.node_names)
+    # So many broken nodes point to a common cause, which repairs of nodes would not remove.
+    if len(broken_names) > policy.compute_max_unhealthy(node_count):
+        return (
+            f"{len(broken_names)} of {node_count} nodes are unhealthy, more than "
+            "repair.max_unhealthy "
+            f"({policy.limit}) lets be: the fault may not be the nodes'"
+        )
+    repairing_count = len(fleet.repairing_names)
+    if repairing_count >= policy.parallel:
+        return f"{repairing_count} repaired already, of at most {policy.parallel} at a time"
+    return None
+
+
+def _choose_mode(fault: NodeFault, fleet: Fleet) -> str:
+    """Return the platform's proposed mode if it is allowed, else the first allowed mode, or ""."""
+    if fault.mode in fleet.allowed_modes:
+        return fault.mode
+    return next(
+        (
+            mode
+            for mode in fleet.allowed_modes
+            if not fault.id or mode not in fleet.create_only_modes
+        ),
+        "",
+    )
+
+
+def _build_requested_repair(
+    name: str, mode: str, fault_by_node: Mapping[str, NodeFault], fleet: Fleet
+) -> NodeRepair:
+    """Return the repair of a node that a person requests; with an empty `mode` gpuform chooses."""
+    if mode and mode not in fleet.all_modes:
+        raise GpuformError(
+            f"node {name} cannot be repaired by {mode}",
+            hint=f"ways to repair it are: {', '.join(fleet.all_modes)}",
+        )
+    fault = fault_by_node.get(name)
+    # Together's approve request cannot set HOST_POWER_CYCLE (`betaclusterremediation.go`).
+    if fault is not None and fault.id and mode in fleet.create_only_modes and mode != fault.mode:
+        raise GpuformError(
+            f"the proposed repair of node {name} ({fault.mode}) cannot be changed to {mode}",
+            hint="approve it as it is, or reject it on the platform's own pages first",
+        )
+    if fault is None:
+        instance = fleet.instance_ids.get(name, "")
+        fault = NodeFault(node=name, cause=FaultCause.ASKED, because="asked for", instance=instance)
+    return _to_node_repair(fault, mode or _choose_mode(fault, fleet))
+
+
+def _to_node_repair(fault: NodeFault, mode: str) -> NodeRepair:
+    return NodeRepair(
+        node=fault.node,
+        mode=mode,
+        cause=fault.cause,
+        because=fault.because,
+        since=fault.since,
+        proposed=fault.mode,
+        id=fault.id,
+        instance=fault.instance,
+    )
+
+
+BEFORE_REPAIR = "broken"
+"""How a plan shows a node before its repair."""
+
+
+def build_repair_changes(
+    decision: RepairDecision, *, replaces: bool = False
+) -> Iterator[FieldChange]:
+    """Yield a change of the plan for each due repair; `replaces`: the object itself is replaced."""
+    limit_text = f"{decision.max_parallel} at a time"
+    for repair in decision.due_repairs:
+        before = "in use" if repair.cause == FaultCause.ASKED else BEFORE_REPAIR
+        because = (
+            f"{repair.evidence}; {limit_text}" if len(decision.due_repairs) > 1 else repair.evidence
+        )
+        if repair.proposed and repair.proposed != repair.mode:
+            because += f"; {repair.proposed} was proposed"
+        path = f'repair["{repair.node}"]'
+        yield FieldChange(
+            path, Action.UPDATE, before, repair.mode, replaces, because=because, repair=repair
+        )
+
+
+def describe_repair(repair: NodeRepair) -> str:
+    """Return a repair as a sentence, for messages outside of plans."""
+    return f"repairs node {repair.node} by {repair.mode}: {repair.evidence}"
+
+
+def build_due_repair_notices(decision: RepairDecision) -> Iterator[Notice]:
+    """Yield a notice for each broken node that the next `up` or `repair` repairs.
+
+    A repair that a person has requested by name gives no notice: the node need not be broken.
+    """
+    for repair in decision.due_repairs:
+        if repair.cause == FaultCause.ASKED:
+            continue
+        text = (
+            f"node {repair.node} is broken: {repair.evidence}. `gpuform repair` does {repair.mode}"
+        )
+        yield Notice(kind=NoticeKind.REPAIR, text=text, at=repair.since)
+
+
+def build_unrepaired_notices(decision: RepairDecision) -> Iterator[Notice]:
+    """Yield a notice for each broken node that is not repaired, with the reason."""
+    for unrepaired in decision.unrepaired:
+        fault = unrepaired.fault
+        proposal = f"; {fault.mode} is proposed" if fault.mode else ""
+        since = f", since {fault.since}" if fault.since else ""
+        text = (
+            f"node {fault.node} is broken: {fault.because}{since}{proposal}. Not repaired: "
+            f"{unrepaired.reason}"
+        )
+        yield Notice(kind=NoticeKind.REPAIR, text=text, at=fault.since)
+
+
+def is_unusable_for(
+    grace_s: float, *, unusable_since: float | None, now: float, created_at: float | None = None
+) -> bool:
+    """Return True if a node has been unusable for at least `grace_s` seconds.
+
+    Args:
+        grace_s: how long a node may be unusable without being repaired, in seconds.
+        unusable_since: when the node became unusable, in unix seconds; None if unknown.
+        now: the platform's time, in unix seconds.
+        created_at: when the machine was created, in unix seconds; None if unknown.
+    """
+    missing = []
+    if unusable_since is None:
+        missing.append("it does not say since when the node cannot be used")
+    # A time before the machine existed, or in the future, is a stale or wrong clock: it proves no
+    # duration.
+    elif unusable_since > now or (created_at is not None and unusable_since < created_at):
+        missing.append("the node cannot be used since a time at which it did not exist")
+    elif now - unusable_since < grace_s:
+        missing.append(f"the node cannot be used for {now - unusable_since:.0f} of {grace_s:.0f} s")
+    return not find_gaps(REPAIR_NODE, Observation("the node's scheduler", missing))

@@ -1,0 +1,310 @@
+"""Build Slurm's query commands, and parse strictly what they print: a surprise is a ValueError.
+
+`scheduler` and `batch` run the commands. The texts of `scontrol show node` and `squeue --format`
+are made for scripts, and old. JSON is no choice yet: `scontrol` of 22.05 has none, each version has
+its own schema, and Slurm can be built without it. `sinfo` leaves out nodes without a partition, and
+flags of states.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import product
+
+from gpuform.schemas.policies.drain import RunningJob
+
+LIST_NODES_COMMAND = ("scontrol", "show", "node")
+
+# A name may hold anything, line breaks too: it stands last, behind a sign that begins a record.
+_RECORD_START = "\x1e"
+_STATES_ON_NODES = "CONFIGURING,COMPLETING,RESIZING,RUNNING,SIGNALING,STAGE_OUT,STOPPED,SUSPENDED"
+LIST_JOBS_COMMAND = (
+    "squeue",
+    "--noheader",
+    "--all",
+    f"--states={_STATES_ON_NODES}",
+    f"--format={_RECORD_START}%i|%N|%u|%j",
+)
+"""Lists the jobs that hold nodes. Of a COMPLETING job, %N has only the nodes that it still holds.
+"""
+
+_JOB_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)
+_BASE_STATES = {"ALLOCATED", "DOWN", "ERROR", "FUTURE", "IDLE", "MIXED", "UNKNOWN"}
+_UNUSABLE_STATES = {"DOWN", "ERROR", "FAIL", "NOT_RESPONDING", "INVALID_REG"}
+_SHORT_FLAGS = "*~#!%$@^-"
+_ADDRESSES = re.compile(r"\bNode(?:Addr|HostName)=(\S+)")
+_REASON_SIGNATURE = re.compile(r" \[[^\[\]@]*@[^\[\]]*\]$")
+
+
+@dataclass(frozen=True)
+class SlurmNode:
+    """A node as `scontrol show node` prints it."""
+
+    name: str
+    states: frozenset[str]
+    """The base state and its flags, such as MIXED and DRAIN."""
+    reason: str = ""
+    """Why the node is drained or down, without the name and the time that Slurm adds."""
+    addresses: tuple[str, ...] = ()
+    """NodeAddr and NodeHostName of the node."""
+
+    @property
+    def is_drained(self) -> bool:
+        """True if somebody has told the node to take no new jobs: DRAIN or FAIL."""
+        return not self.states.isdisjoint({"DRAIN", "FAIL"})
+
+    @property
+    def is_failed(self) -> bool:
+        return not _UNUSABLE_STATES.isdisjoint(self.states)
+
+    @property
+    def unusable_states(self) -> str:
+        """The states that make the node unusable, such as DOWN+NOT_RESPONDING, or ""."""
+        return "+".join(sorted(_UNUSABLE_STATES & self.states))
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a job runs on the node, even one that the user may not see."""
+        return not self.states.isdisjoint({"ALLOCATED", "MIXED", "COMPLETING"})
+
+
+def parse_nodes(output: str) -> list[SlurmNode]:
+    """Return the nodes that LIST_NODES_COMMAND prints, without nodes in state FUTURE.
+
+    Raises:
+        ValueError: the text has another form, no node, or one node twice.
+    """
+    if output.strip() == "No nodes in the system":
+        return []
+    blocks = [block for block in re.split(r"\n\s*\n", output.strip()) if block]
+    if not blocks:
+        raise ValueError("it told no nodes")
+    nodes = [_parse_node(block) for block in blocks]
+    if len({node.name for node in nodes}) < len(nodes):
+        raise ValueError("it told a node twice")
+    return [node for node in nodes if "FUTURE" not in node.states]
+
+
+def _parse_node(block: str) -> SlurmNode:
+    first, *lines = block.split("\n")
+    name = re.match(r"NodeName=([\w.-]+)(?: |$)", first, re.ASCII)
+    states = [line for line in lines if line.startswith("   State=")]
+    reasons = [line for line in lines if line.startswith("   Reason=")]
+    # Comments may hold lines as well: what is not plain is not believed.
+    if name is None or len(states) != 1 or len(reasons) > 1:
+        raise ValueError(f"{first[:80]!r} begins no node")
+    reason = reasons[0].removeprefix("   Reason=") if reasons else ""
+    addressed = [line for line in lines if line.startswith("   NodeAddr=")]
+    addresses = _ADDRESSES.findall(addressed[0]) if len(addressed) == 1 else ()
+    return SlurmNode(
+        name[1], _parse_states(states[0]), _REASON_SIGNATURE.sub("", reason), tuple(addresses)
+    )
+
+
+def _parse_states(line: str) -> frozenset[str]:
+    printed = line.removeprefix("   State=").split(" ")[0]
+    base_state, *flags = printed.split("+")
+    # Until 21.08 some flags are signs: DOWN* does not respond.
+    states = {flag.rstrip(_SHORT_FLAGS) for flag in (base_state, *flags)}
+    if "*" in printed:
+        states.add("NOT_RESPONDING")
+    if base_state.rstrip(_SHORT_FLAGS) not in _BASE_STATES:
+        raise ValueError(f"{printed!r} is no state of a node")
+    return frozenset(states)
+
+
+def parse_jobs(output: str) -> dict[str, list[RunningJob]]:
+    """Return the jobs that LIST_JOBS_COMMAND prints, by the nodes that they hold.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    if not output:
+        return {}
+    unexpected, *records = output.split(_RECORD_START)
+    if unexpected:
+        raise ValueError(f"{unexpected[:80]!r} is no job")
+    jobs: dict[str, list[RunningJob]] = {}
+    for record in records:
+        fields = record.split("|", 3)
+        if len(fields) != 4 or not _JOB_ID.fullmatch(fields[0]):
+            raise ValueError(f"{record[:80]!r} is no job")
+        job_id, hostlist, user, name = fields
+        job = RunningJob(id=job_id, name=" ".join(name.split()), user=user)
+        for node in expand_hostlist(hostlist):
+            jobs.setdefault(node, []).append(job)
+    return jobs
+
+
+def build_running_jobs_command(node_names: list[str]) -> tuple[str, ...]:
+    """Return the command for `parse_running_jobs`; users choose no part of its output."""
+    return (
+        "squeue",
+        "--noheader",
+        "--all",
+        f"--states={_STATES_ON_NODES.replace('COMPLETING,', '')}",
+        f"--nodelist={','.join(node_names)}",
+        "--Format=JobArrayID:64,BatchFlag:8,Requeue:8",
+    )
+
+
+def parse_running_jobs(output: str) -> dict[str, bool]:
+    """Return the ids of running jobs, and whether each can be requeued: batch jobs that allow it.
+
+    The parts of a heterogeneous job (`7+0`, `7+1`) count as one job with its number (`7`).
+    """
+    can_requeue_by_job: dict[str, bool] = {}
+    for line in output.splitlines():
+        fields = line.split()
+        if len(fields) != 3 or not _JOB_ID.fullmatch(fields[0]) or set(fields[1:]) - {"0", "1"}:
+            raise ValueError(f"{line[:80]!r} is no job")
+        job_id = fields[0].split("+")[0]
+        # A heterogeneous job can be requeued only if each of its parts can.
+        can_requeue_by_job[job_id] = fields[1:] == ["1", "1"] and can_requeue_by_job.get(
+            job_id, True
+        )
+    return can_requeue_by_job
+
+
+_HOST_NAME_PATTERN = r"(?:[\w.-]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"
+_HOSTLIST = re.compile(f"{_HOST_NAME_PATTERN}(?:,{_HOST_NAME_PATTERN})*", re.ASCII)
+_HOSTLIST_ITEM = re.compile(_HOST_NAME_PATTERN, re.ASCII)
+_HOSTLIST_PART = re.compile(r"\[([\d,-]+)\]|([^\[\]]+)")
+_MAX_NODES = 100_000
+
+
+def expand_hostlist(hostlist: str) -> list[str]:
+    """Return the names of a hostlist expression in its order; none for an empty one.
+
+    Raises:
+        ValueError: the text is no hostlist, or names more nodes than a Slurm has.
+    """
+    if not hostlist:
+        return []
+    if not _HOSTLIST.fullmatch(hostlist):
+        raise ValueError(f"{hostlist!r} is no hostlist expression")
+    return [name for item in _HOSTLIST_ITEM.findall(hostlist) for name in _expand_item(item)]
+
+
+def _expand_item(item: str) -> list[str]:
+    parts = [
+        _expand_ranges(ranges) if ranges else [plain_part]
+        for ranges, plain_part in _HOSTLIST_PART.findall(item)
+    ]
+    return ["".join(combination) for combination in product(*parts)]
+
+
+def _expand_ranges(ranges: str) -> list[str]:
+    """Return the numbers of `00-02,7`, zero-padded like the first number of each range."""
+    numbers = []
+    for number_range in ranges.split(","):
+        first, _, last = number_range.partition("-")
+        numbers_in_range = range(int(first), int(last or first) + 1)
+        if not 0 < len(numbers_in_range) <= _MAX_NODES:
+            raise ValueError(f"[{ranges}] is no range of names")
+        numbers += [f"{number:0{len(first)}}" for number in numbers_in_range]
+    return numbers
+
+
+# Tasks that wait are written as one: `7_[1-9%2]`.
+_ANY_ID = re.compile(r"\d+(?:[_+][\d\[\],%:.-]+)?", re.ASCII)
+_ENDED_STATES = {
+    *("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("BOOT_FAIL", "DEADLINE", "REVOKED"),
+}
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A batch job as Slurm reports it."""
+
+    job_id: str
+    state: str
+    """Slurm's word, such as PENDING, RUNNING, COMPLETING, COMPLETED or NODE_FAIL."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that the job has or had; while it is PENDING, the nodes that it requests."""
+    reason: str = ""
+    """Why the job is PENDING, such as `ReqNodeNotAvail, UnavailableNodes:w2`, or why it failed."""
+    exit_code: str = ""
+    """`CODE:SIGNAL`, as Slurm writes it; empty until the job has ended."""
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the job holds no node any more, and never will."""
+        return self.state in _ENDED_STATES
+
+    @property
+    def has_succeeded(self) -> bool:
+        """True if the script ended with 0, as far as Slurm reports."""
+        return self.state == "COMPLETED" and self.exit_code in {"", "0:0"}
+
+
+def build_batch_jobs_command(job_names: Collection[str]) -> tuple[str, ...]:
+    """Return the command for `parse_batch_jobs`: jobs with these names, ended ones included."""
+    return (*_build_named_jobs_command(job_names), f"--format={_RECORD_START}%i|%U|%T|%N|%n|%r|%j")
+
+
+def build_exit_codes_command(job_names: Collection[str]) -> tuple[str, ...]:
+    """Return the command for `parse_exit_codes`; users choose no part of its output."""
+    return (*_build_named_jobs_command(job_names), "--Format=JobID:32,exit_code:32")
+
+
+def _build_named_jobs_command(job_names: Collection[str]) -> tuple[str, ...]:
+    return (
+        "squeue",
+        "--noheader",
+        "--all",
+        "--states=all",
+        f"--name={','.join(sorted(job_names))}",
+    )
+
+
+def parse_batch_jobs(output: str, *, uid: int, job_names: Collection[str]) -> dict[str, SlurmJob]:
+    """Return the newest job of each name that belongs to the user `uid`, by name.
+
+    Jobs of other users or names, tasks of arrays and parts of heterogeneous jobs are left out.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    if not output:
+        return {}
+    unexpected, *records = output.split(_RECORD_START)
+    if unexpected:
+        raise ValueError(f"{unexpected[:80]!r} is no job")
+    jobs: dict[str, SlurmJob] = {}
+    for record in records:
+        fields = record.split("|", 6)
+        if len(fields) != 7 or not _ANY_ID.fullmatch(fields[0]) or not fields[1].isdecimal():
+            raise ValueError(f"{record[:80]!r} is no job")
+        job_id, owner, state, allocated, requested, reason, name = fields
+        name = name.removesuffix("\n")
+        # Other users may have jobs of the same name.
+        if int(owner) != uid or name not in job_names or not job_id.isdecimal():
+            continue
+        if not re.fullmatch(r"[A-Z_]+", state):
+            raise ValueError(f"{state[:80]!r} is no state of a job")
+        nodes = tuple(
+            expand_hostlist(allocated.strip() or (requested.strip() if state == "PENDING" else ""))
+        )
+        shown_reason = "" if reason == "None" else " ".join(reason.split())
+        # Slurm numbers jobs upwards: the higher id is the newer job.
+        if name not in jobs or int(jobs[name].job_id) < int(job_id):
+            jobs[name] = SlurmJob(job_id, state, nodes, shown_reason)
+    return jobs
+
+
+def parse_exit_codes(output: str) -> dict[str, str]:
+    """Return the exit code of each job as `CODE:SIGNAL`, by its number."""
+    codes = {}
+    for line in output.splitlines():
+        fields = line.split()
+        if len(fields) != 2 or not fields[0].isdecimal():
+            raise ValueError(f"{line[:80]!r} is no job")
+        job_id, exit_code = fields
+        if exit_code.isdecimal():  # as of wait(2)
+            exit_code = f"{int(exit_code) >> 8 & 255}:{int(exit_code) & 127}"
+        elif not re.fullmatch(r"\d+:\d+", exit_code, re.ASCII):
+            raise ValueError(f"{exit_code[:80]!r} is no exit code")
+        codes[job_id] = exit_code
+    return codes
