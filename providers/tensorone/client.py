@@ -148,12 +148,12 @@ class TensorOneClient:
 
     @property
     def cluster_listing(self) -> Listing[ClusterReading]:
-        """The clusters for readers who may share requests."""
+        """Return the clusters for readers who may share requests."""
         return self._cluster_listing
 
     @property
     def poll_schedule(self) -> PollSchedule:
-        """The poll schedule shared by all waiters of this client."""
+        """Return the poll schedule shared by all waiters of this client."""
         return self._poll_schedule
 
     def create(self, body: Mapping[str, Any]) -> wire.Cluster:
@@ -165,7 +165,7 @@ class TensorOneClient:
         return self._send_change("POST", _CLUSTERS_PATH, body, Retry.CREATE)
 
     def list_clusters(self) -> Sequence[ClusterReading]:
-        """Return every cluster that the key may see, from as many pages as there are."""
+        """Return every cluster visible to the key, from as many pages as there are."""
         return self.list_clusters_with_age()[0]
 
     def list_clusters_with_age(self) -> tuple[Sequence[ClusterReading], float | None]:
@@ -194,7 +194,7 @@ class TensorOneClient:
         return list(reading_by_id.values()), oldest_read_at
 
     def get_cluster(self, cluster_id: str, metrics_window: str = "") -> ClusterReading:
-        """Return one cluster, with metrics over a window such as `24h`.
+        """Return one cluster, with metrics over a window, as `24h`.
 
         Without a window the platform chooses one.
 
@@ -242,11 +242,11 @@ class TensorOneClient:
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds that this machine's clock is ahead of the platform's; None while unknown."""
+        """Return the seconds by which this machine's clock is ahead; None while unknown."""
         return self._api.clock_ahead
 
     def probe(self) -> Answered:
-        """Send the cheapest request that needs the key.
+        """Send the cheapest request with the key.
 
         Raises:
             GpuformError: the key or the connection is unusable.
@@ -258,7 +258,7 @@ class TensorOneClient:
         return Answered(self._api.address, self._api.clock_ahead)
 
     def close(self) -> None:
-        """Close the connections; the client opens new ones when it is used again."""
+        """Close the connections; a later request opens new ones."""
         self._api.close()
 
     def _send_change(

@@ -215,7 +215,7 @@ class ClusterOperations:
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedCluster | None:
-        """Return the cluster as TensorOne reports it, or None for a deleted one.
+        """Return the cluster as TensorOne reports the values, or None for a deleted one.
 
         Auto-termination is no drift, nor is the placement by a search for capacity. An answer older
         than our last change is not believed: the cluster is read again.
@@ -262,7 +262,7 @@ class ClusterOperations:
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send the fields that change in place, if there are any; `wait_until_ready` does the rest.
+        """Send changes in place, if there are any; `wait_until_ready` does the rest.
 
         A broken cluster is stopped, and `wait_until_ready` starts it.
         """

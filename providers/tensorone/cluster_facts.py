@@ -96,7 +96,7 @@ _OUTBOUND_DIRECTIONS: Final = ("outbound", "egress")
 def describe_cluster_exposure(
     values: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> Exposure | None:
-    """Return the ports that every address reaches, or None if there are none.
+    """Return the ports open to every address, or None.
 
     For a cluster that does not exist yet nobody knows the ports, unless the declaration opens none.
     """
@@ -125,7 +125,7 @@ def _is_changed(values: Mapping[str, Any], outputs: Mapping[str, Any], name: str
 
 
 def _list_open_ports(rules: list[Any]) -> Iterator[str]:
-    """Yield the ports that every address reaches, as `22/tcp`."""
+    """Yield the ports open to every address, as `22/tcp`."""
     for rule in rules:
         if not isinstance(rule, Mapping):
             continue
@@ -154,7 +154,7 @@ _TERMINATION_LIMITS: Final = ("idle_minutes", "max_runtime_hours", "cost_limit_u
 
 
 def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
-    """Return the resource usage and the expenses of a cluster with these inputs and outputs.
+    """Return the resource usage and the expenses of a cluster.
 
     The observed region and GPU type count before the declared ones: a search for capacity may have
     placed the cluster elsewhere.
@@ -211,7 +211,7 @@ def _list_expenses(
 
 
 def _is_reported_rate_valid(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
-    """Return True if everything that the rate depends on is declared as observed."""
+    """Return True if every field behind the rate is declared as observed."""
     declared_fields = (name for name in _PRICED_FIELDS if values.get(name) is not None)
     return all(is_equal(values[name], outputs.get(name)) for name in declared_fields)
 
@@ -254,7 +254,7 @@ def read_live_figures(client: TensorOneClient, ids: Sequence[str]) -> Mapping[st
 
 
 def _format_use(metrics: ClusterMetrics, *, is_running: bool) -> Iterator[str]:
-    """Yield the use of a cluster's GPUs, and its times while it runs."""
+    """Yield the GPU use of a cluster, and uptime and idle time of a running one."""
     current = metrics.metrics.current
     # the last figures of a stopped cluster say nothing about now
     if is_running:
@@ -275,7 +275,7 @@ def _format_use(metrics: ClusterMetrics, *, is_running: bool) -> Iterator[str]:
 
 
 def _format_cost(metrics: ClusterMetrics) -> Iterator[str]:
-    """Yield what a cluster has cost and how well it was used."""
+    """Yield the cost of a cluster and the efficiency of the spending."""
     cost, efficiency = metrics.cost, metrics.metrics.historical.cost_efficiency
     sums = ((cost.session_cost, "this session"), (cost.total_lifetime_cost, "in all"))
     if parts := [
@@ -293,7 +293,7 @@ def _format_money(value: float, cost: wire.Cost) -> str:
 
 
 def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Notice]:
-    """Yield the end that the platform expects, and a template with another version by now.
+    """Yield the end expected by the platform, and a newer version of the template.
 
     `estimated_termination` and `template_version` are from TensorOne's documentation ('Get Cluster
     Details'). That a cluster keeps the version of its creation is our reading.
@@ -347,7 +347,7 @@ def plan_state_changes(
 
 
 def _plan_change_after_termination(stop_reason: str, state: str) -> FieldChange:
-    """Return the change for a cluster that its own limit has stopped."""
+    """Return the change for a cluster stopped by auto-termination."""
     because = f"stopped by {stop_reason}"
     if state == "stopped":
         return FieldChange("state", Action.UPDATE, "running", state, because=because)
@@ -361,7 +361,7 @@ def _plan_change_after_termination(stop_reason: str, state: str) -> FieldChange:
 def describe_start_effect(
     path: str, outputs: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> str:
-    """Return what a plan says about a change that only a start applies."""
+    """Return the plan's words for a change applied by a start only."""
     is_stopped = outputs.get("status") == ClusterStatus.STOPPED
     if declared.get("state") == "stopped":
         if path == "restore_snapshot":

@@ -90,7 +90,7 @@ class StartStopSequence:
         return f"the platform started it without {unmet_text}"
 
     def find_accepted_stop_reason(self, cluster: wire.Cluster) -> str | None:
-        """Return why a cluster may stay stopped although it should run, or None.
+        """Return why a cluster may stay stopped in spite of the declaration, or None.
 
         The permission `start-terminated` allows the start of a cluster that its own limits stopped.
         """
@@ -139,14 +139,14 @@ class StartStopSequence:
         return None if may_stay_stopped else "start"
 
     def _has_changes(self, cluster: wire.Cluster) -> bool:
-        """Return True if a start would change something that no start has been sent with yet."""
+        """Return True if a start would change something not sent with a start yet."""
         # sent once: a field that the platform ignores must not stop and start the cluster again and
         # again
         return not self._has_sent_changes and bool(find_start_changes(cluster, self._inputs))
 
     @property
     def _snapshot_to_restore(self) -> str | None:
-        """The declared snapshot, unless the cluster was started from this snapshot before."""
+        """Return the declared snapshot, unless an earlier start has restored this snapshot."""
         declared_snapshot = self._inputs.restore_snapshot
         return None if declared_snapshot == self.restored_snapshot else declared_snapshot
 

@@ -56,14 +56,14 @@ def evaluate_idleness(client: TensorOneClient, id_: str, idleness: Idleness) -> 
 
 
 def describe_idle_stop(idleness: Idleness, now: float) -> str:
-    """Return the recorded reason of a stop that is requested now because of idleness."""
+    """Return the recorded reason of a stop for idleness, requested now."""
     return f"{CAUSE}, each GPU used {idleness.text} up to {written(now)}"
 
 
 def find_idle_stop_reason(
     cluster: wire.Cluster, stops: IdleStops, outputs: Mapping[str, Any]
 ) -> str | None:
-    """Return why `gpuform expire` stopped a cluster, or None if it did not or somebody did since.
+    """Return the reason of a stop by `gpuform expire`, or None for any other stop.
 
     Args:
         cluster: the cluster as the platform reports it.
@@ -135,7 +135,7 @@ class _IdlenessCheck:
             yield self._format_use(maximum, f"within the last {self._window}")
 
     def _find_activity_doubts(self) -> Iterator[str]:
-        """Yield what the platform reports beside its metrics that contradicts idleness."""
+        """Yield contradictions to idleness beside the metrics."""
         cluster, required_s = self._cluster, self._idleness.lasting
         changed, uptime = cluster.status_details.last_status_change, cluster.uptime_seconds
         # without either, the cluster may have been started a minute ago

@@ -11,7 +11,7 @@ from gpuform.schemas.tensorone.statuses import ClusterStatus, to_unix_time
 
 
 def held(settings: Settings) -> list[Held]:
-    """Return the clusters of the account that are not being deleted.
+    """Return the clusters of the account, without clusters in deletion.
 
     Sends one request for each page of the list. `hourly_cost` is the current rate.
 

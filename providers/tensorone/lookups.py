@@ -33,7 +33,7 @@ def clusters(
     project_id: str | None = None,
     template_id: str | None = None,
 ) -> Sequence[Cluster]:
-    """Return the clusters that match every given value, sorted by name and without secrets.
+    """Return the clusters with every given value, sorted by name and without secrets.
 
     Environment variables and SSH commands are removed. No document says that a list has every part
     of a cluster: a missing part is None.

@@ -48,7 +48,7 @@ class RateLimits:
         self._windows: dict[str, _LimitWindow] = {}
 
     def wait_for_turn(self, request: "httpx.Request") -> "httpx.Request":
-        """Return the request as soon as the limits allow it to be sent.
+        """Return the request as soon as the limits allow the request to be sent.
 
         Raises:
             RateLimited: the wait would pass the deadline of the operation.
@@ -75,7 +75,7 @@ class RateLimits:
         return request
 
     def record_answer(self, response: "httpx.Response") -> None:
-        """Record the limit that an answer reports."""
+        """Record the limit reported by an answer."""
         now = get_current_context().clock.now()
         kind = get_request_kind(response.request.method, response.request.url.path)
         reported_window = _parse_window(response, now)
@@ -92,7 +92,7 @@ class RateLimits:
             self._windows[kind] = reported_window
 
     def compute_read_spacing(self, now: float) -> float:
-        """Return the seconds between two polls that the remaining reads allow; 0 for any.
+        """Return the seconds between two polls, as the remaining reads allow; 0 for any.
 
         Polls are spaced once half of the reads are used: the rest has to last until the window
         ends.
@@ -129,7 +129,7 @@ class RateLimitedPollSchedule(PollSchedule):
         self._rate_limits = rate_limits
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
-        """Return the seconds until the next shared poll that the limits allow."""
+        """Return the seconds until the next shared poll within the limits."""
         pause = super().compute_delay(now, waited)
         spacing = self._rate_limits.compute_read_spacing(now)
         if spacing <= self._longest_interval or self._started_at is None:
@@ -142,7 +142,7 @@ class RateLimitedPollSchedule(PollSchedule):
 
 
 def _parse_window(response: "httpx.Response", now: float) -> _LimitWindow | None:
-    """Return the window that an answer reports, or None."""
+    """Return the limit window reported by an answer, or None."""
     headers = response.headers
     limit, remaining, reset = (
         _parse_number(headers.get(f"x-ratelimit-{name}"))
@@ -163,7 +163,7 @@ def _parse_window(response: "httpx.Response", now: float) -> _LimitWindow | None
 
 
 def _compute_seconds_until(reset_at: int, date_header: str | None, now: float) -> float:
-    """Return the seconds until `reset_at`, by the platform's clock where the answer has its date.
+    """Return the seconds until `reset_at`, by the platform's clock if the answer has a date.
 
     The two clocks may differ.
     """

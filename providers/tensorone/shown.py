@@ -25,7 +25,7 @@ _PORT_FIELDS: Final = ("internal_port", "protocol", "description")
 
 
 def extract_inputs(cluster: wire.Cluster, known_inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the input fields as the platform reports them; None where it reports nothing.
+    """Return the input fields as reported by the platform; None for an unreported field.
 
     Args:
         cluster: the cluster as the platform reports it.
@@ -59,7 +59,7 @@ def extract_inputs(cluster: wire.Cluster, known_inputs: Mapping[str, Any]) -> di
 
 
 def find_start_changes(cluster: wire.Cluster, inputs: ClusterInputs) -> dict[str, Any]:
-    """Return the declared fields that only a start applies and that differ on the platform."""
+    """Return the declared fields to be changed by a start, where the platform differs."""
     observed, declared = extract_inputs(cluster, {"is": "known"}), inputs.dump_declared()
     return {
         name: declared[name]
@@ -126,12 +126,12 @@ def build_outputs(
 
 
 def _build_volume_outputs(volume: wire.StorageVolume) -> VolumeOutputs:
-    """Return a volume without its used space, which changes all the time."""
+    """Return a volume without the used space, a figure in constant change."""
     return VolumeOutputs(**volume.model_dump(exclude={"used_gb"}))
 
 
 def find_failure(cluster: wire.Cluster) -> str | None:
-    """Return why the cluster cannot leave its status without help, or None."""
+    """Return why the cluster cannot change status without help, or None."""
     if cluster.status not in FAILED_STATUSES:
         return None
     # the text is the platform's: one line, cut to what a plan can show
@@ -179,7 +179,7 @@ def _extract_network(
 def _match_ports(
     declared: Sequence[Mapping[str, Any]] | None, actual: Sequence[wire.PortMapping]
 ) -> list[dict[str, Any]]:
-    """Return the declared ports that exist, in order and with their fields, then the others."""
+    """Return the existing declared ports, in order and then the other ports."""
     unmatched_ports = {(port.internal_port, port.protocol or "tcp"): port for port in actual}
     matched_ports = []
     for declared_port in declared or ():

@@ -147,12 +147,12 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         old_outputs: Mapping[str, Any],
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
-        """Return notices about the nodes that are no longer proven."""
+        """Return notices about nodes without a valid certification."""
         return build_due_certification_notices(old_outputs)
 
 
 def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machine]:
-    """Return the standard workers with the driver and the system image that Kubernetes reports."""
+    """Return the standard workers with driver and system image, as Kubernetes reports both."""
     software = list_node_software(kubernetes)
     software_by_name = {
         name: software.get(name)

@@ -34,7 +34,7 @@ class KubernetesObjectId:
 
     @classmethod
     def parse(cls, id_text: str, kind: str) -> "KubernetesObjectId":
-        """Parse an id that a state or an import has.
+        """Parse an id from a state or an import.
 
         Args:
             id_text: the id.
@@ -58,7 +58,7 @@ class KubernetesObjectId:
 def connect_to_kubernetes(
     client: TogetherClient, cluster_id: str
 ) -> tuple[wire.Cluster, KubernetesClient] | None:
-    """Return a cluster and a client of its Kubernetes API, or None if the cluster is deleted.
+    """Return a cluster and a client of the cluster's Kubernetes API, or None for a deleted cluster.
 
     A cluster that is being deleted counts as deleted.
 
@@ -82,7 +82,7 @@ def connect_to_kubernetes(
 
 
 def build_missing_cluster_error(cluster_id: str) -> GpuformError:
-    """Return the error of an operation on a cluster that does not exist."""
+    """Return the error of an operation on a missing cluster."""
     return GpuformError(
         f"there is no cluster {cluster_id}, or it is being deleted",
         hint="give the id of a cluster that runs: {{ clusters.NAME.id }}",
@@ -137,7 +137,7 @@ class ClusterClaims:
             return
 
     def list_pods_using(self, claim_id: KubernetesObjectId) -> list[str]:
-        """Return the names of the pods that mount a claim and have not ended."""
+        """Return the names of the running pods with a mount of the claim."""
         pods = self._kubernetes.list_objects(f"{_CORE_API}/namespaces{at(claim_id.namespace)}/pods")
         using_pods = [
             pod for pod in pods if claim_id.name in _list_claim_names(pod) and not _has_ended(pod)
@@ -145,7 +145,7 @@ class ClusterClaims:
         return [str(pod["metadata"]["name"]) for pod in using_pods]
 
     def is_waiting_for_pod(self, claim: Claim) -> bool:
-        """Return True if the storage class of a claim binds it on first use by a pod."""
+        """Return True if the storage class binds a claim on first use by a pod."""
         class_name = claim.spec.storage_class_name
         if not class_name:
             return False

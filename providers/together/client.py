@@ -90,7 +90,7 @@ class TogetherClient:
         self._poll_schedules: dict[float, PollSchedule] = {}
 
     def get_cluster_listing(self, project_id: str | None = None) -> Listing[wire.Cluster]:
-        """Return the clusters of a project for readers that may share their requests.
+        """Return the clusters of a project for readers who may share requests.
 
         `project_id` None means the project of the key, here and in the other methods.
         """
@@ -104,7 +104,7 @@ class TogetherClient:
             return self._clusters[project_id]
 
     def get_volume_listing(self, project_id: str | None = None) -> Listing[wire.Volume]:
-        """Return the shared volumes of a project for readers that may share their requests."""
+        """Return the shared volumes of a project for readers who may share requests."""
         with self._lock:
             if project_id not in self._volumes:
                 self._volumes[project_id] = Listing(
@@ -116,11 +116,11 @@ class TogetherClient:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The texts that no message may contain."""
+        """Texts to be hidden in every message."""
         return (self._key,) if self._key else ()
 
     def get_poll_schedule(self, seconds: float) -> PollSchedule:
-        """Return the poll schedule that all waiters of this client share for `seconds`."""
+        """Return the poll schedule shared by all waiters of this client with one interval."""
         with self._lock:
             # one object for all: waiters that poll at one moment share one list request
             return self._poll_schedules.setdefault(seconds, PollSchedule(seconds))
@@ -215,7 +215,7 @@ class TogetherClient:
     def create_remediation(
         self, cluster_id: str, instance_id: str, remediation_id: str, mode: str, reason: str
     ) -> Remediation:
-        """Request the repair of a node under an id that the caller chooses.
+        """Request the repair of a node under an id chosen by the caller.
 
         Sending the request again with one id requests no second repair (SDK, `remediations.create`:
         'Client-specified ID for idempotency').
@@ -233,7 +233,7 @@ class TogetherClient:
         mode: str = "",
         comment: str = "",
     ) -> Remediation:
-        """Approve a repair that Together proposes, as proposed or with another mode.
+        """Approve a repair proposed by Together, with the proposed or another mode.
 
         Sending the request again is safe: an approved repair cannot be approved again.
 
@@ -246,16 +246,16 @@ class TogetherClient:
         )
 
     def list_regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
-        """Return what each region supports, which says nothing about free capacity."""
+        """Return the offers of each region; free capacity is not among them."""
         return self._api.ask(wire.RegionList, "GET", "/compute/regions", retry=retry).regions
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds that this machine's clock is ahead of the platform's; None while unknown."""
+        """Return the seconds by which this machine's clock is ahead; None while unknown."""
         return self._api.clock_ahead
 
     def probe(self) -> Answered:
-        """Send the cheapest request that needs the key.
+        """Send the cheapest request with the key.
 
         Raises:
             GpuformError: the key or the connection is unusable.
@@ -288,7 +288,7 @@ class TogetherClient:
             return self._may_write
 
     def close(self) -> None:
-        """Close the connections; the client opens new ones when it is used again."""
+        """Close the connections; a later request opens new ones."""
         self._api.close()
 
     def _build_headers(self) -> Mapping[str, str]:
@@ -302,7 +302,7 @@ class TogetherClient:
 
 
 def is_out_of_stock(status: int, message: str) -> bool:
-    """Return True if a 409 means that no GPUs are free, rather than a conflict of states."""
+    """Return True if a 409 means "no free GPUs" rather than a conflict of states."""
     return status == 409 and "out of stock" in message.casefold()
 
 
@@ -326,7 +326,7 @@ address = get_base_url
 
 
 def find_write_refusal(settings: Settings) -> str:
-    """Return why the configured key may not change clusters and volumes, or "" if it may.
+    """Return why the configured key may not change clusters and volumes; "" if writing is allowed.
 
     Raises:
         GpuformError: Together does not answer.
@@ -387,7 +387,7 @@ def wait_until_volume_is_released(
     project_id: str | None,
     schedule: PollSchedule,
 ) -> None:
-    """Wait until the volume of a deleted cluster is released, unless another cluster has it.
+    """Wait until the volume of a deleted cluster is released or attached to another cluster.
 
     A volume that is not released in time is a warning: deleting the volume waits again.
     """

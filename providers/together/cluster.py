@@ -95,7 +95,7 @@ class ClusterOperations:
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems with region, GPU type and drivers, then those of the alternatives."""
+        """Yield problems with region, GPU type and drivers, then those in alternatives."""
         problems = [
             *_find_volume_problems(context, values),
             *regions.find_region_problems(self._client, context, values),
@@ -110,7 +110,7 @@ class ClusterOperations:
                 yield Problem(f"{path}.{name}", problem.reason)
 
     def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
-        """Create a cluster and return its id; the declared shared volume must be usable.
+        """Create a cluster with a usable shared volume, and return the id.
 
         Raises:
             OutOfCapacity: every alternative was tried; the error names them.
@@ -191,7 +191,7 @@ class ClusterOperations:
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedCluster | None:
-        """Return the cluster as Together reports it, or None if it does not exist.
+        """Return the cluster as Together reports the values, or None for a missing cluster.
 
         Node counts that the platform changes on its own and the placement of the cluster are left
         out of the inputs, so that a plan shows no drift.
@@ -292,7 +292,7 @@ class ClusterOperations:
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> RemovedNodes | None:
-        """Return the nodes that an update would remove or repair now, or None if it takes none."""
+        """Return the nodes to be removed or repaired by an update now, or None."""
         cluster = self._find_cluster(object_id, inputs.project_id)
         if cluster is None:
             return None
@@ -343,7 +343,7 @@ class ClusterOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Delete a cluster when no job runs on its nodes; wait until its volumes are released."""
+        """Delete a cluster without running jobs, and wait for the release of volumes."""
         volume_ids = {known_inputs["volume_id"]} if known_inputs.get("volume_id") else set()
         project_id = known_inputs.get("project_id")
 
@@ -436,7 +436,7 @@ class ClusterOperations:
     def _uncordon_leftovers(
         self, context: ProviderContext, cluster: wire.Cluster, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon what an interrupted removal has left, except in a preview."""
+        """Uncordon the leftover nodes of an interrupted removal, except in a preview."""
         if context.preview:
             return
         try:
@@ -475,14 +475,14 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
-        """Return what lack of credit does to the cluster: on-demand compute is paused first."""
+        """Return the effect of a lack of credit: on-demand compute is paused first."""
         return describe_cluster_credit(inputs, outputs)
 
     @classmethod
     def list_notices(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
-        """Return notices about the end of the cluster and about workers that take no new work."""
+        """Return notices about the end of the cluster and about cordoned or drained workers."""
         return (*super().list_notices(inputs, outputs, now), *find_worker_notices(outputs))
 
     @classmethod
@@ -509,7 +509,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """Return the creation time that Together reports."""
+        """Return the creation time reported by Together."""
         return to_unix_time(outputs.get("created_at"))
 
     @classmethod

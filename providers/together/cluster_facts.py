@@ -95,7 +95,7 @@ _RUNNING_STATUSES: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
 
 
 def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
-    """Return the resource usage and the expenses of a cluster with these inputs and outputs.
+    """Return the resource usage and the expenses of a cluster.
 
     The observed region and GPU type count before the declared ones: a search for capacity may have
     placed the cluster elsewhere.
@@ -120,7 +120,7 @@ def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]
 
 
 def describe_volume_usage(values: Mapping[str, Any]) -> ResourceUsage:
-    """Return the resource usage and the expense of a shared volume with these inputs."""
+    """Return the resource usage and the expense of a shared volume."""
     region = text_of(values, "region")
     return ResourceUsage(
         region=region,
@@ -165,7 +165,7 @@ def _list_expenses(
 def _count_gpus_by_billing(
     values: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> Iterator[tuple[Billing, float | None]]:
-    """Yield how many GPUs are billed in which way; None for a number that is not known yet."""
+    """Yield the number of GPUs for each way of billing; None for an unknown number."""
     total, pooled = number_of(values, "num_gpus"), number_of(values, "num_capacity_pool_gpus")
     declared = values.get("billing_type")
     billing = _BILLING.get(str(declared), Billing.ON_DEMAND)
@@ -205,7 +205,7 @@ def _build_storage_expense(values: Mapping[str, Any], region: str) -> Expense:
 
 
 def describe_cluster_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
-    """Return the workers of a cluster with their region and addresses.
+    """Return the workers of a cluster with region and addresses.
 
     A cluster has its own Kubernetes and possibly its own Slurm.
     """

@@ -52,7 +52,7 @@ _PHASES_AFTER_PASSED_TEST: Final = frozenset({*_CATEGORY_BY_TEST_PHASE, "CLUSTER
 def collect_acceptance_results(
     cluster: wire.Cluster, workers: Sequence[wire.GpuWorkerNode]
 ) -> list[CategoryResult]:
-    """Return the last result of each acceptance test that has ended.
+    """Return the last result of each finished acceptance test.
 
     A result covers the workers that existed when the test ended.
     """
@@ -83,7 +83,7 @@ def collect_acceptance_results(
 
 
 def are_workers_accepted(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
-    """Return True if declared acceptance tests prove every worker in these outputs.
+    """Return True if declared acceptance tests prove every worker in the outputs.
 
     Without outputs the answer is True as soon as the tests are declared: a new cluster that fails
     them never becomes Ready.
@@ -125,7 +125,7 @@ ObservedCluster = Observed[ClusterOutputs]
 def evaluate_cluster(
     cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False
 ) -> PollResult[ObservedCluster]:
-    """Return whether a cluster is ready with `num_gpus` GPUs, and its inputs and outputs.
+    """Return whether a cluster is ready with `num_gpus` GPUs, with inputs and outputs.
 
     Args:
         cluster: the cluster as the platform reports it.
@@ -183,7 +183,7 @@ def decode_kube_config(encoded: str) -> str | None:
 
 
 def _extract_inputs(cluster: wire.Cluster) -> dict[str, Any]:
-    """Return the input fields as the platform reports them; None where it reports nothing."""
+    """Return the input fields as reported by the platform; None for an unreported field."""
     cuda_version, driver_version = cluster.cuda_version, cluster.nvidia_driver_version
     # an answer may have one combined name instead of the two versions
     if cluster.driver_version and not (cuda_version and driver_version):
@@ -264,7 +264,7 @@ def list_live_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
 
 
 def list_standard_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
-    """Return the live workers that num_gpus counts; preemptible ones are not among them."""
+    """Return the live workers without preemptible ones, as num_gpus counts nodes."""
     return [node for node in list_live_workers(cluster) if not is_preemptible(node)]
 
 
@@ -275,7 +275,7 @@ def is_preemptible(node: wire.GpuWorkerNode) -> bool:
 
 
 def _find_failure(cluster: wire.Cluster) -> str | None:
-    """Return why the cluster cannot become Ready without help, or None if it still can."""
+    """Return why the cluster cannot become Ready without help, or None."""
     if cluster.status in FAILED_CLUSTER_STATUSES:
         return STUCK_CLUSTER_MESSAGES.get(cluster.status, f"its status is {cluster.status}")
     if _get_last_phase(cluster.phase_transitions) in FAILED_CLUSTER_PHASES:
@@ -324,7 +324,7 @@ _PAUSED_STATUSES: Final = (ClusterStatus.ON_DEMAND_COMPUTE_PAUSED, ClusterStatus
 
 
 def describe_cluster_credit(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
-    """Return what lack of credit has done to a cluster or would do, or None if unknown."""
+    """Return the effect of a lack of credit on a cluster, or None if unknown."""
     status, until = outputs.get("status"), str(outputs.get("reserved_until") or "")
     is_reserved = values.get("billing_type") in ("RESERVED", "SCHEDULED_CAPACITY")
     end = f"until {until}" if until else "until the end of its reservation"
@@ -345,7 +345,7 @@ def describe_cluster_credit(values: Mapping[str, Any], outputs: Mapping[str, Any
 
 
 def describe_volume_credit(outputs: Mapping[str, Any]) -> Credit | None:
-    """Return what lack of credit has done to a volume or would do, or None if unknown."""
+    """Return the effect of a lack of credit on a volume, or None if unknown."""
     status = outputs.get("status")
     if status == VolumeStatus.ACCESS_REVOKED:
         text = "no credit is left: access to its data has been revoked"

@@ -13,7 +13,7 @@ from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus, to_un
 
 
 def held(settings: Settings) -> list[Held]:
-    """Return the clusters and shared volumes of the project that are not being deleted.
+    """Return the clusters and shared volumes of the project, without objects in deletion.
 
     Sends two list requests. A volume has the region of a cluster with that volume, or none, because
     Together reports no region of a volume.

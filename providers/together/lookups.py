@@ -23,7 +23,7 @@ def clusters(
     *,
     project_id: str | None = None,
 ) -> Sequence[Cluster]:
-    """Return the clusters that match every given value, sorted by name and without kubeconfigs.
+    """Return the clusters with every given value, sorted by name and without kubeconfigs.
 
     The API filters its list by project only (API reference, 'List all GPU clusters').
 
@@ -52,7 +52,7 @@ def volumes(
     *,
     project_id: str | None = None,
 ) -> Sequence[ListedVolume]:
-    """Return the shared volumes that match every given value, sorted by name.
+    """Return the shared volumes with every given value, sorted by name.
 
     Together reports no region of a volume: `region` is that of a cluster that mounts the volume. A
     volume that no cluster mounts has no region, and no filter by region finds it.

@@ -14,7 +14,7 @@ from gpuform.schemas.together.wire import DriverVersion
 
 
 def offered(settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
-    """Yield each region with its GPU types and drivers, from one request.
+    """Yield each region with GPU types and drivers, from one request.
 
     Raises:
         GpuformError: Together does not answer.

@@ -28,7 +28,7 @@ _warned_clients: WeakSet[TogetherClient] = WeakSet()
 
 
 def get_regions() -> Sequence[Region]:
-    """Return every region with its GPU types and driver versions.
+    """Return every region with GPU types and driver versions.
 
     Credentials come from the environment, then from the running program's configuration
     (`together:apiKey`).

@@ -68,7 +68,7 @@ def add_faults(
     settings: Settings,
     client: TogetherClient,
 ) -> ObservedCluster:
-    """Return an observed cluster with its faults: proposals, unusable, uncertified and hot nodes.
+    """Return an observed cluster with proposals and unusable, uncertified or hot nodes as faults.
 
     Together is asked for the alerts behind each proposal. A source that cannot be asked is reported
     through `context.on_skipped_check` and adds no fault.
@@ -127,14 +127,14 @@ class ClusterRepairRun:
 
     @property
     def is_interrupted(self) -> bool:
-        """True if an earlier run left a repair unfinished."""
+        """Return True if an earlier run left a repair unfinished."""
         drain = Drains.beside(self.context.intents).find(self.cluster_id)
         # the drain of a repair names every node that it chose; a removal also lists the nodes
         # present
         return drain is not None and not drain.present
 
     def run(self, repairs: Sequence[NodeRepair]) -> None:
-        """Repair nodes in their order, as many at a time as declared; stop at the first failure.
+        """Repair nodes in order, as many at a time as declared; stop at the first failure.
 
         Raises:
             GpuformError: a repair failed or may not be done.
@@ -149,7 +149,7 @@ class ClusterRepairRun:
             del remaining_repairs[:batch_size]
 
     def _count_allowed_repairs(self, remaining_repairs: Sequence[NodeRepair]) -> int:
-        """Return how many of these repairs may run now, beside those that others started.
+        """Return how many of the repairs may run now, beside repairs started by others.
 
         Raises:
             GpuformError: none may run now.
@@ -202,7 +202,7 @@ class ClusterRepairRun:
     def _request_repairs(
         self, repairs: Sequence[NodeRepair]
     ) -> tuple[dict[NodeRepair, Remediation], list[str]]:
-        """Request each repair that is still needed now that no job runs there.
+        """Request each repair still needed, now without jobs on the nodes.
 
         Returns:
             The remediations, and a sentence for each refused one.
@@ -361,7 +361,7 @@ class ClusterRepairRun:
         return remediation.state not in ENDED
 
     def _request_repair(self, cluster: wire.Cluster, repair: NodeRepair) -> Remediation:
-        """Approve a proposed repair, or request a repair under an id that prevents a second one."""
+        """Approve a proposed repair, or request a repair under an id against repetition."""
         path = (cluster.cluster_id, repair.instance)
         if not repair.id:
             request_id = self._choose_request_id(cluster, repair)
@@ -412,7 +412,7 @@ class ClusterRepairRun:
     def _wait_until_ended(
         self, cluster: wire.Cluster, remediations: Mapping[NodeRepair, Remediation]
     ) -> dict[NodeRepair, Remediation]:
-        """Wait until every repair has ended and return their last states."""
+        """Wait until every repair has ended and return the last states."""
         latest = dict(remediations)
 
         def poll() -> PollResult[None]:
@@ -421,7 +421,7 @@ class ClusterRepairRun:
                     path = (cluster.cluster_id, remediation.instance_id or repair.instance)
                     latest[repair] = self.client.get_remediation(*path, remediation.id)
             states = ", ".join(
-                f"{each.node} {remediation.state}" for each, remediation in latest.items()
+                f"{repair.node} {remediation.state}" for repair, remediation in latest.items()
             )
             return PollResult(
                 None,
@@ -429,7 +429,7 @@ class ClusterRepairRun:
                 is_done=all(remediation_now.state in ENDED for remediation_now in latest.values()),
             )
 
-        names = ", ".join(each.node for each in remediations)
+        names = ", ".join(repair.node for repair in remediations)
         wait_until_done(
             self.context,
             poll,
@@ -440,16 +440,16 @@ class ClusterRepairRun:
         return latest
 
     def _wait_for_workers(self, succeeded: Sequence[NodeRepair], names_before: set[str]) -> None:
-        """Wait until the schedulers can use the repaired nodes, or those in their place."""
+        """Wait until the schedulers can use the repaired or replaced nodes."""
         slurm = get_slurm_inputs(self.inputs.dump_declared())
 
         def poll() -> PollResult[None]:
             cluster = self.require_cluster()
             present_names = {worker.host_name for worker in list_standard_workers(cluster)}
             # a repair may replace the node by another one with a new name
-            watched_names = {each.node for each in succeeded if each.node in present_names} | (
-                present_names - names_before
-            )
+            watched_names = {
+                repair.node for repair in succeeded if repair.node in present_names
+            } | (present_names - names_before)
             if len(present_names) < len(names_before) or len(watched_names) < len(succeeded):
                 return PollResult(
                     None, f"{len(present_names)} of {len(names_before)} nodes are there"
@@ -459,14 +459,14 @@ class ClusterRepairRun:
             progress = states.unreachable or f"waiting for {', '.join(missing)} to join"
             return PollResult(None, progress, is_done=not missing and not states.unreachable)
 
-        names = ", ".join(each.node for each in succeeded)
+        names = ", ".join(repair.node for repair in succeeded)
         label = f"return of {names} after the repair"
         wait_until_done(
             self.context, poll, label=label, interval=self.poll_schedule, limit=REJOIN_TIMEOUT_S
         )
 
     def _finish_interrupted_run(self) -> None:
-        """Wait for the repairs that an earlier run requested, and uncordon their nodes."""
+        """Wait for the repairs requested by an earlier run, and uncordon the nodes."""
         if not self.is_interrupted:
             return
 

@@ -43,7 +43,7 @@ MODES_BEYOND_APPROVAL: Final = ("HOST_POWER_CYCLE",)
 def decide_cluster_repairs(
     outputs: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> RepairDecision:
-    """Return which broken nodes of these outputs a run repairs, and which it leaves and why."""
+    """Return the decision which broken nodes a run repairs, and which not, and why."""
     policy = parse_repair_policy(declared, ClusterRepairInputs)
     reported_workers = outputs.get("gpu_worker_nodes")
     # the platform replaces preemptible nodes itself
@@ -70,7 +70,7 @@ def find_proposed_repairs(
     workers: Iterable[wire.GpuWorkerNode],
     detailed_remediations: Mapping[str, Remediation] = MappingProxyType({}),
 ) -> list[NodeFault]:
-    """Return a fault for each repair that Together proposes and nobody has approved yet.
+    """Return a fault for each repair proposed by Together and not approved yet.
 
     Args:
         workers: the workers of a cluster.
@@ -100,7 +100,7 @@ def find_proposed_repairs(
 def find_unusable_workers(
     workers: Iterable[GpuWorkerNodeOutputs], patience: float, now: float
 ) -> Iterator[NodeFault]:
-    """Yield the workers that their scheduler could not use for `patience` seconds at `now`."""
+    """Yield the workers without use by a scheduler for `patience` seconds at `now`."""
     for worker in workers:
         if is_unusable_for(patience, unusable_since=to_unix_time(worker.unusable_since), now=now):
             yield NodeFault(
@@ -180,7 +180,7 @@ def build_remediation_outputs(worker: wire.GpuWorkerNode) -> RemediationOutputs 
 
 
 def _is_standard(node: Mapping[str, Any]) -> bool:
-    """Return True for a named worker that is not preemptible (Together docs)."""
+    """Return True for a named worker other than a preemptible one (Together docs)."""
     name = str(node.get("host_name") or "")
     return bool(name) and "preemptible" not in name
 

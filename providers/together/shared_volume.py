@@ -93,7 +93,7 @@ class SharedVolumeOperations:
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: SharedVolumeInputs
     ) -> ObservedVolume:
-        """Wait until the volume is available or bound at its declared size."""
+        """Wait until the volume is available or bound at the declared size."""
 
         def poll() -> PollResult[ObservedVolume]:
             volume = self._find_volume(object_id, inputs.project_id)
@@ -111,7 +111,7 @@ class SharedVolumeOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],
     ) -> ObservedVolume | None:
-        """Return the volume as Together reports it, or None if it does not exist.
+        """Return the volume as Together reports the values, or None for a missing volume.
 
         Together reports no region: the declared one is kept.
         """
@@ -125,13 +125,13 @@ class SharedVolumeOperations:
         inputs: SharedVolumeInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the size alone can change
     ) -> None:
-        """Grow the volume to the declared size, which is the only field that can change."""
+        """Grow the volume to the declared size, the only field with allowed changes."""
         self._client.update_volume(object_id, inputs)
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Wait until clusters have detached the volume, delete it, and wait until it is gone.
+        """Wait until clusters have detached the volume, delete the volume, and wait for the end.
 
         Raises:
             GpuformError: a cluster still has the volume after `DETACH_TIMEOUT_S`.
@@ -199,7 +199,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
-        """Return what lack of credit does to the volume; access to storage is revoked last."""
+        """Return the effect of a lack of credit on the volume; access is revoked last."""
         return describe_volume_credit(outputs)
 
     @classmethod
@@ -213,7 +213,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> ResourceUsage:
-        """Return the storage that the volume occupies."""
+        """Return the storage occupied by the volume."""
         return describe_volume_usage(inputs)
 
     @classmethod
@@ -223,7 +223,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
 
 
 def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[ObservedVolume]:
-    """Return whether a volume is ready at `wanted_size_tib`, and its inputs and outputs."""
+    """Return whether a volume is ready at `wanted_size_tib`, with inputs and outputs."""
     # a resize leaves the status as it is, so the size is compared as well
     is_ready = volume.status in USABLE_VOLUME_STATUSES and volume.size_tib >= wanted_size_tib
     progress = volume.status or "no status"

@@ -57,12 +57,12 @@ class NodeRemoval:
 
     @property
     def earlier_drain(self) -> Drain | None:
-        """The record of a removal that an earlier run began, or None."""
+        """Return the record of a removal by an earlier run, or None."""
         return self._drains.find(self.cluster.cluster_id)
 
     @property
     def is_under_way(self) -> bool:
-        """True if the platform accepted an earlier run's request and still has to remove nodes."""
+        """Return True if the platform is still removing nodes for an earlier run."""
         drain = self.earlier_drain
         if drain is None or not drain.asked:
             return False
@@ -85,7 +85,7 @@ class NodeRemoval:
     def predict_removed_nodes(
         self, num_gpus: int, repaired_nodes: Sequence[str] = ()
     ) -> RemovedNodes | None:
-        """Return the nodes that an update would remove now and those to be repaired, for a plan.
+        """Return the nodes to be removed or repaired by an update now, for a plan.
 
         None means that there are none, or that no scheduler reports their jobs.
         """
@@ -108,18 +108,18 @@ class NodeRemoval:
         )
 
     def build_repair_eviction(self, node_names: Sequence[str]) -> NodeEviction:
-        """Return the eviction of the existing nodes among `node_names`, for their repair."""
+        """Return the eviction of the existing nodes among `node_names`, for a repair."""
         present_names = {_to_worker(node).name for node in self._standard_workers}
         return NodeEviction(
             {node_name: "repaired" for node_name in node_names if node_name in present_names}
         )
 
     def create_repair_draining(self) -> DrainOperation:
-        """Return the draining of nodes that are chosen one by one."""
+        """Return the draining for nodes chosen one by one."""
         return self._create_draining(self._standard_workers)
 
     def predict_all_removed_nodes(self, reason: str) -> RemovedNodes | None:
-        """Return all nodes, for a plan that deletes the cluster; None where no job can run."""
+        """Return all nodes, for a plan to delete the cluster; None where no job can run."""
         eviction = self._build_full_eviction(reason)
         return (
             self._create_draining(list_live_workers(self.cluster)).predict_removed_nodes(eviction)
@@ -128,7 +128,7 @@ class NodeRemoval:
         )
 
     def send_update(self, request: Callable[[], None], num_gpus: int | None) -> None:
-        """Send an update when no job runs on the nodes that it removes.
+        """Send an update when no job runs on the nodes to be removed.
 
         `num_gpus` are the new standard GPUs, or None if the update does not change them.
 
@@ -145,7 +145,7 @@ class NodeRemoval:
             request()
 
     def send_deletion(self, request: Callable[[], None]) -> None:
-        """Send the deletion of the cluster when no job runs on any of its nodes.
+        """Send the deletion of the cluster when no job runs on any node.
 
         Raises:
             GpuformError: after a refusal everything is as before.
@@ -158,7 +158,7 @@ class NodeRemoval:
             request()
 
     def resume_earlier_drain(self, request: Callable[[FieldChange], None], num_gpus: int) -> None:
-        """Finish what an earlier run began, when the declaration changes nothing any more.
+        """Finish the removal of an earlier run, when the declaration changes nothing.
 
         Nodes whose removal was requested and is no longer declared are created again.
         """
@@ -168,7 +168,7 @@ class NodeRemoval:
             request(FieldChange("num_gpus", Action.UPDATE, current_gpus, num_gpus))
 
     def finish_earlier_drain(self) -> None:
-        """Uncordon what is left of a removal, unless the platform is still removing nodes.
+        """Uncordon the leftovers of a removal, unless the platform is still removing nodes.
 
         Raises:
             GpuformError: other nodes were removed than the chosen ones, or nodes stay cordoned.
@@ -193,7 +193,7 @@ class NodeRemoval:
         )
 
     def connect_to_scheduler(self) -> Scheduler:
-        """Return the scheduler that gives the nodes their jobs.
+        """Return the scheduler of the nodes' jobs.
 
         Raises:
             GpuformError: no scheduler can be asked.
@@ -266,7 +266,7 @@ def count_standard_gpus(cluster: wire.Cluster) -> int:
 
 
 def parse_drain_inputs(values: Mapping[str, Any]) -> ClusterDrainInputs:
-    """Return the declared `drain` of canonical inputs, or its defaults."""
+    """Return the declared `drain` of canonical inputs, or defaults."""
     return ClusterDrainInputs.model_validate(values.get("drain") or {})
 
 

@@ -64,7 +64,7 @@ class VolumeClaimOperations:
         return ()
 
     def create(self, context: ProviderContext, inputs: VolumeClaimInputs) -> str:
-        """Create a claim and return its id.
+        """Create a claim and return the id.
 
         A claim with the name and without this resource's annotation is never taken over.
         """
@@ -104,7 +104,7 @@ class VolumeClaimOperations:
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: VolumeClaimInputs
     ) -> ObservedClaim:
-        """Wait until a claim is bound at the declared size, or Pending until a pod uses it."""
+        """Wait until a claim is bound at the declared size, or Pending for the first pod."""
         claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
 
         def poll() -> PollResult[ObservedClaim]:
@@ -124,7 +124,7 @@ class VolumeClaimOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> ObservedClaim | None:
-        """Return the claim, or None if it does not exist or another claim has its name now."""
+        """Return the claim, or None if the claim is missing or replaced by another one."""
         try:
             claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
         except GpuformError as error:
@@ -175,7 +175,7 @@ class VolumeClaimOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> None:
-        """Delete the claim and wait until no pod uses it and it is gone."""
+        """Delete the claim and wait until no pod uses the claim any more."""
         claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
         claims = connect_to_claims(self._client, claim_id.cluster_id)
         claim = claims.find(claim_id) if claims else None
@@ -204,7 +204,7 @@ class VolumeClaimOperations:
     def _find_claim_not_deleting(
         self, context: ProviderContext, claims: ClusterClaims, claim_id: KubernetesObjectId
     ) -> Claim | None:
-        """Return the claim with an id, after waiting for one that is being deleted."""
+        """Return the claim with an id, after waiting for the end of a deletion."""
         claim = claims.find(claim_id)
         if claim is None or claim.metadata.deleted_at is None:
             return claim
@@ -256,7 +256,7 @@ def _build_body(inputs: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
 def _evaluate_claim(
     claims: ClusterClaims, claim: Claim, wanted_storage: str
 ) -> PollResult[ObservedClaim]:
-    """Return whether a claim is ready at `wanted_storage`, and its inputs and outputs."""
+    """Return whether a claim is ready at `wanted_storage`, with inputs and outputs."""
     progress, is_ready, failure = _determine_state(claims, claim, wanted_storage)
     outputs = VolumeClaimOutputs(
         ready=is_ready,
@@ -275,7 +275,7 @@ def _evaluate_claim(
 def _determine_state(
     claims: ClusterClaims, claim: Claim, wanted_storage: str
 ) -> tuple[str, bool, str | None]:
-    """Return progress, whether the claim is ready, and why it never will be (or None)."""
+    """Return progress, readiness, and the reason of a final failure (or None)."""
     phase, capacity = claim.status.phase, claim.status.capacity.get("storage")
     if claim.metadata.deleted_at is not None:
         return phase, False, "it is being deleted"
@@ -292,7 +292,7 @@ def _determine_state(
 
 
 def _parse_amount(quantity: str) -> Decimal:
-    """Return the bytes of a quantity; 0 for a quantity that cannot be read."""
+    """Return the bytes of a quantity; 0 for an unreadable quantity."""
     try:
         return quantity_to_bytes(quantity)
     except ValueError:

@@ -63,7 +63,7 @@ class WorkerStates:
     unreachable: str = ""
 
     def can_use(self, name: str) -> bool:
-        """Return True if every scheduler that was asked can give the worker jobs, cordons aside."""
+        """Return True if every scheduler can give the worker jobs, cordons aside."""
         states = (self.kubernetes.get(name), self.slurm.get(name))
         return name in self.kubernetes and name not in self.failures and MISSING not in states
 
@@ -71,7 +71,7 @@ class WorkerStates:
 def add_worker_states(
     context: ProviderContext, observed: ObservedCluster, cluster: wire.Cluster, slurm: SlurmInputs
 ) -> ObservedCluster:
-    """Return an observed cluster with the state of its workers in the schedulers.
+    """Return an observed cluster with the state of each worker in the schedulers.
 
     A cluster is not ready while one of its workers is not. If no scheduler answers, the platform's
     word stands, and `context.on_skipped_check` reports the missing check.
@@ -87,7 +87,7 @@ def add_worker_states(
 def add_worker_states_to_poll(
     poll_result: PollResult[ObservedCluster], states: WorkerStates, waited_s: float
 ) -> PollResult[ObservedCluster]:
-    """Return the poll result of a cluster with the state of its workers.
+    """Return the poll result of a cluster with the state of each worker.
 
     The result fails after `waited_s` of `READY_TIMEOUT_S` seconds in which only workers were
     missing.
@@ -107,7 +107,7 @@ def add_worker_states_to_poll(
 def read_worker_states(
     context: ProviderContext, cluster: wire.Cluster, slurm: SlurmInputs
 ) -> WorkerStates:
-    """Ask Kubernetes and Slurm for the workers; one that cannot be asked does not stop the other.
+    """Ask Kubernetes and Slurm for the workers, each without regard to the other's failure.
 
     Raises:
         Cancelled: the run was interrupted.
@@ -142,7 +142,7 @@ def read_worker_states(
 
 
 def find_worker_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
-    """Yield what people should know of workers, beside why the cluster is not ready."""
+    """Yield notices about workers, beside the reason of a cluster not ready."""
     reported_workers = outputs.get("gpu_worker_nodes")
     for node in reported_workers if isinstance(reported_workers, list) else ():
         name = node.get("host_name") or node.get("node_id")
@@ -160,7 +160,7 @@ def find_worker_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
 
 
 def has_failing_workers(outputs: Mapping[str, Any]) -> bool:
-    """Return True if a worker of these outputs could not be used at its last observation."""
+    """Return True if the outputs show an unusable worker."""
     reported_workers = outputs.get("gpu_worker_nodes")
     nodes = reported_workers if isinstance(reported_workers, list) else []
     return any(
@@ -203,7 +203,7 @@ def _build_worker_states(
 
 
 def _find_failing_since(worker: wire.GpuWorkerNode, node: NodeState) -> str:
-    """Return when the node stopped being Ready; empty if that was before this machine."""
+    """Return when the node stopped being Ready; empty for a time before this machine."""
     phase_times = [
         parse_time(transition.transition_time) for transition in worker.phase_transitions
     ]
@@ -281,7 +281,7 @@ def _build_outputs(
 
 
 def _collect_unusable_since(outputs: Mapping[str, Any]) -> dict[tuple[str, str | None], str]:
-    """Return since when each worker of these outputs could not be used, by name and machine."""
+    """Return the start of each worker's failure, by name and machine."""
     reported_workers = outputs.get("gpu_worker_nodes")
     nodes = reported_workers if isinstance(reported_workers, list) else []
     return {
