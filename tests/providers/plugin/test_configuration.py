@@ -10,7 +10,7 @@ VARIABLE = "TOGETHER_API_KEY"
 
 
 @pytest.mark.parametrize(
-    ("config", "environ", "given", "found"),
+    ("config", "environ", "given", "expected"),
     [
         ({}, {}, {}, None),
         ({OWN: "own"}, {}, {}, "own"),
@@ -21,13 +21,16 @@ VARIABLE = "TOGETHER_API_KEY"
         ({PLUGINS: "plugin's"}, {VARIABLE: "environment's"}, {OWN: "given"}, "given"),
     ],
 )
-def test_either_name_will_do(
-    config: dict[str, str], environ: dict[str, str], given: dict[str, str], found: str | None
+def test_a_setting_is_read_under_the_platforms_or_the_plugins_key(
+    config: dict[str, str], environ: dict[str, str], given: dict[str, str], expected: str | None
 ) -> None:
-    assert Settings(config.get, environ, given=given).value(VARIABLE, OWN) == found
+    assert Settings(config.get, environ, given=given).value(VARIABLE, OWN) == expected
 
 
-def test_names() -> None:
+def test_plugin_keys_and_setting_names_are_unique() -> None:
     assert plugin_key(OWN) == PLUGINS
-    assert len({each.name for each in all_settings()}) == len(all_settings())
-    assert {each.argument for each in all_settings()} >= {"together_api_key", "scp_default_region"}
+    assert len({setting.name for setting in all_settings()}) == len(all_settings())
+    assert {setting.argument for setting in all_settings()} >= {
+        "together_api_key",
+        "scp_default_region",
+    }

@@ -1,4 +1,4 @@
-"""Installing the plugin: where the Pulumi CLI looks, complete, once, whoever else does it."""
+"""Install and uninstall the plugin: location, completeness, simultaneous installs, launchers."""
 
 import os
 import subprocess
@@ -27,19 +27,25 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @POSIX
-def test_it_is_where_the_cli_looks(environ: dict[str, str], tmp_path: Path) -> None:
-    done = install(environ)
+def test_install_writes_the_plugin_where_the_cli_looks(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    installation = install(environ)
     folder = tmp_path / "home" / "plugins" / f"resource-gpuform-v{get_plugin_version()}"
-    assert (done.plugin.folder, done.changed, done.other_versions) == (folder, True, ())
+    assert (installation.plugin.folder, installation.changed, installation.other_versions) == (
+        folder,
+        True,
+        (),
+    )
     program = folder / "pulumi-resource-gpuform"
     assert os.access(program, os.X_OK)
     assert find_interpreter(program.read_bytes()) == sys.executable
-    assert [each.name for each in folder.iterdir()] == [program.name]
-    assert not done.plugin.partial.exists()
+    assert [file.name for file in folder.iterdir()] == [program.name]
+    assert not installation.plugin.partial.exists()
 
 
 @POSIX
-def test_a_second_time_changes_nothing(environ: dict[str, str]) -> None:
+def test_a_second_install_changes_nothing(environ: dict[str, str]) -> None:
     folder = install(environ).plugin.folder
     program = folder / "pulumi-resource-gpuform"
     before = program.stat()
@@ -49,75 +55,75 @@ def test_a_second_time_changes_nothing(environ: dict[str, str]) -> None:
 
 @POSIX
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
-        lambda one: (one.folder / locations.COMMAND).write_text("#!/gone/bin/python\n"),
-        lambda one: (one.folder / locations.COMMAND).chmod(0o600),
-        lambda one: (one.folder / locations.COMMAND).unlink(),
-        lambda one: one.partial.touch(),
-        lambda one: (
-            (one.folder / locations.COMMAND).unlink(),
-            one.folder.rmdir(),
-            one.partial.touch(),
+        lambda installed: (installed.folder / locations.COMMAND).write_text("#!/gone/bin/python\n"),
+        lambda installed: (installed.folder / locations.COMMAND).chmod(0o600),
+        lambda installed: (installed.folder / locations.COMMAND).unlink(),
+        lambda installed: installed.partial.touch(),
+        lambda installed: (
+            (installed.folder / locations.COMMAND).unlink(),
+            installed.folder.rmdir(),
+            installed.partial.touch(),
         ),
     ],
     ids=["other interpreter", "no permission", "empty", "unfinished", "only begun"],
 )
-def test_what_is_wrong_is_put_right(environ: dict[str, str], spoil: object) -> None:
-    one = install(environ).plugin
-    spoil(one)  # type: ignore[operator]
-    done = install(environ)
-    assert done.changed
-    assert not one.partial.exists()
-    program = one.folder / locations.COMMAND
+def test_install_repairs_a_damaged_installation(environ: dict[str, str], damage: object) -> None:
+    installed = install(environ).plugin
+    damage(installed)  # type: ignore[operator]
+    repaired = install(environ)
+    assert repaired.changed
+    assert not installed.partial.exists()
+    program = installed.folder / locations.COMMAND
     assert find_interpreter(program.read_bytes()) == sys.executable
     assert os.access(program, os.X_OK)
 
 
 @POSIX
-def test_an_interrupted_installation_is_none_for_the_cli(
+def test_an_interrupted_install_is_marked_as_incomplete(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_path: Path, _data: bytes) -> int:
+    def raise_disk_full(_path: Path, _data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_bytes", raise_disk_full)
     with pytest.raises(GpuformError, match="cannot be written: No space left on device"):
         install(environ)
-    (begun,) = locations.list_installed_plugins(get_plugins_folder(environ))
-    assert begun.partial.exists()
+    (incomplete,) = locations.list_installed_plugins(get_plugins_folder(environ))
+    assert incomplete.partial.exists()
     monkeypatch.undo()
     assert install(environ).changed
-    assert not begun.partial.exists()
+    assert not incomplete.partial.exists()
 
 
 @pytest.mark.slow
 @POSIX
-def test_many_at_once(environ: dict[str, str]) -> None:
+def test_simultaneous_installs_all_succeed(environ: dict[str, str]) -> None:
     code = "import os; from gpuform.providers.plugin.installing import install; install(os.environ)"
     started = [
         subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **environ})
         for _ in range(3)
     ]
-    assert [each.wait(LAST_RESORT) for each in started] == [0, 0, 0]
+    assert [process.wait(LAST_RESORT) for process in started] == [0, 0, 0]
     assert install(environ).changed is False
 
 
 @POSIX
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do anything")
-def test_a_folder_that_cannot_be_written(environ: dict[str, str], tmp_path: Path) -> None:
+def test_install_into_a_read_only_folder_fails(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "home").mkdir(mode=0o500)
     with pytest.raises(GpuformError, match="cannot be written: Permission denied"):
         install(environ)
 
 
-def test_a_home_that_is_a_file(environ: dict[str, str], tmp_path: Path) -> None:
+def test_install_fails_if_the_home_is_a_file(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     with pytest.raises(GpuformError, match=r"home.* cannot be written: "):
         install(environ)
 
 
-def test_a_home_of_windows() -> None:
+def test_a_windows_path_as_home_is_refused() -> None:
     for home in (r"C:\Users\ada\.pulumi", r"\\server\share"):
         with pytest.raises(GpuformError, match="a Windows path") as refused:
             get_plugins_folder({"PULUMI_HOME": home}, windows=False)
@@ -126,21 +132,27 @@ def test_a_home_of_windows() -> None:
 
 
 @POSIX
-def test_other_versions_are_told_and_removed_by_name(environ: dict[str, str]) -> None:
-    plugins = get_plugins_folder(environ)
+def test_other_versions_are_reported_and_uninstalled_by_version(environ: dict[str, str]) -> None:
+    plugins_folder = get_plugins_folder(environ)
     for name in ("0.0.9", "9.0.0", "9.0.0-rc.1"):
-        (plugins / f"resource-gpuform-v{name}").mkdir(parents=True)
-    (plugins / "resource-gpuform-extra-v1.0.0").mkdir()
-    (plugins / "resource-aws-v7.0.0").mkdir()
-    done = install(environ)
-    assert [each.version for each in done.other_versions] == ["9.0.0-rc.1", "0.0.9", "9.0.0"]
-    assert [each.version for each in done.other_versions if each > done.plugin] == ["9.0.0"]
-    assert [each.version for each in uninstall(environ, "9.0.0")] == ["9.0.0"]
+        (plugins_folder / f"resource-gpuform-v{name}").mkdir(parents=True)
+    (plugins_folder / "resource-gpuform-extra-v1.0.0").mkdir()
+    (plugins_folder / "resource-aws-v7.0.0").mkdir()
+    installation = install(environ)
+    assert [plugin.version for plugin in installation.other_versions] == [
+        "9.0.0-rc.1",
+        "0.0.9",
+        "9.0.0",
+    ]
+    assert [
+        plugin.version for plugin in installation.other_versions if plugin > installation.plugin
+    ] == ["9.0.0"]
+    assert [plugin.version for plugin in uninstall(environ, "9.0.0")] == ["9.0.0"]
     assert uninstall(environ, "9.0.0") == []
-    assert [each.version for each in uninstall(environ, None)] == [
+    assert [plugin.version for plugin in uninstall(environ, None)] == [
         *("9.0.0-rc.1", "0.0.9", get_plugin_version()),
     ]
-    assert {each.name for each in plugins.iterdir() if each.is_dir()} == {
+    assert {folder.name for folder in plugins_folder.iterdir() if folder.is_dir()} == {
         *("resource-gpuform-extra-v1.0.0", "resource-aws-v7.0.0"),
     }
 
@@ -156,15 +168,20 @@ def test_other_versions_are_told_and_removed_by_name(environ: dict[str, str]) ->
         ),
     ],
 )
-def test_versions(python: str, pulumi: str) -> None:
+def test_python_versions_become_semantic_versions(python: str, pulumi: str) -> None:
     assert get_plugin_version(python) == pulumi
     assert InstalledPlugin(Path(f"resource-gpuform-v{pulumi}")).version == pulumi
 
 
-AWKWARD = ["/opt/my env/bin/python", "/opt/it's/bin/python", "/opt/$HOME/`x`/python", "/a" * 200]
+UNUSUAL_PATHS = [
+    "/opt/my env/bin/python",
+    "/opt/it's/bin/python",
+    "/opt/$HOME/`x`/python",
+    "/a" * 200,
+]
 
 
-@pytest.mark.parametrize("path", AWKWARD)
+@pytest.mark.parametrize("path", UNUSUAL_PATHS)
 def test_a_launcher_names_its_interpreter(path: str) -> None:
     assert find_interpreter(build_launcher(Path(path), windows=False)) == path
 
@@ -187,7 +204,7 @@ def test_a_batch_file_names_its_interpreter(path: str) -> None:
         (b"\x7fELF", None),
     ],
 )
-def test_what_others_have_written(program: bytes, named: str | None) -> None:
+def test_the_interpreter_of_pips_program_is_found(program: bytes, named: str | None) -> None:
     assert find_interpreter(program) == named
 
 
@@ -211,15 +228,15 @@ def test_a_launcher_starts_its_interpreter(name: str, tmp_path: Path) -> None:
     assert "gpuform plugin install" in done.stderr
 
 
-def test_on_windows_pips_program_is_taken(
+def test_on_windows_install_prefers_pips_program(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installing, "WINDOWS", True)
     python = tmp_path / "Scripts" / "python.exe"
     python.parent.mkdir()
-    one = install(environ, python).plugin
-    assert [each.name for each in one.folder.iterdir()] == ["pulumi-resource-gpuform.cmd"]
+    plugin = install(environ, python).plugin
+    assert [file.name for file in plugin.folder.iterdir()] == ["pulumi-resource-gpuform.cmd"]
     (python.parent / "pulumi-resource-gpuform.exe").write_bytes(b"MZ")
     assert install(environ, python).changed
-    assert [each.name for each in one.folder.iterdir()] == ["pulumi-resource-gpuform.exe"]
+    assert [file.name for file in plugin.folder.iterdir()] == ["pulumi-resource-gpuform.exe"]
     assert install(environ, python).changed is False

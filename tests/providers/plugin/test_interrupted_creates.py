@@ -1,4 +1,4 @@
-"""What a destroy by the CLI would leave, and when it is refused."""
+"""A `pulumi destroy` that would leave objects of interrupted creates is refused."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ INTENT = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-
 
 
 @pytest.mark.parametrize(
-    ("intent", "stored", "is_left"),
+    ("intent", "stored", "is_leftover"),
     [
         (INTENT, [], True),
         (INTENT, [(URN, "c-1")], False),
@@ -30,12 +30,14 @@ INTENT = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-
         (Intent(URN, "scp", "NodePool", "train", "", 1.0, names=("n-1",)), [], True),
     ],
 )
-def test_what_is_left(intent: Intent, stored: Stored, is_left: bool) -> None:
-    assert bool(find_leftover_intents([intent], stored)) is is_left
+def test_an_intent_without_stored_objects_is_left_over(
+    intent: Intent, stored: Stored, is_leftover: bool
+) -> None:
+    assert bool(find_leftover_intents([intent], stored)) is is_leftover
 
 
 @pytest.mark.parametrize(
-    ("command", "is_one"),
+    ("command", "expected"),
     [
         ("pulumi destroy --yes", True),
         ("pulumi --stack dev down", True),
@@ -44,35 +46,35 @@ def test_what_is_left(intent: Intent, stored: Stored, is_left: bool) -> None:
         ("", False),
     ],
 )
-def test_the_command(command: str, is_one: bool) -> None:
-    assert is_destroy_command(command.split()) is is_one
+def test_only_destroy_commands_are_destroys(command: str, expected: bool) -> None:
+    assert is_destroy_command(command.split()) is expected
 
 
-class Beside(Unkept):
-    """Records beside a state without resources."""
+class EmptyStateRecords(Unkept):
+    """Records of a stack whose state has no resources."""
 
     def stored(self) -> Stored:
         return []
 
 
-def run_below(command: str) -> str:
-    """What the process of a plugin says that was started by this command of the CLI."""
+def run_plugin_under_command(command: str) -> str:
+    """Return the output of a plugin's process started below the given command of the Pulumi CLI."""
     plugin = "from test_interrupted_creates import main; main()"
     parent = (
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {plugin!r}], check=True)"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", parent, command, "--yes"],
         env={"PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout
+    return completed.stdout
 
 
 def main() -> None:
-    intents = Intents(Beside())
+    intents = Intents(EmptyStateRecords())
     intents.record(INTENT)
     try:
         refuse_incomplete_destroy(intents)
@@ -80,8 +82,8 @@ def main() -> None:
         print(error)  # noqa: T201 - the result
 
 
-def test_a_destroy_is_refused_and_an_up_is_not() -> None:
-    said = run_below("destroy")
-    assert "created c-1" in said
-    assert "`pulumi up` resumes the create" in said
-    assert run_below("up") == ""
+def test_destroy_is_refused_with_leftovers_and_up_is_not() -> None:
+    output = run_plugin_under_command("destroy")
+    assert "created c-1" in output
+    assert "`pulumi up` resumes the create" in output
+    assert run_plugin_under_command("up") == ""

@@ -1,4 +1,4 @@
-"""The package schema: right by Pulumi's metaschema and its own rules, and about the models."""
+"""The package schema is valid by Pulumi's metaschema, and describes the models completely."""
 
 import importlib
 import json
@@ -22,19 +22,23 @@ KINDS = all_kinds()
 RESERVED = {"id", "urn", "__provider", "__internal"}
 
 
-def metaschema() -> jsonschema.Draft202012Validator:
-    text = (Path(__file__).parent / "pulumi-package-metaschema.json").read_text(encoding="utf-8")
-    named = text.replace("(?<", "(?P<")  # JavaScript's named groups, as Python has them
-    return jsonschema.Draft202012Validator(json.loads(named))
+def load_metaschema() -> jsonschema.Draft202012Validator:
+    schema_text = (Path(__file__).parent / "pulumi-package-metaschema.json").read_text(
+        encoding="utf-8"
+    )
+    # JavaScript writes named groups as `(?<`, Python as `(?P<`.
+    python_text = schema_text.replace("(?<", "(?P<")
+    return jsonschema.Draft202012Validator(json.loads(python_text))
 
 
-def inside(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+def iterate_values(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each nested value with its path, the value itself first."""
     yield path, value
     items = value.items() if isinstance(value, dict) else ()
     for key, item in items:
-        yield from inside(item, *path, key)
+        yield from iterate_values(item, *path, key)
     for number, item in enumerate(value if isinstance(value, list) else ()):
-        yield from inside(item, *path, str(number))
+        yield from iterate_values(item, *path, str(number))
 
 
 def test_the_file_is_current() -> None:
@@ -42,33 +46,37 @@ def test_the_file_is_current() -> None:
     assert json.loads(file.read_text(encoding="utf-8")) == SCHEMA
 
 
-def test_pulumis_metaschema_accepts_it() -> None:
-    found = [f"{e.json_path}: {e.message}" for e in metaschema().iter_errors(SCHEMA)]
-    assert found == []
+def test_the_schema_is_valid_by_pulumis_metaschema() -> None:
+    problems = [f"{e.json_path}: {e.message}" for e in load_metaschema().iter_errors(SCHEMA)]
+    assert problems == []
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "corrupt",
     [
         lambda s: s.pop("name"),
         lambda s: s["resources"].update({"no token": {}}),
         lambda s: s["resources"]["gpuform:together:Cluster"]["properties"].update(a={"type": "a"}),
     ],
 )
-def test_the_metaschema_refuses_what_is_wrong(spoil: Any) -> None:
-    spoiled = json.loads(json.dumps(SCHEMA))
-    spoil(spoiled)
-    assert not metaschema().is_valid(spoiled)
+def test_the_metaschema_rejects_an_invalid_schema(corrupt: Any) -> None:
+    corrupted = json.loads(json.dumps(SCHEMA))
+    corrupt(corrupted)
+    assert not load_metaschema().is_valid(corrupted)
 
 
 def test_every_reference_leads_to_a_type_and_every_type_is_used() -> None:
-    references = {value for path, value in inside(SCHEMA) if path[-1:] == ("$ref",) and path[-2:-1]}
-    own = {each.removeprefix("#/types/") for each in references if each.startswith("#")}
-    assert references - {f"#/types/{each}" for each in own} == {"pulumi.json#/Any"}
+    references = {
+        value for path, value in iterate_values(SCHEMA) if path[-1:] == ("$ref",) and path[-2:-1]
+    }
+    own = {
+        reference.removeprefix("#/types/") for reference in references if reference.startswith("#")
+    }
+    assert references - {f"#/types/{token}" for token in own} == {"pulumi.json#/Any"}
     answers = {
         token
         for token, spec in SCHEMA["types"].items()
-        if spec in [each["outputs"] for each in SCHEMA["functions"].values()]
+        if spec in [function["outputs"] for function in SCHEMA["functions"].values()]
     }
     assert own <= set(SCHEMA["types"]) <= own | answers
 
@@ -79,7 +87,7 @@ def test_no_type_has_the_name_of_a_resource_or_of_its_arguments() -> None:
 
 
 @pytest.mark.parametrize(("platform", "kind"), KINDS)
-def test_a_resource_is_its_models(platform: str, kind: str) -> None:
+def test_a_resource_has_the_properties_of_its_models(platform: str, kind: str) -> None:
     spec, lifecycle = (
         SCHEMA["resources"][f"gpuform:{platform}:{kind}"],
         lifecycle_class(platform, kind),
@@ -91,9 +99,15 @@ def test_a_resource_is_its_models(platform: str, kind: str) -> None:
     assert spec["requiredInputs"] == [name for name in fields if fields[name].is_required()]
     assert set(spec["required"]) <= set(spec["properties"])
     assert "ready" in spec["required"]
-    secret = {name for name, each in spec["properties"].items() if each.get("secret")}
+    secret = {
+        name for name, property_spec in spec["properties"].items() if property_spec.get("secret")
+    }
     assert secret == set(lifecycle.list_secret_names())
-    replacing = {n for n, each in spec["inputProperties"].items() if "willReplaceOnChanges" in each}
+    replacing = {
+        n
+        for n, property_spec in spec["inputProperties"].items()
+        if "willReplaceOnChanges" in property_spec
+    }
     rules = get_field_rules(lifecycle.inputs)
     assert replacing == {n for n, r in rules.items() if r.immutable and r.is_compared}
     assert spec["aliases"] == [{"type": f"pulumi-python:dynamic/gpuform.{platform}:{kind}"}]
@@ -102,20 +116,20 @@ def test_a_resource_is_its_models(platform: str, kind: str) -> None:
 KEYS = [("default",), ("defaultInfo",), ("const",)]
 
 
-def test_nothing_is_filled_in() -> None:
-    """An SDK would declare a default, and put a key of the environment into the state."""
+def test_no_property_has_a_default() -> None:
+    """Reject defaults: an SDK would declare them, and store environment keys in the state."""
     specs = {**SCHEMA["resources"], **SCHEMA["types"], "provider": SCHEMA["provider"]}
-    found = [p for p, _ in inside(specs) if p[-1:] in KEYS]
-    assert [path for path in found if path[-2] != "properties"] == []
+    default_paths = [p for p, _ in iterate_values(specs) if p[-1:] in KEYS]
+    assert [path for path in default_paths if path[-2] != "properties"] == []
 
 
-def test_every_property_says_what_it_is() -> None:
-    for path, spec in inside({**SCHEMA["resources"], "provider": SCHEMA["provider"]}):
+def test_every_property_has_a_description() -> None:
+    for path, spec in iterate_values({**SCHEMA["resources"], "provider": SCHEMA["provider"]}):
         if len(path) > 1 and path[-2] in ("properties", "inputProperties"):
             assert spec["description"], path
 
 
-def test_some_of_what_is_said() -> None:
+def test_selected_properties_of_own_resources() -> None:
     cluster = SCHEMA["resources"]["gpuform:together:Cluster"]
     assert cluster["inputProperties"]["billing_type"] == {
         "$ref": "#/types/gpuform:together:ClusterBillingType",
@@ -140,8 +154,8 @@ class Part(InputModel):
     state: Literal["on", "off"] | None = None
 
 
-class Whole(InputModel):
-    """What no platform has yet."""
+class Sample(InputModel):
+    """A model with annotations of every kind, some of which no platform has."""
 
     either: int | str | None = None
     part: Annotated[Part, Immutable] = Part()
@@ -152,11 +166,16 @@ class Whole(InputModel):
 
 def test_types_of_any_annotation() -> None:
     types = TypeCollector("lab", lambda model: model.__name__)
-    rules = get_field_rules(Whole)
-    found = {n: types.build_property(f, n, rules[n]) for n, f in Whole.model_fields.items()}
+    rules = get_field_rules(Sample)
+    property_specs = {
+        n: types.build_property(f, n, rules[n]) for n, f in Sample.model_fields.items()
+    }
     part = {"$ref": "#/types/gpuform:lab:Part"}
-    told = {name: {k: v for k, v in s.items() if k != "description"} for name, s in found.items()}
-    assert told == {
+    specs = {
+        name: {k: v for k, v in s.items() if k != "description"}
+        for name, s in property_specs.items()
+    }
+    assert specs == {
         "either": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
         "part": {**part, "willReplaceOnChanges": True},
         "parts": {"type": "object", "additionalProperties": {"type": "array", "items": part}},
@@ -171,11 +190,11 @@ def test_types_of_any_annotation() -> None:
         types.build_spec(Literal["up"], "PartState", rules["part"])
     other = TypeCollector("lab", lambda _model: "Same")
     other.build_spec(Part, "", rules["part"])
-    with pytest.raises(ValueError, match="gpuform:lab:Same is Part and Whole"):
-        other.build_spec(Whole, "", rules["part"])
+    with pytest.raises(ValueError, match="gpuform:lab:Same is Part and Sample"):
+        other.build_spec(Sample, "", rules["part"])
 
 
-def test_the_look_ups() -> None:
+def test_look_ups_become_functions() -> None:
     names = {
         f"gpuform:{platform}:{name}" for platform in platforms() for name in lookup_names(platform)
     }
@@ -192,32 +211,33 @@ def test_the_look_ups() -> None:
 
 
 def test_every_setting_of_a_platform_is_one_of_the_provider() -> None:
-    """Whatever a client calls `..._CONFIG`, with the variable that goes before it."""
-    configured = {each.config: each for each in all_settings()}
-    found = set()
-    for each in pkgutil.walk_packages(providers.__path__, "gpuform.providers."):
-        if each.name.split(".")[2] in platforms():
-            constants = vars(importlib.import_module(each.name))
+    """Compare the settings with the constants `..._CONFIG` and `..._VARIABLE` of clients."""
+    configured = {setting.config: setting for setting in all_settings()}
+    config_keys = set()
+    for module in pkgutil.walk_packages(providers.__path__, "gpuform.providers."):
+        if module.name.split(".")[2] in platforms():
+            constants = vars(importlib.import_module(module.name))
             for name, value in constants.items():
                 if name.endswith("_CONFIG") and isinstance(value, str):
-                    found.add(value)
+                    config_keys.add(value)
                     variable = constants.get(name.replace("_CONFIG", "_VARIABLE"))
                     assert variable in (None, configured[value].variable), value
-    assert found == set(configured)
-    assert [each.name for each in all_settings()][:2] == ["togetherApiKey", "scpAccessKey"]
+    assert config_keys == set(configured)
+    assert [setting.name for setting in all_settings()][:2] == ["togetherApiKey", "scpAccessKey"]
 
 
 def test_keys_are_secret() -> None:
     secret = {n for n, s in SCHEMA["provider"]["inputProperties"].items() if s.get("secret")}
     assert {
-        each.name for each in all_settings() if "Key" in each.name or "oken" in each.name
+        setting.name
+        for setting in all_settings()
+        if "Key" in setting.name or "oken" in setting.name
     } == secret
     assert SCHEMA["config"]["variables"]["togetherApiKey"]["defaultInfo"] == {
         "environment": ["TOGETHER_API_KEY"]
     }
 
 
-def test_nothing_of_that_name_is_downloaded() -> None:
-    """`.invalid` is no domain, and never will be."""
+def test_the_download_address_cannot_exist() -> None:
     assert SCHEMA["pluginDownloadURL"].split("/")[2].endswith(".invalid")
     assert SCHEMA["language"]["python"]["packageName"] != "gpuform"

@@ -1,4 +1,4 @@
-"""A program that the Pulumi CLI runs says that the plugin is missing."""
+"""A program run by the Pulumi CLI warns if the plugin is missing."""
 
 import sys
 from collections.abc import Iterator
@@ -28,21 +28,21 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def version(environ: dict[str, str]) -> InstalledPlugin:
-    made = locate_version(get_plugins_folder(environ), "0.1.0")
-    made.folder.mkdir(parents=True)
-    return made
+def installed_plugin(environ: dict[str, str]) -> InstalledPlugin:
+    plugin = locate_version(get_plugins_folder(environ), "0.1.0")
+    plugin.folder.mkdir(parents=True)
+    return plugin
 
 
-def test_what_is_installed(
-    environ: dict[str, str], version: InstalledPlugin, tmp_path: Path
+def test_only_a_complete_installation_is_available(
+    environ: dict[str, str], installed_plugin: InstalledPlugin, tmp_path: Path
 ) -> None:
     assert is_plugin_available(environ, tmp_path)
-    version.partial.touch()
+    installed_plugin.partial.touch()
     assert not is_plugin_available(environ, tmp_path)
 
 
-def test_what_is_on_the_path(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_plugin_on_the_path_is_available(environ: dict[str, str], tmp_path: Path) -> None:
     assert not is_plugin_available(environ, tmp_path)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / COMMAND).touch(mode=0o755)
@@ -50,7 +50,7 @@ def test_what_is_on_the_path(environ: dict[str, str], tmp_path: Path) -> None:
     assert not is_plugin_available({**environ, "PULUMI_IGNORE_AMBIENT_PLUGINS": "true"}, tmp_path)
 
 
-def test_what_the_project_names(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_plugin_of_the_project_is_available(environ: dict[str, str], tmp_path: Path) -> None:
     project = tmp_path / "Pulumi.yaml"
     project.write_text("name: demo\n")
     program = tmp_path / "program"
@@ -62,35 +62,35 @@ def test_what_the_project_names(environ: dict[str, str], tmp_path: Path) -> None
     assert is_plugin_available(environ, program)
 
 
-def test_a_home_of_windows(tmp_path: Path) -> None:
+def test_no_plugin_is_available_in_a_windows_path(tmp_path: Path) -> None:
     assert not is_plugin_available({"PULUMI_HOME": r"C:\Users\ada", "PATH": ""}, tmp_path)
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> Iterator[list[str]]:
-    told: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", told.append)
+def warnings(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> Iterator[list[str]]:
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", messages.append)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     warn_if_missing.cache_clear()
-    yield told
+    yield messages
     warn_if_missing.cache_clear()
 
 
 @pytest.mark.parametrize(("runner", "times"), [(CLI_RUNNER, 1), ("gpuform", 0)])
-def test_it_is_said_once_and_to_the_cli_alone(
-    runner: str, times: int, said: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_missing_plugin_is_warned_about_once_and_only_under_the_cli(
+    runner: str, times: int, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "-u", f"/opt/{runner}", "--monitor"])
     warn_if_missing()
     warn_if_missing()
-    assert len(said) == times
-    assert all("run `gpuform plugin install`" in each for each in said)
+    assert len(warnings) == times
+    assert all("run `gpuform plugin install`" in message for message in warnings)
 
 
-def test_it_is_not_said_where_there_is_one(
-    said: list[str], version: InstalledPlugin, monkeypatch: pytest.MonkeyPatch
+def test_no_warning_if_the_plugin_is_installed(
+    warnings: list[str], installed_plugin: InstalledPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "-u", f"/opt/{CLI_RUNNER}", "--monitor"])
     warn_if_missing()
-    assert said == []
+    assert warnings == []

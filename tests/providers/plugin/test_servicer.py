@@ -1,4 +1,4 @@
-"""The plugin's answers, over gRPC, where no platform is asked."""
+"""The plugin answers the calls of Pulumi's engine over gRPC; most tests need no platform."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,13 +57,15 @@ def emulator() -> Iterator[Server]:
         yield server
 
 
-def refused(call: Any, request: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.RpcError) as caught:
+def get_refusal(call: Any, request: Any) -> tuple[grpc.StatusCode, str]:
+    """Call the method, which must fail, and return the status code and the message."""
+    with pytest.raises(grpc.RpcError) as raised:
+        # One method answers with a stream, whose error only appears on reading.
         list(call(request))  # one answers in a stream
-    return caught.value.code(), caught.value.details()
+    return raised.value.code(), raised.value.details()
 
 
-def test_what_it_can_and_how_it_is_called(plugin: Any) -> None:
+def test_the_plugin_reports_its_features_and_version(plugin: Any) -> None:
     answer = plugin.Configure(provider_pb2.ConfigureRequest())
     assert answer.acceptSecrets
     assert answer.acceptOutputs
@@ -75,21 +77,21 @@ def test_what_it_can_and_how_it_is_called(plugin: Any) -> None:
     assert plugin.GetMapping(provider_pb2.GetMappingRequest(key="terraform")).provider == ""
 
 
-def test_what_it_has_not_is_told(plugin: Any) -> None:
+def test_unsupported_calls_are_refused_with_a_reason(plugin: Any) -> None:
     requests = {
         "Call": (provider_pb2.CallRequest(tok="gpuform:x"), "no methods"),
         "Construct": (provider_pb2.ConstructRequest(type="gpuform:x:Y"), "gpuform:x:Y"),
         "Parameterize": (provider_pb2.ParameterizeRequest(), "no parameters"),
         "List": (provider_pb2.ListRequest(), "gpuform orphans"),
     }
-    for name, (request, told) in requests.items():
-        code, text = refused(getattr(plugin, name), request)
+    for name, (request, expected) in requests.items():
+        code, message = get_refusal(getattr(plugin, name), request)
         assert code is grpc.StatusCode.UNIMPLEMENTED
-        assert told in text
+        assert expected in message
 
 
 @pytest.mark.parametrize(
-    ("type_", "told"),
+    ("type_", "expected"),
     [
         ("gpuform:together:Clutser", "together has no Clutser"),
         ("gpuform:togehter:Cluster", "togehter is not a platform"),
@@ -97,35 +99,37 @@ def test_what_it_has_not_is_told(plugin: Any) -> None:
         ("gpuform", "is not a resource of gpuform"),
     ],
 )
-def test_an_unknown_type_is_named(plugin: Any, type_: str, told: str) -> None:
+def test_an_unknown_type_is_named(plugin: Any, type_: str, expected: str) -> None:
     request = provider_pb2.CheckRequest(urn=f"urn:pulumi:dev::p::{type_}::x")
-    code, text = refused(plugin.Check, request)
+    code, message = get_refusal(plugin.Check, request)
     assert code is grpc.StatusCode.UNKNOWN
-    assert told in text
-    assert "Traceback" not in text
+    assert expected in message
+    assert "Traceback" not in message
 
 
 def test_every_kind_of_the_catalogue_is_served(plugin: Any) -> None:
     for platform, kind in all_kinds():
         urn = f"urn:pulumi:dev::p::gpuform:{platform}:{kind}::x"
-        asked = provider_pb2.CheckRequest(urn=urn, news=to_struct({"no_such_input": 1}))
-        answer = plugin.Check(asked)
-        assert "no_such_input" in {each.property for each in answer.failures}
+        request = provider_pb2.CheckRequest(urn=urn, news=to_struct({"no_such_input": 1}))
+        answer = plugin.Check(request)
+        assert "no_such_input" in {failure.property for failure in answer.failures}
 
 
-def test_check_marks_what_is_secret_by_the_models_and_by_the_program(plugin: Any) -> None:
+def test_check_marks_secrets_of_the_models_and_of_the_program(plugin: Any) -> None:
     lifecycle = lifecycle_class("scp", "GpuNode")
     (name, *_) = [
-        each for each in lifecycle.list_secret_names() if each in lifecycle.inputs.model_fields
+        secret_name
+        for secret_name in lifecycle.list_secret_names()
+        if secret_name in lifecycle.inputs.model_fields
     ]
     request = provider_pb2.CheckRequest(
         urn="urn:pulumi:dev::p::gpuform:scp:GpuNode::x",
         news=to_struct({name: "hush", "gpu_node_name": Secret("quiet"), "tags": UNKNOWN}),
     )
-    found = from_struct(plugin.Check(request).inputs)
-    assert found[name] == Secret("hush")
-    assert found["gpu_node_name"] == Secret("quiet")
-    assert found["tags"] is UNKNOWN
+    checked_inputs = from_struct(plugin.Check(request).inputs)
+    assert checked_inputs[name] == Secret("hush")
+    assert checked_inputs["gpu_node_name"] == Secret("quiet")
+    assert checked_inputs["tags"] is UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,7 @@ def test_check_marks_what_is_secret_by_the_models_and_by_the_program(plugin: Any
 def test_a_secret_stays_secret_under_its_canonical_name(
     plugin: Any, former: str, now: list[str], value: Any
 ) -> None:
-    declared = {name: each for name, each in GOOD.items() if name not in now}
+    declared = {name: value_ for name, value_ in GOOD.items() if name not in now}
     news = to_struct({**declared, former: Secret(value)})
     checked = plugin.Check(provider_pb2.CheckRequest(urn=URN, news=news))
     request = provider_pb2.CreateRequest(urn=URN, properties=checked.inputs, preview=True)
@@ -149,7 +153,7 @@ def test_a_secret_stays_secret_under_its_canonical_name(
         assert not isinstance(answer["cluster_name"], Secret)
 
 
-def test_a_refusal_has_nothing_of_what_the_program_marks_as_secret(plugin: Any) -> None:
+def test_a_refusal_does_not_contain_secrets(plugin: Any) -> None:
     request = provider_pb2.CheckRequest(
         urn="urn:pulumi:dev::p::gpuform:together:Cluster::x",
         news=to_struct({**GOOD, "cluster_type": Secret('quiet "4711" place')}),
@@ -159,7 +163,7 @@ def test_a_refusal_has_nothing_of_what_the_program_marks_as_secret(plugin: Any) 
     assert "4711" not in failure.reason
 
 
-def test_a_detailed_diff_says_which_properties_and_how(plugin: Any) -> None:
+def test_a_diff_lists_changed_and_replacing_properties(plugin: Any) -> None:
     olds = {**GOOD, "ready": True, "cluster_id": "c-1", "__provider": "of the dynamic form"}
     news = {**GOOD, "num_gpus": 16, "region": "us-east-1"}
     answer = plugin.Diff(
@@ -180,7 +184,7 @@ def test_a_detailed_diff_says_which_properties_and_how(plugin: Any) -> None:
     assert not same.detailedDiff
 
 
-def test_an_item_of_a_list_is_told_of_the_whole_list(plugin: Any) -> None:
+def test_a_changed_list_item_is_reported_as_a_change_of_the_list(plugin: Any) -> None:
     kind = {"add_on_type": "dashboard", "name": "ui"}
     add_ons = [{**kind, "config": {"dashboard": {"enabled": True}}}]
     more = [{**kind, "config": {"dashboard": {"enabled": False}}}]
@@ -197,7 +201,7 @@ def test_an_item_of_a_list_is_told_of_the_whole_list(plugin: Any) -> None:
 
 
 @pytest.mark.parametrize("verb", ["create", "update"])
-def test_a_preview_knows_the_inputs_and_asks_nobody(plugin: Any, verb: str) -> None:
+def test_a_preview_returns_the_inputs_without_a_request(plugin: Any, verb: str) -> None:
     news = to_struct({**GOOD, "volume_id": UNKNOWN})
     if verb == "create":
         request = provider_pb2.CreateRequest(urn=URN, properties=news, preview=True)
@@ -208,53 +212,55 @@ def test_a_preview_knows_the_inputs_and_asks_nobody(plugin: Any, verb: str) -> N
         answer = plugin.Update(
             provider_pb2.UpdateRequest(id="c-1", urn=URN, olds=olds, news=news, preview=True)
         )
-    found = from_struct(answer.properties)
+    properties = from_struct(answer.properties)
     lifecycle = lifecycle_class("together", "Cluster")
-    assert {name: found[name] for name in GOOD} == GOOD
-    assert found["volume_id"] is UNKNOWN
-    computed = found.keys() - GOOD.keys() - {"volume_id"}
+    assert {name: properties[name] for name in GOOD} == GOOD
+    assert properties["volume_id"] is UNKNOWN
+    computed = properties.keys() - GOOD.keys() - {"volume_id"}
     assert computed == lifecycle.outputs.model_fields.keys()
     for name in computed:
-        assert found[name] == (
+        assert properties[name] == (
             Secret(UNKNOWN) if name in lifecycle.list_secret_names() else UNKNOWN
         )
 
 
-def test_an_error_is_its_message_alone(plugin: Any) -> None:
+def test_an_error_has_no_traceback(plugin: Any) -> None:
     request = provider_pb2.CreateRequest(urn=URN, properties=to_struct(GOOD))
-    code, text = refused(plugin.Create, request)
+    code, message = get_refusal(plugin.Create, request)
     assert code is grpc.StatusCode.UNKNOWN
-    assert text.startswith("there is no API key for Together")
-    assert "Traceback" not in text
+    assert message.startswith("there is no API key for Together")
+    assert "Traceback" not in message
 
 
 @pytest.mark.parametrize("id_", ["", "..", "x" * 300])
-def test_an_impossible_id_of_a_node_is_an_error_with_a_remedy(
+def test_an_invalid_node_id_is_refused_before_any_request(
     plugin: Any, emulator: Server, monkeypatch: pytest.MonkeyPatch, id_: str
 ) -> None:
     for name, value in environment(emulator.url).items():
         monkeypatch.setenv(name, value)
     urn = "urn:pulumi:dev::p::gpuform:scp:GpuNode::x"
-    _, text = refused(plugin.Read, provider_pb2.ReadRequest(urn=urn, id=id_, inputs=Struct()))
-    assert text.startswith("no request was sent: an id or a name must")
+    _, message = get_refusal(
+        plugin.Read, provider_pb2.ReadRequest(urn=urn, id=id_, inputs=Struct())
+    )
+    assert message.startswith("no request was sent: an id or a name must")
 
 
-def test_a_state_with_a_version_of_another_type_differs_and_is_no_crash(plugin: Any) -> None:
+def test_a_stored_version_of_another_type_is_a_difference(plugin: Any) -> None:
     olds, news = to_struct({**GOOD, "cuda_version": True}), to_struct(GOOD)
     answer = plugin.Diff(provider_pb2.DiffRequest(id="c-1", urn=URN, olds=olds, news=news))
     assert list(answer.detailedDiff) == ["cuda_version"]
 
 
-def test_an_error_that_nobody_foresaw_tells_no_value(
+def test_an_unexpected_error_does_not_show_values(
     plugin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def raise_key_error(*_: object) -> None:
         raise KeyError("hush")
 
-    monkeypatch.setattr(ClusterLifecycle, "delete", broken)
-    _, text = refused(plugin.Delete, provider_pb2.DeleteRequest(urn=URN, id="c-1"))
-    assert "unexpected KeyError" in text
-    assert "hush" not in text
+    monkeypatch.setattr(ClusterLifecycle, "delete", raise_key_error)
+    _, message = get_refusal(plugin.Delete, provider_pb2.DeleteRequest(urn=URN, id="c-1"))
+    assert "unexpected KeyError" in message
+    assert "hush" not in message
 
 
 def test_the_configuration_is_checked_and_its_secrets_are_marked(plugin: Any) -> None:
@@ -264,12 +270,12 @@ def test_the_configuration_is_checked_and_its_secrets_are_marked(plugin: Any) ->
     assert from_struct(good.inputs) == {**news, "togetherApiKey": Secret("hush")}
     bad = {"togetherApikey": "hush", "lensUrl": 3, "scpAccessKey": UNKNOWN}
     answer = plugin.CheckConfig(provider_pb2.CheckRequest(news=to_struct(bad)))
-    failures = {each.property: each.reason for each in answer.failures}
+    failures = {failure.property: failure.reason for failure in answer.failures}
     assert failures.keys() == {"togetherApikey", "lensUrl"}
     assert "did you mean togetherApiKey?" in failures["togetherApikey"]
 
 
-def test_another_configuration_is_a_change_and_replaces_nothing(plugin: Any) -> None:
+def test_a_changed_configuration_replaces_nothing(plugin: Any) -> None:
     olds, news = to_struct({"lensUrl": "a"}), to_struct({"lensUrl": "b"})
     answer = plugin.DiffConfig(provider_pb2.DiffRequest(olds=olds, news=news))
     assert answer.changes == provider_pb2.DiffResponse.DIFF_SOME
@@ -278,7 +284,7 @@ def test_another_configuration_is_a_change_and_replaces_nothing(plugin: Any) -> 
     assert same.changes == provider_pb2.DiffResponse.DIFF_NONE
 
 
-def test_a_provider_s_own_settings_win_over_the_environment(
+def test_provider_settings_override_the_environment(
     plugin: Any, servicer: Servicer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_API_KEY", "of the environment")
@@ -290,21 +296,21 @@ def test_a_provider_s_own_settings_win_over_the_environment(
     assert servicer.settings.value("LENS_URL", "lens:url") == "there"
 
 
-def test_the_stack_s_configuration_is_used_where_the_provider_says_nothing() -> None:
+def test_the_stacks_configuration_completes_provider_settings() -> None:
     settings = create_settings({}, {"aios:registryUrl": "there"})
     assert settings.value("NO_SUCH_VARIABLE", "aios:registryUrl") == "there"
     unknown = create_settings({"togetherApiKey": UNKNOWN}, {"together:apiKey": "another account"})
     assert unknown.value("TOGETHER_API_KEY", "together:apiKey") is None
 
 
-def test_cancel_may_come_twice_and_ends_all_waiting(plugin: Any, servicer: Servicer) -> None:
+def test_cancel_may_be_repeated(plugin: Any, servicer: Servicer) -> None:
     plugin.Cancel(Empty())
     plugin.Cancel(Empty())
     assert servicer.cancelled.is_set()
 
 
 @pytest.mark.parametrize(
-    ("token", "arguments", "told"),
+    ("token", "arguments", "expected"),
     [
         ("gpuform:together:get_region", {}, "did you mean gpuform:together:get_regions?"),
         ("gpuform:together:Cluster", {}, "gpuform has no function"),
@@ -313,19 +319,17 @@ def test_cancel_may_come_twice_and_ends_all_waiting(plugin: Any, servicer: Servi
         ("gpuform:together:get_regions", {}, "no API key"),
     ],
 )
-def test_a_function_called_wrongly_says_so(
-    plugin: Any, token: str, arguments: dict[str, Any], told: str
+def test_an_invalid_function_call_is_refused_with_a_reason(
+    plugin: Any, token: str, arguments: dict[str, Any], expected: str
 ) -> None:
     request = provider_pb2.InvokeRequest(tok=token, args=to_struct(arguments))
-    _, text = refused(plugin.Invoke, request)
-    assert told in text
+    _, message = get_refusal(plugin.Invoke, request)
+    assert expected in message
 
 
-def test_a_preview_tells_which_node_is_repaired_for_pulumi_s_plan_has_no_words_for_it(
-    plugin: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(EngineLog, "warning", lambda _self, _urn, text: told.append(text))
+def test_a_preview_warns_about_node_repairs(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(EngineLog, "warning", lambda _self, _urn, text: warnings.append(text))
     repair = {"approve": "automatic"}
     fault = {"node": "w-1", "cause": "platform", "because": "it is hot", "mode": "REBOOT_VM"}
     olds = {**GOOD, "ready": True, "repair": repair, "faults": [fault]}
@@ -334,4 +338,4 @@ def test_a_preview_tells_which_node_is_repaired_for_pulumi_s_plan_has_no_words_f
     plugin.Update(
         provider_pb2.UpdateRequest(id="c-1", urn=URN, olds=to_struct(olds), news=news, preview=True)
     )
-    assert told == ["repairs node w-1 by REBOOT_VM: it is hot"]
+    assert warnings == ["repairs node w-1 by REBOOT_VM: it is hot"]

@@ -1,4 +1,4 @@
-"""Values on Pulumi's wire come back as they went, secrets and unknowns among them."""
+"""Property values survive Pulumi's wire format unchanged, secrets and unknown values included."""
 
 from typing import Any
 
@@ -32,47 +32,47 @@ MARKED = st.recursive(
 PROPERTIES = st.dictionaries(TEXT, MARKED, max_size=4)
 
 
-def there(properties: dict[str, Any]) -> dict[str, Any]:
-    """What reaches the other side: a property that is None is absent."""
+def drop_missing(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the properties without None: the wire format drops them at the top level."""
     return {name: value for name, value in properties.items() if value is not None}
 
 
 @pytest.mark.slow
 @given(PROPERTIES)
-def test_what_is_sent_arrives(properties: dict[str, Any]) -> None:
+def test_sent_properties_arrive_unchanged(properties: dict[str, Any]) -> None:
     sent = Struct.FromString(to_struct(properties).SerializeToString())
-    assert from_struct(sent) == there(properties)
+    assert from_struct(sent) == drop_missing(properties)
 
 
 @pytest.mark.slow
 @given(PROPERTIES)
-def test_the_engine_reads_the_same(properties: dict[str, Any]) -> None:
-    def engine_s(value: Any) -> Any:
+def test_the_engine_reads_the_same_values(properties: dict[str, Any]) -> None:
+    def to_engine_value(value: Any) -> Any:
         if isinstance(value, Secret):
-            return values.make_secret(engine_s(value.value))
+            return values.make_secret(to_engine_value(value.value))
         if isinstance(value, dict):
-            return {name: engine_s(item) for name, item in value.items()}
+            return {name: to_engine_value(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [engine_s(item) for item in value]
+            return [to_engine_value(item) for item in value]
         return values.UNKNOWN if value is UNKNOWN else value
 
     read = values.from_struct(to_struct(properties))
-    assert read == engine_s(there(properties))
-    assert from_struct(values.to_struct(read)) == there(properties)
+    assert read == to_engine_value(drop_missing(properties))
+    assert from_struct(values.to_struct(read)) == drop_missing(properties)
 
 
 @pytest.mark.slow
 @given(PROPERTIES, PROPERTIES)
-def test_marking_hides_and_changes_nothing(answer: dict[str, Any], given_: dict[str, Any]) -> None:
+def test_marking_secrets_changes_no_values(answer: dict[str, Any], given_: dict[str, Any]) -> None:
     names = set(list(answer)[:1])
-    found = mark_secrets(answer, given_, names)
-    assert unwrap_all_secrets(found) == unwrap_all_secrets(answer)
-    assert mark_secrets(found, given_, names) == found
+    marked = mark_secrets(answer, given_, names)
+    assert unwrap_all_secrets(marked) == unwrap_all_secrets(answer)
+    assert mark_secrets(marked, given_, names) == marked
     for name in names:
-        assert answer[name] is None or name == "id" or isinstance(found[name], Secret)
-    for name, value in there(answer).items():
+        assert answer[name] is None or name == "id" or isinstance(marked[name], Secret)
+    for name, value in drop_missing(answer).items():
         if isinstance(given_.get(name), Secret):
-            assert isinstance(found[name], Secret), value
+            assert isinstance(marked[name], Secret), value
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_marked_objects_mean_a_value(fields: dict[str, Any], value: Any) -> None
     assert from_struct(to_struct({"x": fields})) == {"x": value}
 
 
-def test_every_unknown_of_pulumi_s_is_unknown() -> None:
+def test_every_unknown_marker_of_pulumi_is_unknown() -> None:
     texts = values._UNKNOWN_TEXTS
     assert UNKNOWN_TEXT in texts
-    properties = {str(number): text for number, text in enumerate(texts)}
+    properties = {str(number): marker for number, marker in enumerate(texts)}
     assert set(from_struct(to_struct(properties)).values()) == {UNKNOWN}
 
 
@@ -103,5 +103,5 @@ def test_a_file_is_refused() -> None:
         from_struct(to_struct({"x": asset}))
 
 
-def test_a_secret_shows_nothing() -> None:
+def test_a_secrets_repr_hides_the_value() -> None:
     assert "hush" not in repr({"x": Secret("hush")})

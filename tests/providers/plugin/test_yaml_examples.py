@@ -1,4 +1,4 @@
-"""Every example as a Pulumi YAML program: right by the schema, and the same as its topology."""
+"""Every Pulumi YAML example is valid by the schema, and declares the same as its topology."""
 
 import contextlib
 import json
@@ -29,12 +29,12 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: pat
 
 
 @each_example
-def test_it_is_right_by_the_schema(example: Path) -> None:
+def test_an_example_is_valid_by_the_schema(example: Path) -> None:
     checked = Checked.of(example / "pulumi-yaml" / "Pulumi.yaml", SCHEMA)
     assert checked.problems == []
     project = yaml.safe_load((example / "Pulumi.yaml").read_text())
-    told = {key: checked.program[key] for key in project}
-    assert told == {**project, "runtime": "yaml"}
+    settings_ = {key: checked.program[key] for key in project}
+    assert settings_ == {**project, "runtime": "yaml"}
 
 
 @pytest.fixture(autouse=True)
@@ -45,74 +45,90 @@ def platforms(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def sample(spec: dict[str, Any], place: str) -> Any:
-    """A value of a type that tells its place; maps have the keys that the examples ask for."""
+def build_sample(spec: dict[str, Any], path: str) -> Any:
+    """Return a value of the type, which for strings is the property's path."""
     if "$ref" in spec:
         spec = SCHEMA["types"].get(spec["$ref"].removeprefix("#/types/"), {})
     if "properties" in spec:
-        return {key: sample(each, f"{place}.{key}") for key, each in spec["properties"].items()}
+        return {
+            key: build_sample(property_spec, f"{path}.{key}")
+            for key, property_spec in spec["properties"].items()
+        }
     if spec.get("type") == "array":
-        return [sample(spec["items"], f"{place}[0]")]
+        return [build_sample(spec["items"], f"{path}[0]")]
     if "additionalProperties" in spec:
+        # These are the keys that the examples read from maps.
         inner = spec["additionalProperties"]
-        return {key: sample(inner, f"{place}.{key}") for key in ("8888", "edge")}
-    return {"integer": 7, "number": 0.5, "boolean": True}.get(spec.get("type", ""), place)
+        return {key: build_sample(inner, f"{path}.{key}") for key in ("8888", "edge")}
+    return {"integer": 7, "number": 0.5, "boolean": True}.get(spec.get("type", ""), path)
 
 
-def outputs(type_: str, name: str, inputs: dict[str, Any]) -> dict[str, Any]:
-    """What a platform would answer, in either form."""
+def build_outputs(type_: str, name: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the outputs of a resource as a platform would answer."""
     properties = SCHEMA["resources"][type_]["properties"]
-    found = {key: inputs.get(key) or sample(properties[key], f"{name}.{key}") for key in properties}
-    return {**found, "id": f"id of {name}"}
+    values = {
+        key: inputs.get(key) or build_sample(properties[key], f"{name}.{key}") for key in properties
+    }
+    return {**values, "id": f"id of {name}"}
 
 
-def token_of(type_: str) -> str:
+def get_token(type_: str) -> str:
     platform, kind = kind_of(type_) or ("", "")
     return f"gpuform:{platform}:{kind}"
 
 
-def answer(asked: Registration | Read) -> tuple[str, dict[str, Any]]:
-    inputs = {key: value for key, value in asked.inputs.items() if key != "__provider"}
-    found = outputs(token_of(asked.type), asked.name, inputs)
-    return found.pop("id"), found
+def answer_registration(registration: Registration | Read) -> tuple[str, dict[str, Any]]:
+    inputs = {key: value for key, value in registration.inputs.items() if key != "__provider"}
+    values = build_outputs(get_token(registration.type), registration.name, inputs)
+    return values.pop("id"), values
 
 
 def invoke(token: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return dict(settings.call_function(token, arguments, Settings()))
 
 
-def plain(values: Any, secret: Collection[str] = ()) -> Any:
-    """Values as they are shown, with what is secret as a whole masked as a whole."""
-    found = {key: "[secret]" if key in secret else value for key, value in values.items()}
-    return json.loads(json.dumps(shown(found)))
+def mask_secrets(values: Any, secret: Collection[str] = ()) -> Any:
+    """Return values as text shows them, with values named in `secret` masked completely."""
+    masked = {key: "[secret]" if key in secret else value for key, value in values.items()}
+    return json.loads(json.dumps(shown(masked)))
 
 
 @each_example
-def test_it_declares_what_the_topology_declares(example: Path) -> None:
+def test_an_example_declares_the_resources_of_its_topology(example: Path) -> None:
     program = Program("demo", "dev", example, example, {}, [], 16)
     with contextlib.chdir(example):
-        found = record(program, answer, program.config)
-    topology = {each.name: each for each in found.declared if each.type != STACK_TYPE}
+        recording = record(program, answer_registration, program.config)
+    topology = {
+        declaration.name: declaration
+        for declaration in recording.declared
+        if declaration.type != STACK_TYPE
+    }
     document = yaml.safe_load((example / "pulumi-yaml" / "Pulumi.yaml").read_text())
-    evaluated = Evaluated(document, outputs, invoke)
+    evaluated = Evaluated(document, build_outputs, invoke)
     resources = document["resources"]
     assert set(resources) == set(topology)
     for name, resource in resources.items():
-        told = topology[name]
-        assert resource["type"] == token_of(told.type)
-        secret = lifecycle_class(*kind_of(told.type) or ("", "")).list_secret_names()
-        declared = {k: v for k, v in told.inputs.items() if k != "__provider" and v is not None}
-        assert plain(evaluated.inputs(name), secret) == plain(declared, secret)
+        registration = topology[name]
+        assert resource["type"] == get_token(registration.type)
+        secret = lifecycle_class(*kind_of(registration.type) or ("", "")).list_secret_names()
+        declared = {
+            k: v for k, v in registration.inputs.items() if k != "__provider" and v is not None
+        }
+        assert mask_secrets(evaluated.inputs(name), secret) == mask_secrets(declared, secret)
         used = {*references(resource["properties"]), *references(resource.get("options", {}))}
-        needed = [told.deleted_with, *told.dependencies] if isinstance(told, Registration) else []
-        assert used & set(resources) == {each.rpartition("::")[2] for each in needed if each}
+        needed = (
+            [registration.deleted_with, *registration.dependencies]
+            if isinstance(registration, Registration)
+            else []
+        )
+        assert used & set(resources) == {urn.rpartition("::")[2] for urn in needed if urn}
         with_ = resource.get("options", {}).get("deletedWith", "")
-        assert set(references(with_)) == {told.deleted_with.rpartition("::")[2]} - {""}
-    declared = plain(found.outputs)
+        assert set(references(with_)) == {registration.deleted_with.rpartition("::")[2]} - {""}
+    declared = mask_secrets(recording.outputs)
     evaluated_outputs = {key: evaluated.value(value) for key, value in document["outputs"].items()}
     assert set(evaluated_outputs) == set(declared)
     for key, value in evaluated_outputs.items():
-        assert declared[key] in ("[secret]", plain({key: value})[key])
+        assert declared[key] in ("[secret]", mask_secrets({key: value})[key])
 
 
 WRONG = """
@@ -146,7 +162,7 @@ outputs:
 """
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+def test_problems_of_an_invalid_program_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.yaml"
     path.write_text(WRONG)
     assert sorted(Checked.of(path, SCHEMA).problems) == sorted(
