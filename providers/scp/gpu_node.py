@@ -121,7 +121,7 @@ class GpuNodeOperations:
 
         Waits until the fabric is RUNNING and the name is free.
         """
-        client = self._get_client_for_inputs(inputs)
+        client, name = self._get_client_for_inputs(inputs), inputs.gpu_node_name
         # Before anything is recorded: a missing fabric fails without a trace.
         fabric = self._get_fabric_to_join(client, context, inputs)
 
@@ -130,9 +130,7 @@ class GpuNodeOperations:
         def list_candidates() -> list[Candidate]:
             nodes = client.get_node_listing().all()
             listed_candidates[:] = [
-                node_to_candidate(node)
-                for node in nodes
-                if node.gpu_node_name == inputs.gpu_node_name
+                node_to_candidate(node) for node in nodes if node.gpu_node_name == name
             ]
             return list(listed_candidates)
 
@@ -144,25 +142,20 @@ class GpuNodeOperations:
                     lambda: PollResult(
                         None, "its name is still in use", is_done=not list_candidates()
                     ),
-                    label=f"GPU node {inputs.gpu_node_name}",
+                    label=f"GPU node {name}",
                     interval=client.get_poll_schedule(POLL_INTERVAL_S),
                 )
 
         def has_name(id_: str) -> bool:
             node = SingleNode(client, id_, None).refresh()
-            return node is not None and node.gpu_node_name == inputs.gpu_node_name
+            return node is not None and node.gpu_node_name == name
 
         def send() -> str:
             return next(iter(client.create_nodes(request)), "")
 
         request = build_create_request(inputs, fabric, offers.get_server_type_id(client, inputs))
         creation = Creation(
-            Target(
-                "scp",
-                "GpuNode",
-                context.redact_for_record(inputs.gpu_node_name),
-                fabric.node_pool_id,
-            ),
+            Target("scp", "GpuNode", context.redact_for_record(name), fabric.node_pool_id),
             list_candidates,
             exists=has_name,
             attempts=[Attempt(send, sent=request_to_node_fields(request))],
@@ -212,9 +205,8 @@ class GpuNodeOperations:
             )
 
         label = f"GPU node {inputs.gpu_node_name}"
-        observed_node = wait_until_done(
-            context, poll, label=label, interval=client.get_poll_schedule(POLL_INTERVAL_S)
-        )
+        schedule = client.get_poll_schedule(POLL_INTERVAL_S)
+        observed_node = wait_until_done(context, poll, label=label, interval=schedule)
         try:
             _build_drainer(context, object_id, inputs.dump_declared()).uncordon_nodes(
                 _list_present(node.refresh())
