@@ -94,7 +94,7 @@ class NodeDrainer:
         return NodeEviction({**reasons, **{node.gpu_node_name: "deleted" for node in plan.delete}})
 
     def drain_nodes(
-        self, taking: NodeEviction, nodes: Sequence[NodeOutputs]
+        self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> Sequence[str] | None:
         """Choose the nodes to remove, and wait until no job runs there.
 
@@ -103,14 +103,14 @@ class NodeDrainer:
         Raises:
             GpuformError: the nodes must not be removed; everything is as before.
         """
-        if not taking:
+        if not eviction:
             return ()
         # Wrong names are refused before a scheduler cordons anything.
-        self._refuse_wrong_names(taking, nodes)
+        self._refuse_wrong_names(eviction, nodes)
         if not self._drain_inputs.has_scheduler:
             return None
-        draining = self._build_draining(taking, nodes)
-        drain = draining.drain_nodes(taking)
+        draining = self._build_draining(eviction, nodes)
+        drain = draining.drain_nodes(eviction)
         return None if drain is None else draining.record_request(drain).chosen
 
     def observe_workers(self, nodes: Sequence[NodeOutputs]) -> Sequence[Worker] | None:
@@ -120,19 +120,19 @@ class NodeDrainer:
         return self._build_draining(NodeEviction(), nodes).observe_workers()
 
     def predict_removed_nodes(
-        self, taking: NodeEviction, nodes: Sequence[NodeOutputs]
+        self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> RemovedNodes | None:
         """Predict for a plan which nodes would be removed now; None if no scheduler is declared."""
-        if not taking:
+        if not eviction:
             return None
-        self._refuse_wrong_names(taking, nodes)
+        self._refuse_wrong_names(eviction, nodes)
         if not self._drain_inputs.has_scheduler:
             self._context.on_skipped_check(
                 f"whether jobs run on nodes of {self._label} whose GPUs are removed: no "
                 "scheduler is declared (drain.kubernetes or drain.slurm)"
             )
             return None
-        return self._build_draining(taking, nodes).predict_removed_nodes(taking)
+        return self._build_draining(eviction, nodes).predict_removed_nodes(eviction)
 
     def uncordon_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
         """Uncordon the drained nodes, also under the names of deleted nodes.
@@ -153,23 +153,25 @@ class NodeDrainer:
                 hint="run it again to uncordon",
             )
 
-    def _refuse_wrong_names(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> None:
+    def _refuse_wrong_names(self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]) -> None:
         messages = [
             str(problem)
             for problem in find_name_problems(
-                _nodes_to_workers(nodes), taking.count, taking.requested_names
+                _nodes_to_workers(nodes), eviction.count, eviction.requested_names
             )
         ]
         if messages:
             raise GpuformError(f"{self._label}: {'; '.join(messages)}")
 
-    def _build_draining(self, taking: NodeEviction, nodes: Sequence[NodeOutputs]) -> DrainOperation:
+    def _build_draining(
+        self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
+    ) -> DrainOperation:
         # A locked node is chosen only by its name, or when there are too few others.
-        named_nodes = {*taking.requested_names, *taking.reason_by_node}
+        named_nodes = {*eviction.requested_names, *eviction.reason_by_node}
         removable_nodes = [
             node for node in nodes if not node.lock_enabled or node.gpu_node_name in named_nodes
         ]
-        needs_locked_nodes = len(removable_nodes) < taking.count + len(taking.reason_by_node)
+        needs_locked_nodes = len(removable_nodes) < eviction.count + len(eviction.reason_by_node)
         if Permission.UNLOCK in permissions.given() or needs_locked_nodes:
             # The permission is required before a locked node is deleted.
             removable_nodes = list(nodes)

@@ -157,10 +157,10 @@ class NodeSteps:
     def _send_to_each(self, step: str, pairs: Sequence[KeptNode]) -> None:
         """Send a step to several nodes, each by a request of its own."""
 
-        def send_to_node(node: NodeOutputs, wanted: DeclaredNode) -> None:
+        def send_to_node(node: NodeOutputs, declared_node: DeclaredNode) -> None:
             if step == "assign_nat":
-                self._client.assign_nat(node.id, wanted.public_ip_address_id or "")
-                self._nodes.record_public_ip(node, wanted.public_ip_address_id)
+                self._client.assign_nat(node.id, declared_node.public_ip_address_id or "")
+                self._nodes.record_public_ip(node, declared_node.public_ip_address_id)
             elif step == "release_nat":
                 self._client.release_nat(node.id)
             elif step == "unlock":
