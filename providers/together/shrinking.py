@@ -245,6 +245,7 @@ class NodeRemoval:
             id=self.cluster.cluster_id,
             label=self._label,
             workers=[_to_worker(node) for node in all_nodes or self._standard_workers],
+            # Together picks the nodes of a smaller cluster itself, among those that are cordoned
             removes_cordoned=not all_nodes,
         )
         return DrainOperation(self.context, subject, self.connect_to_scheduler, self.drain_inputs)
