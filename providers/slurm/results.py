@@ -144,13 +144,13 @@ class SlurmTester:
         record = self.records.find(self.certification_id)
         if record is None:
             return None
-        states = self._get_job_states([each.job.name for each in self._plan_jobs(record)])
-        ended = sum(each.has_ended for each in states.values())
+        states = self._get_job_states([plan.job.name for plan in self._plan_jobs(record)])
+        ended = sum(state.has_ended for state in states.values())
         phase = f"{ended} of {len(states)} jobs have ended"
         waiting = {
-            each.waiting_reason
-            for each in states.values()
-            if each.waiting_reason and not each.has_ended
+            state.waiting_reason
+            for state in states.values()
+            if state.waiting_reason and not state.has_ended
         }
         if waiting:
             phase += f", {', '.join(sorted(waiting))}"
@@ -162,7 +162,7 @@ class SlurmTester:
         run = uuid.uuid4().hex[:12]
         record = Batches(self.certification_id, run, purpose, tuple(nodes))
         planned = [*self._plan_jobs(record)]  # before anything is kept: it may be refused
-        self._submit_jobs(replace(record, jobs=tuple(each.job.name for each in planned)), planned)
+        self._submit_jobs(replace(record, jobs=tuple(plan.job.name for plan in planned)), planned)
 
     def resume_run(self, run: CertificationRun) -> None:
         """Sends the jobs that Slurm does not show once the settle time is over.
@@ -171,8 +171,8 @@ class SlurmTester:
         """
         record = self._get_record(run)
         planned = [*self._plan_jobs(record)]
-        states = self._wait_until_shown(record, [each.job.name for each in planned])
-        self._submit_jobs(record, [each for each in planned if not states[each.job.name].is_sent])
+        states = self._wait_until_shown(record, [plan.job.name for plan in planned])
+        self._submit_jobs(record, [plan for plan in planned if not states[plan.job.name].is_sent])
 
     def _submit_jobs(self, record: Batches, planned: "Sequence[_PlannedJob]") -> None:
         """Submit jobs, after storing the time: the settle time of the next run begins there."""
@@ -208,8 +208,8 @@ class SlurmTester:
     def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
         """What each job has printed, read by the pattern of its category."""
         planned = [*self._plan_jobs(self._get_record(run))]
-        states = self._get_job_states([each.job.name for each in planned])
-        return [self._to_job_result(each, states[each.job.name]) for each in planned]
+        states = self._get_job_states([plan.job.name for plan in planned])
+        return [self._to_job_result(plan, states[plan.job.name]) for plan in planned]
 
     def remove_run(self, run: CertificationRun) -> None:
         """Cancels what still runs, and forgets the run. Raises NotReady, and Cancelled."""
@@ -217,8 +217,8 @@ class SlurmTester:
         if record is None or record.run != run.id:
             return
         self._wait_until_shown(record, record.jobs)
-        found = self.queue.find_jobs(record.jobs)
-        self.queue.cancel([each.job_id for each in found.values() if not each.has_ended])
+        jobs = self.queue.find_jobs(record.jobs)
+        self.queue.cancel([job.job_id for job in jobs.values() if not job.has_ended])
         self.records.forget(self.certification_id)
 
     def _get_record(self, run: CertificationRun) -> Batches:
