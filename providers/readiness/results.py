@@ -361,11 +361,11 @@ class EngineTester:
 
     @property
     def name_of_tester(self) -> str:
-        """The engine, with the API that it has."""
+        """Group and version of the engine's API."""
         return self.engine.api_version
 
     def find_run(self) -> CertificationRun | None:
-        """The certification of that name. Raises GpuformError for one that somebody else made."""
+        """Return the run of the own certification; raise GpuformError for a foreign one."""
         certification = self.engine.find_certification(self.name)
         if certification is None:
             return None
@@ -382,7 +382,7 @@ class EngineTester:
         return _to_run(certification, purpose)
 
     def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
-        """Makes the certification of these nodes."""
+        """Create the certification of these nodes."""
         body = build_certification(
             self.engine.api_version, self.name, self.categories, nodes, self.owner
         )
@@ -390,17 +390,17 @@ class EngineTester:
         self.engine.create_certification(body)
 
     def resume_run(self, run: CertificationRun) -> None:
-        """Nothing: a certification is made by one request."""
+        """Do nothing: one request creates a certification completely."""
 
     def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
-        """What its workflows say of their groups."""
+        """Return the results of the certification, from its workflows."""
         certification = self.engine.find_certification(self.name)
         if certification is None or certification.metadata.uid != run.id:
             raise GpuformError(f"certification {self.name} was removed before it was read")
         return read_job_results(self.engine, certification, self.categories)
 
     def remove_run(self, run: CertificationRun) -> None:
-        """Deletes that very certification."""
+        """Begin to delete the certification of a run."""
         self.engine.delete_certification(self.name, run.id)
 
 

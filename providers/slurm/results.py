@@ -140,7 +140,7 @@ class SlurmTester:
         return "Slurm"
 
     def find_run(self) -> CertificationRun | None:
-        """The run that the record tells of, by the states of its jobs."""
+        """Return the recorded run with the states of its jobs, or None."""
         record = self.records.find(self.certification_id)
         if record is None:
             return None
@@ -157,7 +157,7 @@ class SlurmTester:
         return CertificationRun(record.run, record.purpose, phase, has_ended=ended == len(states))
 
     def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
-        """Keeps the record, and sends every job."""
+        """Store the record of a run, then submit every job."""
         # A new id for each run: its job names are never those of an earlier run.
         run = uuid.uuid4().hex[:12]
         record = Batches(self.certification_id, run, purpose, tuple(nodes))
@@ -165,7 +165,7 @@ class SlurmTester:
         self._submit_jobs(replace(record, jobs=tuple(plan.job.name for plan in planned)), planned)
 
     def resume_run(self, run: CertificationRun) -> None:
-        """Sends the jobs that Slurm does not show once the settle time is over.
+        """Submit the jobs of a run that Slurm does not show after the settle time.
 
         Raises NotReady, and Cancelled.
         """
@@ -206,13 +206,13 @@ class SlurmTester:
         )
 
     def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
-        """What each job has printed, read by the pattern of its category."""
+        """Return the results of a run, from the output of each job."""
         planned = [*self._plan_jobs(self._get_record(run))]
         states = self._get_job_states([plan.job.name for plan in planned])
         return [self._to_job_result(plan, states[plan.job.name]) for plan in planned]
 
     def remove_run(self, run: CertificationRun) -> None:
-        """Cancels what still runs, and forgets the run. Raises NotReady, and Cancelled."""
+        """Cancel the jobs of a run, and delete its record."""
         record = self.records.find(self.certification_id)
         if record is None or record.run != run.id:
             return
